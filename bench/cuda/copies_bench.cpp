@@ -119,7 +119,7 @@ double managed_bandwidth(std::uint64_t size, bool writes)
   std::vector<cm::tensor<float>> tensors;
   for (std::uint32_t at = 0; at < count; ++at)
     tensors.push_back(m.add<float>({size / sizeof(float)}, cm::role::buffer));
-  for (const auto it : tensors) m.acquire(it, cm::access::write, cm::at::host).release();
+  for (const auto it : tensors) m.acquire(it, cm::access::write, cm::memory_location::host).release();
   const auto walk = [&] {
     const auto scope = m.iteration();
     for (const auto it : tensors)

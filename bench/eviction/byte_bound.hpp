@@ -86,7 +86,7 @@ class byte_bound {
         for (std::uint32_t now = at; now < until; ++now) leased_[now] += trace_.record.details()[at].bytes;
       if (!cm::is_access(entry.kind)) continue;
       uses_[entry.slot].push_back({at, until, entry.kind});
-      if (cm::place_of(entry.kind) == cm::at::device)
+      if (cm::place_of(entry.kind) == cm::memory_location::device)
         for (std::uint32_t now = at; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
     }
   }
@@ -101,7 +101,7 @@ class byte_bound {
       const bool counts = step >= uses.size();
       const use& now = uses[step % uses.size()];
       const use& next = uses[(step + 1) % uses.size()];
-      const bool here = cm::place_of(now.kind) == cm::at::device;
+      const bool here = cm::place_of(now.kind) == cm::memory_location::device;
       if (here && cm::writes(cm::access_of(now.kind))) {
         dirty = true;
         if (counts)
@@ -120,7 +120,7 @@ class byte_bound {
         wraps_.push_back(epoch);
       }
       const bool loads = cm::access_of(next.kind) != cm::access::write;
-      if (cm::place_of(next.kind) == cm::at::host)
+      if (cm::place_of(next.kind) == cm::memory_location::host)
         constant_ += dirty ? size : 0;  // it has to come back anyway
       else if (!here)
         constant_ += loads ? size : 0;

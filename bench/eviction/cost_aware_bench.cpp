@@ -70,7 +70,8 @@ std::uint32_t all_resident(const trace& what)
       if (cm::is_lease(what.record.entries()[at].kind) && what.record.details()[at].until > now)
         here += what.record.details()[at].bytes;
     leased = std::max(leased, here);
-    if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::at::device || counted[entry.slot]) continue;
+    if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::memory_location::device || counted[entry.slot])
+      continue;
     counted[entry.slot] = true;
     frames += what.frames_of_chunk[entry.slot];
   }

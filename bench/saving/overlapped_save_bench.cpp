@@ -69,7 +69,8 @@ class virtual_disk {
   void with_bytes(manager_type& m, const checkpoint::model_item& it, Use use)
   {
     if (it.is_state() || it.part != cm::role::parameter) return;  // a few bytes, which are copied
-    pins_.push_back(m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::at::host, cm::agent::to_host));
+    pins_.push_back(
+        m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::memory_location::host, cm::agent::to_host));
     m_.backend().wait(who_, m_.backend().record(cm::agent::to_host));
     use(std::as_bytes(std::as_const(pins_.back()).span()));
   }

@@ -98,13 +98,13 @@ class seen_step {
     for (std::uint32_t now = 0; now < seen_.record.size(); ++now) {
       const cm::access_entry& it = seen_.record.entries()[now];
       const bool is_gradient = it.slot >= seen_.parameters && it.slot < 2 * seen_.parameters;
-      if (is_gradient && cm::is_access(it.kind) && cm::place_of(it.kind) == cm::at::device &&
+      if (is_gradient && cm::is_access(it.kind) && cm::place_of(it.kind) == cm::memory_location::device &&
           cm::writes(cm::access_of(it.kind)))
         last_gradient = now;
     }
     for (const cm::planner::timed_update& it : seen_.timeline.updating) {
       const bool waits = seen_.takes_norm && it.end - it.access_index > 1;  // a norm has one access
-      if (it.place == cm::at::host)
+      if (it.place == cm::memory_location::host)
         tasks_.push_back({it.access_index, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
     }
   }

@@ -58,7 +58,7 @@ class retention_of_record {
   static cm::transfer::use_kind kind_of(cm::entry_kind kind)
   {
     using cm::transfer::use_kind;
-    const bool on_host = cm::place_of(kind) == cm::at::host;
+    const bool on_host = cm::place_of(kind) == cm::memory_location::host;
     switch (cm::access_of(kind)) {
       case cm::access::read: return on_host ? use_kind::host_read : use_kind::read;
       case cm::access::read_write: return on_host ? use_kind::host_update : use_kind::update;

@@ -147,8 +147,8 @@ void declare_parameters(Manager& manager, parameter_set& net, const extents& siz
 
 /// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.
 template <class Manager>
-inline constexpr chunkmem::at reachable =
-    Manager::engine_type::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+inline constexpr chunkmem::memory_location reachable =
+    Manager::engine_type::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
 /// The first value of one number of a parameter.
 [[nodiscard]] inline float first_value(const parameter& each, const counter_random& random, std::uint64_t i)

@@ -118,7 +118,8 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
   write_phases(spans, line);
   for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_update& it : line.updating)
-    spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);
+    spans.work(it.place == chunkmem::memory_location::host ? "host updates" : "compute", it.begin,
+               it.begin + it.nanoseconds, 0);
   for (const planner::timed_work& it : line.gathering) spans.work("ranks", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_copy& it : line.copies)
     spans.work(it.to == chunkmem::tier::device ? "to device" : "to host", it.begin, it.end, it.bytes);

@@ -144,7 +144,9 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
   watched_folder folder{posix_folder{place.path()}};
   half_weight saved{true};
   for (auto& it : saved.m.acquire(saved.weight, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
-  for (float& it : saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::at::host).span())
+  for (float& it :
+       saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::memory_location::host)
+           .span())
     it = 1.0F;
   (void)checkpoint::save(saved.m, folder);
   for (const bool has_master : {true, false}) {
@@ -154,7 +156,8 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
       for (const auto it : after.m.acquire(after.weight, cm::access::read).span()) REQUIRE(cm::to_float(it) == 1.0F);
       if (!has_master) return;
       for (const float it :
-           after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::at::host).span())
+           after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::memory_location::host)
+               .span())
         REQUIRE(it == 1.0F);
     };
     folder.before_read(SIZE_MAX, {});

@@ -36,7 +36,8 @@ struct trained_model {
     {
       const auto scope = m.iteration();
     }  // makes the master
-    for (float& it : m.acquire<float>(weight, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 0.5F;
+    for (float& it : m.acquire<float>(weight, m.list("momentum"), cm::access::write, cm::memory_location::host).span())
+      it = 0.5F;
   }
   std::vector<cm::list_spec> lists{cm::master_list, {"momentum"}};
   int turn = 0;

@@ -256,7 +256,8 @@ inline std::string a_forked_child_that_trains()
   rig<> it;
   const int result = support::result_in_child([&] {
     const bool refused = support::is_refused_to_children([&] {
-      for (std::uint32_t at = 0; at < 4; ++at) (void)it.m.acquire(it.weights.slice(at), cm::access::read, cm::at::host);
+      for (std::uint32_t at = 0; at < 4; ++at)
+        (void)it.m.acquire(it.weights.slice(at), cm::access::read, cm::memory_location::host);
     });
     return refused ? 0 : 1;
   });

@@ -37,7 +37,8 @@ TEST_CASE("a gradient that is handed over by its list has no beta to read", "[ch
   const auto scope = it.m.iteration();
   it.write_gradients(1);
   {
-    const auto list = it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::at::device);
+    const auto list =
+        it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::memory_location::device);
     for (float& value : list.span()) value = 1.0F;
   }
   CHECK_NOTHROW(it.m.gradient_done(it.weights.slice(0)));

@@ -37,7 +37,7 @@ class adapter final : public adapter_base<World> {
     return ask([&] {
       const cm::tensor_handle wanted = handle(it.tensor);
       const auto how = cm::access{static_cast<cm::access_mode>(it.how)};
-      const auto place = static_cast<cm::at>(it.at);
+      const auto place = static_cast<cm::memory_location>(it.at);
       const auto list = cm::list_id{it.list};
       if (it.by == route::bytes) {
         if (it.agent == on_caller)
@@ -281,14 +281,15 @@ class adapter final : public adapter_base<World> {
   using scope_type = cm::iteration<engine>;
 
   template <class Element>
-  void typed(const request& it, cm::tensor_handle wanted, cm::list_id list, cm::access how, cm::at place, granted& got)
+  void typed(const request& it, cm::tensor_handle wanted, cm::list_id list, cm::access how, cm::memory_location place,
+             granted& got)
   {
     const cm::tensor<Element> tensor{wanted};
     if (it.by == route::list)
       keep(m().template acquire<Element>(wanted, list, how, place), got);
     else if (it.agent != on_caller)
       keep(m().acquire(tensor, how, agent_of(it.agent)), got);
-    else if (place == cm::at::host)
+    else if (place == cm::memory_location::host)
       keep(m().acquire(tensor, how, place), got);
     else
       keep(m().acquire(tensor, how), got);

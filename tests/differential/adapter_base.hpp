@@ -161,7 +161,7 @@ class adapter_base : public subject {
     using value = typename Pin::element_type;
     got.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(it.data()));
     got.size = it.size() * sizeof(value);
-    if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::at::device) return;
+    if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::memory_location::device) return;
     const auto elements = it.span();
     const bool same = got.data == nullptr ? elements.empty()
                                           : elements.size_bytes() == got.size &&

@@ -143,7 +143,7 @@ class managed_walk {
     }
     m_.drop(x_.slice(0));
     if (trains) m_.drop(flow_);
-    const auto loss = m_.acquire(loss_, cm::access::read, cm::at::host);
+    const auto loss = m_.acquire(loss_, cm::access::read, cm::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + seen);
   }
 
@@ -244,7 +244,7 @@ class managed_walk {
   template <class Kind>
   [[nodiscard]] float sum_on_host(std::uint32_t parameter)
   {
-    const auto pin = m_.acquire(weights_.template as<Kind>(parameter), cm::access::read, cm::at::host);
+    const auto pin = m_.acquire(weights_.template as<Kind>(parameter), cm::access::read, cm::memory_location::host);
     return m_.rehearsing() ? 0.0F : mixed::sum_of(mixed::view(pin), pin.size());
   }
 

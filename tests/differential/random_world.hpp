@@ -286,7 +286,7 @@ class world {
 
   pin acquire(std::size_t at, cm::access how, bool on_host, bool by_kernel)
   {
-    const cm::at place = on_host ? cm::at::host : cm::at::device;
+    const cm::memory_location place = on_host ? cm::memory_location::host : cm::memory_location::device;
     if (is_listed(at)) {
       const cm::list_id list = at < 2 * parameters ? cm::gradient_list : twin_;
       return m_.template acquire<float>(tensors_[at % parameters], list, how, place);
@@ -443,8 +443,9 @@ class world {
       case 2: return refuse([&] { (void)m_.lease(cm::tier::device, 0_B); });
       case 3: return refuse([&] { (void)m_.acquire(tensors_[1], cm::access::write, static_cast<cm::agent>(6)); });
       case 4:
-        return refuse(
-            [&] { (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::at::host); });
+        return refuse([&] {
+          (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::memory_location::host);
+        });
       case 5: return refuse([&] { (void)m_.gradient(tensors_[parameters + 1]); });
       case 6: return inside_ ? refuse([&] { (void)m_.iteration(); }) : refuse([&] { (void)m_.iteration("train", 0); });
       default:

@@ -162,7 +162,7 @@ class managed {
     m_.drop(x_.slice(0));
     m_.drop(flow_);
     weights_.update();
-    const auto loss = m_.acquire(loss_, cm::access::read, cm::at::host);
+    const auto loss = m_.acquire(loss_, cm::access::read, cm::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0]);
   }
 

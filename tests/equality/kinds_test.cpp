@@ -92,7 +92,7 @@ TEST_CASE("a weight rewritten on the host is taken over, too", "[parameters]")
     it.step(0);
     constexpr std::size_t at = mixed::index_of(2, mixed::part::down);
     {
-      const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(at), cm::access::write, cm::at::host);
+      const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(at), cm::access::write, cm::memory_location::host);
       for (std::uint64_t i = 0; i < pin.size(); ++i) mixed::view(pin).set(i, rewritten(at, i));
     }
     it.reference.weights().rewrite(at, [](std::uint64_t i) { return rewritten(at, i); });
@@ -225,8 +225,10 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]"
     CHECK_THROWS_AS(m.has_gradient(frozen), cm::usage_error);
     CHECK_THROWS_AS(m.gradient_done(frozen), cm::usage_error);
     for (const char* list : {"adam/momentum", "adam/variance", "master"})
-      CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::at::host), cm::usage_error);
-    CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
+      CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::memory_location::host),
+                      cm::usage_error);
+    CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::memory_location::host),
+                    cm::usage_error);
     CHECK(m.acquire(frozen, cm::access::read).span()[9].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));
   }
 }

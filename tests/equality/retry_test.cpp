@@ -257,10 +257,11 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
       const auto look = [&] {
         mixed::outcome seen;
         for (std::uint32_t at = 0; at < count; ++at) {
-          const auto value = m.acquire(weights.slice(at), cm::access::read, cm::at::host);
+          const auto value = m.acquire(weights.slice(at), cm::access::read, cm::memory_location::host);
           seen.add("value", std::span<const cm::bf16>{value.span()});
           for (const char* name : {"master", "adam/momentum"}) {
-            const auto list = m.acquire<float>(weights.slice(at), m.list(name), cm::access::read, cm::at::host);
+            const auto list =
+                m.acquire<float>(weights.slice(at), m.list(name), cm::access::read, cm::memory_location::host);
             seen.add(name, std::span<const float>{list.span()});
           }
         }

@@ -83,7 +83,8 @@ struct tables_on {
       std::vector<float> expected(rows, 0.0F);
       for (std::uint32_t which = 0; which < micro_batches; ++which) expected[row_of(at, which)] += 1.0F;
       {
-        const auto pin = m.template acquire<kind>(weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host);
+        const auto pin =
+            m.template acquire<kind>(weights.slice(at), cm::gradient_list, cm::access::read, cm::memory_location::host);
         const std::span<const kind> found = pin.span();
         for (std::uint32_t row = 0; row < rows; ++row)
           if (cm::to_float(found[row]) != expected[row])

@@ -167,7 +167,7 @@ TEST_CASE("lists that are exchanged flip the weights without a copy", "[equality
   const cm::list_id list = m.list("shadow");
   for (std::uint32_t at = 0; at < 8; ++at) {
     for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
-    const auto pin = m.acquire<float>(weights.slice(at), list, cm::access::write, cm::at::host);
+    const auto pin = m.acquire<float>(weights.slice(at), list, cm::access::write, cm::memory_location::host);
     for (float& value : pin.span()) value = -1 - static_cast<float>(at);
   }
   std::uint64_t before = 0;

@@ -176,7 +176,7 @@ void expect_refused(attempt& it)
     const auto weight = it.work->parameters()[1];
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read_write, cm::agent::compute); }) == it.first_cause);
-    CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read, cm::at::host); }) == it.first_cause);
+    CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read, cm::memory_location::host); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.lease(cm::tier::device, 1_KiB); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.iteration(); }) == it.first_cause);
     CHECK(cause_of([&] { it.work->update(); }) == it.first_cause);

@@ -120,7 +120,7 @@ class trainer {
       for (float& it : pin.span()) it = 0.5F;
     });
     call(promise::strong, [this] {
-      const auto pin = m->acquire(frozen, cm::access::write, cm::at::host);
+      const auto pin = m->acquire(frozen, cm::access::write, cm::memory_location::host);
       for (cm::bf16& it : pin.span()) it = cm::round_to<cm::bf16>(2.0F);
     });
   }
@@ -240,7 +240,7 @@ class trainer {
       const std::array lists{cm::value_list, m->list("master"), m->list("adam/momentum"), m->list("adam/variance")};
       for (const cm::list_id list : lists) {
         if (!m->is_in(it, list)) continue;
-        const auto pin = m->acquire_bytes(it, list, cm::access::read, cm::at::host);
+        const auto pin = m->acquire_bytes(it, list, cm::access::read, cm::memory_location::host);
         all += "\n";
         for (const std::uint8_t byte : pin.span()) all += static_cast<char>(byte);
       }

@@ -72,7 +72,7 @@ class dense_trainer {
   void initialise()
   {
     for (std::size_t layer = 0; layer < weights_.size(); ++layer) {
-      const auto weight = m_.acquire(weights_[layer], chunkmem::access::write, chunkmem::at::host);
+      const auto weight = m_.acquire(weights_[layer], chunkmem::access::write, chunkmem::memory_location::host);
       for (std::uint64_t at = 0; at < weight.size(); ++at)
         weight.data()[at] = element_of<Element>(noise(layer * weight.size() + at) * 0.5F);
     }
@@ -134,11 +134,11 @@ class dense_trainer {
   {
     std::vector<std::byte> all;
     for (const auto& weight : weights_) {
-      add_bytes(all, m_.acquire(weight, chunkmem::access::read, chunkmem::at::host));
+      add_bytes(all, m_.acquire(weight, chunkmem::access::read, chunkmem::memory_location::host));
       for (const char* list : {"adam/momentum", "adam/variance"}) add_bytes(all, state_of(weight, list));
       if constexpr (sizeof(Element) == 2) add_bytes(all, state_of(weight, "master"));
     }
-    add_bytes(all, m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host));
+    add_bytes(all, m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host));
     return all;
   }
 
@@ -165,7 +165,7 @@ class dense_trainer {
   }
   [[nodiscard]] auto state_of(const chunkmem::tensor<Element>& weight, const char* list)
   {
-    return m_.template acquire<float>(weight, m_.list(list), chunkmem::access::read, chunkmem::at::host);
+    return m_.template acquire<float>(weight, m_.list(list), chunkmem::access::read, chunkmem::memory_location::host);
   }
   template <class Body>
   void run(const Body& body)

@@ -188,7 +188,7 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   // many of them NaN
   for (std::size_t at = 0; at < 2048; ++at)
     it.elements[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at * 32 + 1));
-  for (const cm::at place : {cm::at::device, cm::at::host}) {
+  for (const cm::memory_location place : {cm::memory_location::device, cm::memory_location::host}) {
     cm::interop::fill(m, weight, it.tensor(), place);
     const auto pin = m.acquire(weight, cm::access::read);
     CHECK(std::memcmp(pin.data(), it.elements.data(), 4096) == 0);
@@ -200,7 +200,7 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   CHECK_THROWS_WITH(cm::interop::fill(m, weight, it.tensor()), ContainsSubstring("shape"));
   const auto held = m.acquire(weight, cm::access::read);
   it.extents = {2, 1, 1024};
-  CHECK_THROWS_AS(cm::interop::fill(m, weight, it.tensor(), cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(cm::interop::fill(m, weight, it.tensor(), cm::memory_location::host), cm::usage_error);
 }
 
 TEST_CASE("what a manager lends can be taken again", "[interop]")

@@ -70,7 +70,8 @@ struct rig {
   }
   [[nodiscard]] at::Tensor gradient(std::size_t which)
   {
-    const auto pin = m.acquire<float>(chunks->handle(which), cm::gradient_list, cm::access::read, cm::at::host);
+    const auto pin =
+        m.acquire<float>(chunks->handle(which), cm::gradient_list, cm::access::read, cm::memory_location::host);
     return libtorch_gpt::view_of(pin.data_without_const(), {width, width}, at::kFloat, at::kCPU).clone();
   }
   /// A loss of both weights, each in a layer of its own; the first one is used again in the second layer where they are

@@ -62,7 +62,8 @@ TEST_CASE("leases on the host count among what the host must hold", "[manager]")
     return m.rehearse([&] {
       const auto iteration = m.iteration();
       const auto scratch = m.lease(cm::tier::host, 10_KiB);
-      for (std::uint32_t at = 0; at < 3; ++at) (void)m.acquire(layers.slice(at), cm::access::read_write, cm::at::host);
+      for (std::uint32_t at = 0; at < 3; ++at)
+        (void)m.acquire(layers.slice(at), cm::access::read_write, cm::memory_location::host);
     });
   };
   const cm::memory_requirement need = with_host(1_MiB);

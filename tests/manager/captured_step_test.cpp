@@ -36,7 +36,7 @@ struct model {
     weights = m.add_stacked<cm::bf16>(layers, {elements}, cm::role::parameter);
     optimizer.emplace(m, cm::optimizer::adam{});
     for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::at::host);
+      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::memory_location::host);
       for (std::uint64_t i = 0; i < elements; ++i)
         pin.span()[i] = cm::round_to<cm::bf16>(static_cast<float>((i + at) % 17) * 0.125F);
     }
@@ -86,7 +86,7 @@ struct model {
     for (std::uint32_t at = 0; at < layers; ++at)
       for (const cm::list_id list :
            {cm::value_list, m.list("master"), m.list("adam/momentum"), m.list("adam/variance")}) {
-        const auto pin = m.acquire_bytes(weights.slice(at), list, cm::access::read, cm::at::host);
+        const auto pin = m.acquire_bytes(weights.slice(at), list, cm::access::read, cm::memory_location::host);
         const auto bytes = std::as_bytes(pin.span());
         all.insert(all.end(), bytes.begin(), bytes.end());
       }
@@ -222,7 +222,7 @@ TEST_CASE("what a graph cannot hold is refused with its reason, and nothing is l
   const auto weight = it.weights.slice(0);
   const auto with_host_work = [&] {
     const auto scope = it.m.iteration();
-    (void)it.m.acquire(weight, cm::access::read, cm::at::host);
+    (void)it.m.acquire(weight, cm::access::read, cm::memory_location::host);
   };
   CHECK(refusal_of(it, with_host_work).find("cannot be captured") != std::string::npos);
   const auto two_steps = [&] {

@@ -162,9 +162,9 @@ struct deriving : cm::manager<arena, support::told_gatherer> {
       gathered().derive(whole[at].id, share[at].id, 0);
     }
   }
-  void write(int which, std::uint8_t value, cm::at place = cm::at::host)
+  void write(int which, std::uint8_t value, cm::memory_location place = cm::memory_location::host)
   {
-    const auto change = acquire(whole[which], cm::access::write, cm::at::host);
+    const auto change = acquire(whole[which], cm::access::write, cm::memory_location::host);
     for (std::uint8_t& it : acquire(share[which], cm::access::write, place).span()) it = value;
   }
   /// The first and the last byte.
@@ -201,11 +201,11 @@ TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "
   CHECK(it.m.ends(0) == std::pair{7, 2});
   for (int again = 0; again < 3; ++again) CHECK(it.m.ends(1) == std::pair{9, 1});
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20});
-  it.m.write(0, 8, cm::at::device);
+  it.m.write(0, 8, cm::memory_location::device);
   CHECK(it.m.ends(1) == std::pair{9, 1});  // though its share lies beside
   CHECK(it.m.ends(0) == std::pair{8, 3});
   {
-    const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::at::host);
+    const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::memory_location::host);
   }
   CHECK(it.m.ends(1) == std::pair{9, 4});
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20, 20, 21});
@@ -218,13 +218,14 @@ TEST_CASE("a derived chunk is not read while it is written on the host, nor writ
   CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);  // never filled
   it.m.write(0, 7);
   {
-    const auto change = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);
+    const auto change = it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host);
     CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);
-    const auto second = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);  // two shares change at a time
+    const auto second =
+        it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host);  // two shares change at a time
   }
   CHECK(it.told.gathers.empty());
   const auto pin = it.m.acquire(it.m.whole[0], cm::access::read);
-  CHECK_THROWS_AS(it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host), cm::usage_error);
   CHECK(pin.span()[0] == 7);
   CHECK(it.told.gathers.size() == 1);
 }
@@ -232,8 +233,8 @@ TEST_CASE("a derived chunk is not read while it is written on the host, nor writ
 TEST_CASE("what a pin of a derived chunk on the host points to is its manager's own", "[manager]")
 {
   deriving_set_up left, right;
-  const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::at::host);
-  const auto other = right.m.acquire(right.m.whole[0], cm::access::write, cm::at::host);
+  const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::memory_location::host);
+  const auto other = right.m.acquire(right.m.whole[0], cm::access::write, cm::memory_location::host);
   CHECK((one.data() != nullptr && other.data() != nullptr && one.data() != other.data()));
   CHECK(left.m.report().in_use[cm::tier::host] == 0_B);
 }
@@ -273,7 +274,7 @@ TEST_CASE("a failed call changes neither states nor the record", "[manager]")
       if (step < 3) continue;  // from here on with mistakes in between: all refused, none counted
       CHECK_THROWS_AS(m.acquire(fresh, cm::access::read), cm::usage_error);
       CHECK_THROWS_AS(m.drop(weights.slice(at)), cm::usage_error);
-      CHECK_THROWS_AS(m.acquire(weights.slice(at), cm::access::write, cm::at::host), cm::usage_error);
+      CHECK_THROWS_AS(m.acquire(weights.slice(at), cm::access::write, cm::memory_location::host), cm::usage_error);
       CHECK_THROWS_AS(m.iteration(), cm::usage_error);
     }
   }

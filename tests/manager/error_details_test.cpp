@@ -145,7 +145,7 @@ TEST_CASE("a mistake is told too, and arenas that could not be had", "[manager]"
   const auto stack = m.add_stacked<float>(3, {1024}, cm::role::parameter);
   const auto none = refused<cm::out_of_memory>([&] { return m.acquire(stack.slice(0), cm::access::write); });
   CHECK_THAT(text_of(none), ContainsSubstring("device: capacity 8192 B, in use 0 B"));
-  const auto pin = m.acquire(stack.slice(0), cm::access::write, cm::at::host);
+  const auto pin = m.acquire(stack.slice(0), cm::access::write, cm::memory_location::host);
   const auto unwritten = refused<cm::usage_error>([&] { return m.acquire(stack.slice(1), cm::access::read); });
   CHECK_THAT(text_of(unwritten), ContainsSubstring("tensor.1 free"));
   const auto conflict = refused<cm::usage_error>([&] { return m.acquire(stack.slice(0), cm::access::read); });

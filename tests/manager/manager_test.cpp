@@ -129,7 +129,7 @@ TEST_CASE("policies that need settings are given by value, in any order", "[mana
   {
     const auto pin = m.acquire(weight, cm::access::write);
   }
-  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 10);
+  CHECK(m.acquire(weight, cm::access::read, cm::memory_location::host).size() == 10);
   CHECK(totals[cm::trace_event_kind::write_back].count == 1);
 }
 

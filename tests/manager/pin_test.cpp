@@ -228,7 +228,7 @@ TEST_CASE("the calling thread gets no span of memory that it cannot read", "[man
   CHECK(held.data() != nullptr);
   CHECK_THROWS_WITH(held.span(), ContainsSubstring("device memory"));
   held.release();
-  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 512);
+  CHECK(m.acquire(weight, cm::access::read, cm::memory_location::host).size() == 512);
 }
 
 }  // namespace pin_test

@@ -62,7 +62,7 @@ std::uint64_t most_at_once(const support::random_iteration& it, bool leases_only
       const access_entry& entry = it.record.entries()[at];
       if (it.record.details()[at].until <= now) continue;
       if (entry.kind == entry_kind::lease_device) held += it.record.details()[at].bytes;
-      if (leases_only || !is_access(entry.kind) || place_of(entry.kind) == at::host) continue;
+      if (leases_only || !is_access(entry.kind) || place_of(entry.kind) == memory_location::host) continue;
       const std::uint32_t chunk = it.chunk_of_slot[entry.slot];
       if (!counted[chunk]) held += it.frames_of_chunk[chunk] * frame_bytes;
       counted[chunk] = true;

@@ -145,7 +145,7 @@ TEST_CASE("what is read on scratch bytes is zero, what is written is room enough
     const auto written = it.m.acquire(it.weights.slice(1), cm::access::write);
     const auto lease = it.m.lease(cm::tier::host, 8_KiB);
     const auto small = it.m.lease(cm::tier::device, 256_B);
-    const auto more = it.m.acquire(it.weights.slice(2), cm::access::read_write, cm::at::host);
+    const auto more = it.m.acquire(it.weights.slice(2), cm::access::read_write, cm::memory_location::host);
     REQUIRE(read.span().size() == width * width);
     for (float& value : written.span()) value = std::numeric_limits<float>::quiet_NaN();
     for (std::byte& value :

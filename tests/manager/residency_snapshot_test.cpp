@@ -157,7 +157,7 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
   for (int call = 0; call < 150; ++call) {
     try {
       const auto what = dice.below(7);
-      const cm::at place = dice.below(3) == 0 ? cm::at::host : cm::at::device;
+      const cm::memory_location place = dice.below(3) == 0 ? cm::memory_location::host : cm::memory_location::device;
       if (what == 0) pins.clear();
       if (what == 1) leases.clear();
       if (what == 2)
@@ -255,7 +255,7 @@ TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks
              ContainsSubstring("residency outside of iterations, after 0 whole ones; frames of 1024 B\n"));
   const auto scope = m.iteration();
   const auto first = m.acquire(weights.slice(4), cm::access::read);
-  const auto second = m.acquire(weights.slice(0), cm::access::read, cm::at::host);
+  const auto second = m.acquire(weights.slice(0), cm::access::read, cm::memory_location::host);
   const auto third = m.acquire(wide, cm::access::read);
   const auto lease = m.lease(cm::tier::device, 512_B);
   const std::string text = to_string(m.residency());

@@ -53,9 +53,9 @@ struct parts {
     if (!chunks[it.chunk].has_frames(cm::tier::device)) schedule.ensure_policy();
     const std::uint32_t next = schedule.next_use_after(it, expected);
     chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
-    states::begin(it, cm::at::device);
+    states::begin(it, cm::memory_location::device);
     const std::uint32_t access_index = schedule.finish(expected, slot, kind, 0);
-    states::end(it, cm::at::device);
+    states::end(it, cm::memory_location::device);
     chunks.unpin(cm::tier::device, it.chunk, false);
     schedule.log_release(access_index);
     return expected;

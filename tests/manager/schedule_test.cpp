@@ -31,7 +31,7 @@ struct weights_on {
       : memory{{.device_capacity = cm::bytes{device * 1024}, .host_capacity = cm::bytes{host * 1024}}}
   {
     for (std::uint32_t at = 0; at < 8; ++at)
-      m.acquire(w.slice(at), cm::access::write, cm::at::host).span()[0] = static_cast<float>(at);
+      m.acquire(w.slice(at), cm::access::write, cm::memory_location::host).span()[0] = static_cast<float>(at);
   }
   [[nodiscard]] auto pin(std::uint32_t at, cm::access how = cm::access::read) { return m.acquire(w.slice(at), how); }
   void use(std::uint32_t at)
@@ -94,7 +94,7 @@ struct narrow {
   narrow()
   {
     for (const auto& it : {single, other, pair})
-      for (float& value : m.acquire(it, cm::access::write, cm::at::host).span()) value = 0;
+      for (float& value : m.acquire(it, cm::access::write, cm::memory_location::host).span()) value = 0;
   }
   void one_step()
   {
@@ -108,7 +108,7 @@ struct narrow {
   void disturb()
   {
     {
-      const auto away = m.acquire(single, cm::access::read_write, cm::at::host);
+      const auto away = m.acquire(single, cm::access::read_write, cm::memory_location::host);
     }
     const auto low = m.acquire(other, cm::access::read);
     const auto middle = m.acquire(single, cm::access::read);
@@ -301,7 +301,7 @@ TEST_CASE("a device that is large enough for windows apart from each other is ne
   }
   const auto second = m.acquire(a, cm::access::write);
   {
-    const auto pin = m.acquire(c, cm::access::write, cm::at::host);
+    const auto pin = m.acquire(c, cm::access::write, cm::memory_location::host);
   }                                                    // its window on the device is free
   const auto small = m.acquire(b, cm::access::write);  // and cut here
   CHECK_NOTHROW(m.acquire(c, cm::access::read));
@@ -398,11 +398,11 @@ TEST_CASE("a record of an iteration that diverged while a tensor was pinned in t
   const auto weight = declared(m);
   for (int step = 0; step < 2; ++step) {
     const auto scope = m.iteration();
-    auto on_host = m.acquire(weight, cm::access::read, cm::at::host);
+    auto on_host = m.acquire(weight, cm::access::read, cm::memory_location::host);
     auto on_device = m.acquire(weight, cm::access::read);
     on_device.release();
     // the device's pin is gone: this may be
-    if (step == 1) m.acquire(weight, cm::access::read_write, cm::at::host).release();
+    if (step == 1) m.acquire(weight, cm::access::read_write, cm::memory_location::host).release();
     on_host.release();
   }
   REQUIRE(m.report().divergences == 1);

@@ -125,7 +125,8 @@ margin_run train(cm::bytes device, bool rehearsed)
   support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
   if (rehearsed) trainer.rehearse();
   margin_run run{trainer.train(5), m.report()};
-  for (const auto& it : trainer.parameters()) run.on_device += m.updates().place_of_update(it) == at::device ? 1 : 0;
+  for (const auto& it : trainer.parameters())
+    run.on_device += m.updates().place_of_update(it) == memory_location::device ? 1 : 0;
   return run;
 }
 

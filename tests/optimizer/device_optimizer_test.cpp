@@ -56,9 +56,10 @@ struct model {
     }
     support::dice dice{99};
     for (std::uint32_t at = 0; at < layers; ++at) {
-      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span())
+      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::memory_location::host).span())
         value = cm::round_to<Element>(random(dice));
-      for (float& value : m.acquire(biases.slice(at), cm::access::write, cm::at::host).span()) value = random(dice);
+      for (float& value : m.acquire(biases.slice(at), cm::access::write, cm::memory_location::host).span())
+        value = random(dice);
     }
     if (on_device) optimizer->prepare();
   }
@@ -111,7 +112,7 @@ struct model {
   }
   void add(std::vector<std::byte>& all, cm::tensor_handle it, cm::list_id list)
   {
-    const auto pin = m.acquire_bytes(it, list, cm::access::read, cm::at::host);
+    const auto pin = m.acquire_bytes(it, list, cm::access::read, cm::memory_location::host);
     const auto bytes = std::as_bytes(pin.span());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
@@ -261,7 +262,7 @@ TEST_CASE("a number of updates on the device that a checkpoint cannot have is re
   });
   REQUIRE(buffer);
   const auto load = [&](std::uint64_t number) {
-    const auto pin = m.acquire(*buffer, cm::access::write, cm::at::host);
+    const auto pin = m.acquire(*buffer, cm::access::write, cm::memory_location::host);
     cm::optimizer::device_step_state state;
     state.number = number;
     std::memset(pin.data(), 0, pin.size());

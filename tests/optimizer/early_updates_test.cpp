@@ -84,12 +84,13 @@ struct training {
   {
     std::vector<float> all;
     for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
         if (!m.is_in(weights.slice(at), list)) return;
         if (!m.is_filled(weights.slice(at), list)) return all.push_back(-77);
-        for (const float it : m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::at::host).span())
+        for (const float it :
+             m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::memory_location::host).span())
           all.push_back(it);
       });
     }
@@ -352,8 +353,11 @@ namespace {
 enum class way { plain, late, early };
 
 struct timed : adam {
-  [[nodiscard]] std::uint64_t update_takes(cm::at, std::uint64_t size) const noexcept { return nanoseconds * size; }
-  [[nodiscard]] std::uint64_t measure_takes(cm::at, std::uint64_t size) const noexcept { return size / 4; }
+  [[nodiscard]] std::uint64_t update_takes(cm::memory_location, std::uint64_t size) const noexcept
+  {
+    return nanoseconds * size;
+  }
+  [[nodiscard]] std::uint64_t measure_takes(cm::memory_location, std::uint64_t size) const noexcept { return size / 4; }
   std::uint64_t nanoseconds = 0;
 };
 

@@ -101,11 +101,12 @@ struct training {
   {
     std::vector<float> all = losses;
     for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights[at], cm::access::read, cm::at::host).span())
+      for (const Element& it : m.acquire(weights[at], cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
         if (!m.is_in(weights[at], list)) return;
-        for (const float it : m.template acquire<float>(weights[at], list, cm::access::read, cm::at::host).span())
+        for (const float it :
+             m.template acquire<float>(weights[at], list, cm::access::read, cm::memory_location::host).span())
           all.push_back(it);
       });
     }
@@ -151,7 +152,7 @@ std::vector<float> random_loop(bool late, bool rehearses, std::uint64_t seed)
     if (what == 1 && it.updates) it.updates->finish();
     if (what == 2) it.losses.push_back(cm::to_float(it.m.acquire(it.weights[which], cm::access::read).span()[3]));
     if (what == 3 && now < 23)  // its master is gone until the next iteration
-      for (auto& value : it.m.acquire(it.weights[which], cm::access::write, cm::at::host).span())
+      for (auto& value : it.m.acquire(it.weights[which], cm::access::write, cm::memory_location::host).span())
         value = cm::round_to<std::decay_t<decltype(value)>>(0.5F);
   }
   return it.everything();
@@ -204,13 +205,15 @@ TEST_CASE("a use of a weight, its gradient or its states updates it and its chun
     const auto list = it.m.list("adam/momentum");
     const auto touch = [&](std::uint32_t at) {
       if (way == 0) (void)it.m.acquire(it.weights[at], cm::access::read);
-      if (way == 1) (void)it.m.acquire(it.weights[at], cm::access::read, cm::at::host);
+      if (way == 1) (void)it.m.acquire(it.weights[at], cm::access::read, cm::memory_location::host);
       if (way == 2) (void)it.m.acquire(it.weights[at], cm::access::read, cm::agent::compute);
-      if (way == 3) (void)it.m.acquire<float>(it.weights[at], list, cm::access::read, cm::at::host);
-      if (way == 4) (void)it.m.acquire_bytes(it.weights[at], cm::value_list, cm::access::read, cm::at::host);
+      if (way == 3) (void)it.m.acquire<float>(it.weights[at], list, cm::access::read, cm::memory_location::host);
+      if (way == 4)
+        (void)it.m.acquire_bytes(it.weights[at], cm::value_list, cm::access::read, cm::memory_location::host);
       if (way == 5)
-        CHECK_THROWS_AS(it.m.acquire_bytes(it.weights[at], cm::gradient_list, cm::access::read, cm::at::host),
-                        cm::usage_error);
+        CHECK_THROWS_AS(
+            it.m.acquire_bytes(it.weights[at], cm::gradient_list, cm::access::read, cm::memory_location::host),
+            cm::usage_error);
     };
     CHECK_FALSE(it.m.has_gradient(it.weights[7]));
     touch(7);  // the small ones lie behind the fifth, two weights of 2,000 bytes in a chunk
@@ -263,8 +266,9 @@ TEST_CASE(
   const auto ended = ContainsSubstring(
       "late_updates ended before its update was done (call finish() before it ends, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.acquire(it.weights[2], cm::access::read), ended);
-  CHECK_THROWS_WITH(it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::at::host),
-                    ended);
+  CHECK_THROWS_WITH(
+      it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::memory_location::host),
+      ended);
   CHECK_THROWS_WITH(it.m.gradient(it.weights[2]), ended);
   CHECK_THROWS_WITH(it.m.drop_gradients(), ended);
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ended);

@@ -60,8 +60,14 @@ struct versatile : descend {
   }
   [[nodiscard]] static cm::optimizer::instruction_set instructions() noexcept { return {}; }
   [[nodiscard]] static group_settings options(cm::group_id) noexcept { return {}; }
-  [[nodiscard]] static std::uint64_t update_takes(cm::at, std::uint64_t elements) noexcept { return 3 * elements; }
-  [[nodiscard]] static std::uint64_t measure_takes(cm::at, std::uint64_t elements) noexcept { return elements; }
+  [[nodiscard]] static std::uint64_t update_takes(cm::memory_location, std::uint64_t elements) noexcept
+  {
+    return 3 * elements;
+  }
+  [[nodiscard]] static std::uint64_t measure_takes(cm::memory_location, std::uint64_t elements) noexcept
+  {
+    return elements;
+  }
 };
 
 struct may_throw : descend {
@@ -108,7 +114,8 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
   CHECK(none.progress.number == 3);
   for (std::uint32_t at = 0; at < 7; ++at) {
     CHECK(m.acquire(weights.slice(at), cm::access::read).span()[899] == -0.5F);
-    CHECK(m.acquire<float>(weights.slice(at), m.list("d"), cm::access::read, cm::at::host).span()[899] == 24.0F);
+    CHECK(m.acquire<float>(weights.slice(at), m.list("d"), cm::access::read, cm::memory_location::host).span()[899] ==
+          24.0F);
   }
 }
 

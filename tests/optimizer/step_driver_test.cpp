@@ -29,9 +29,9 @@ struct recording_site {
   static constexpr bool counts_in_kernel = true;
 
   template <class Work>
-  void at_place(cm::at, Work work) const
+  void at_place(cm::memory_location, Work work) const
   {
-    work(cm::at::host);
+    work(cm::memory_location::host);
   }
   void begin() const { log->push_back("begin"); }
   template <class Driver>
@@ -41,12 +41,13 @@ struct recording_site {
     driver.keep({.norm = 3.0, .factor = 0.5F, .decision = decision});
   }
   void await_measures() const {}
-  cm::gradient_measure measure(const cm::optimizer::adam&, const std::byte*, cm::dtype, std::uint64_t, cm::at) const
+  cm::gradient_measure measure(const cm::optimizer::adam&, const std::byte*, cm::dtype, std::uint64_t,
+                               cm::memory_location) const
   {
     return {};
   }
   void update(const cm::optimizer::adam&, const cm::optimizer::parameter_bytes& all,
-              const cm::optimizer::detail::update_request& request, cm::at) const
+              const cm::optimizer::detail::update_request& request, cm::memory_location) const
   {
     log->push_back("update " + std::to_string(all.tensor));
     CHECK(request.transform.factor == 0.5F);
@@ -271,7 +272,8 @@ std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& c
   copies = memory.copies() - before;
   std::vector<float> all;
   for (std::uint32_t at = 0; at < 2; ++at)
-    for (const float it : m.acquire<float>(weights.slice(at), m.list("master"), cm::access::read, cm::at::host).span())
+    for (const float it :
+         m.acquire<float>(weights.slice(at), m.list("master"), cm::access::read, cm::memory_location::host).span())
       all.push_back(it);
   return all;
 }

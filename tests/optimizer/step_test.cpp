@@ -62,12 +62,14 @@ struct fixture {
   {
     std::vector<float> all;
     for (std::uint32_t at = 0; at < layers; ++at) {
-      append(all, m.template acquire<float>(weights.slice(at), cm::value_list, cm::access::read, cm::at::host).span());
+      append(all,
+             m.template acquire<float>(weights.slice(at), cm::value_list, cm::access::read, cm::memory_location::host)
+                 .span());
       for (const cm::list_spec& spec : kernel.lists())
         if (spec.use == cm::list_use::state)
-          append(
-              all,
-              m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
+          append(all, m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read,
+                                                cm::memory_location::host)
+                          .span());
     }
     return all;
   }
@@ -183,7 +185,8 @@ TEST_CASE("new gradients in the middle of an unfinished update are refused", "[o
       ContainsSubstring("while an optimizer step is half done (call step again, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.gradient(it.weights.slice(0)), half_done);
   CHECK_THROWS_WITH(it.m.gradient(last), half_done);  // it would be added to the one that waits
-  CHECK_THROWS_WITH(it.m.acquire<float>(last, cm::gradient_list, cm::access::write, cm::at::host), half_done);
+  CHECK_THROWS_WITH(it.m.acquire<float>(last, cm::gradient_list, cm::access::write, cm::memory_location::host),
+                    half_done);
   CHECK_THROWS_WITH(it.m.drop_gradient(last), half_done);
   CHECK_THROWS_WITH(it.m.drop_gradients(), half_done);
   CHECK(it.everything() == before);
@@ -351,11 +354,12 @@ struct half_fixture {
   }
   float value(std::uint32_t which)
   {
-    return cm::to_float(m.acquire(weights[which], cm::access::read, cm::at::host).span()[999]);
+    return cm::to_float(m.acquire(weights[which], cm::access::read, cm::memory_location::host).span()[999]);
   }
   float master(std::uint32_t which)
   {
-    return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::at::host).span()[999];
+    return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::memory_location::host)
+        .span()[999];
   }
   std::vector<float> masters()
   {
@@ -525,9 +529,10 @@ cm::gradient_measure measure_all(fixture<Kernel>& it)
   cm::gradient_measure all;
   for (std::uint32_t at = 0; at < layers; ++at)
     if (it.m.has_gradient(it.weights.slice(at)))
-      all.add(cm::measure(std::span<const float>{
-          it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host)
-              .span()}));
+      all.add(
+          cm::measure(std::span<const float>{it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list,
+                                                                          cm::access::read, cm::memory_location::host)
+                                                 .span()}));
   return all;
 }
 cm::gradient_measure measure_of_norm(double norm)

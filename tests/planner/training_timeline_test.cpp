@@ -38,7 +38,7 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);
   const auto third = m.add<float>({256}, role::frozen);
-  for (const auto it : {one, other}) (void)m.acquire(it, access::write, at::host);
+  for (const auto it : {one, other}) (void)m.acquire(it, access::write, memory_location::host);
   for (const auto it : {one, other}) (void)m.acquire(it, access::read, agent::compute);
   REQUIRE(copies.size() == 2);
   CHECK(copies[0].begin == 0);
@@ -49,13 +49,13 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   CHECK(copies[1].bytes == 1'024);
   CHECK(copies[1].to == tier::device);
   (void)m.acquire(one, access::read_write, agent::compute);
-  (void)m.acquire(one, access::read, at::host);
+  (void)m.acquire(one, access::read, memory_location::host);
   REQUIRE(copies.size() == 3);
   CHECK(copies[2].to == tier::host);
   CHECK(copies[2].begin == 2'248);  // compute had followed both loads before it wrote
   CHECK(copies[2].end == 2'248 + 50 + 512);
   CHECK(left.empty());
-  (void)m.acquire(other, access::write, at::host);
+  (void)m.acquire(other, access::write, memory_location::host);
   REQUIRE(left.size() == 1);  // what was written on the host is worth nothing on the device
   left.clear();
   (void)m.acquire(other, access::read, agent::compute);

@@ -54,7 +54,9 @@ std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::
     const access_entry& entry = record.entries()[other];
     if (!is_access(entry.kind) || chunk_of_slot[entry.slot] != chunk) continue;
     if (entry.kind == entry_kind::read_on_host) continue;  // looking at the host's copy leaves the device's good
-    return place_of(entry.kind) == at::device && loads(record, chunk_of_slot, other) ? other : access_record::never;
+    return place_of(entry.kind) == memory_location::device && loads(record, chunk_of_slot, other)
+               ? other
+               : access_record::never;
   }
   return access_record::never;
 }
@@ -80,7 +82,7 @@ TEST_CASE("the kind of an entry holds access and place", "[profile]")
   static_assert(sizeof(access_entry) == 16);
   for (const chunkmem::access how :
        std::initializer_list<chunkmem::access>{access::read, access::read_write, access::write})
-    for (const chunkmem::at place : {at::device, at::host}) {
+    for (const chunkmem::memory_location place : {memory_location::device, memory_location::host}) {
       const entry_kind kind = kind_of(how, place);
       CHECK((is_access(kind) && !is_lease(kind) && access_of(kind) == how && place_of(kind) == place));
     }

@@ -48,7 +48,7 @@ struct walker {
     }
     if (log.is_following()) {
       diverged_at = log.cursor();
-      log.diverge([](std::uint32_t, at) { return 0U; });
+      log.diverge([](std::uint32_t, memory_location) { return 0U; });
       log.make_room();
     }
     if (log.has_diverged()) (void)log.resync(next[it.slot]);
@@ -56,7 +56,7 @@ struct walker {
   }
   iteration_outcome end(bool complete = true)
   {
-    return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, at) { return 0U; });
+    return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, memory_location) { return 0U; });
   }
   iteration_outcome run(std::string_view name, const walk& steps)
   {
@@ -211,7 +211,7 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   walker it;  // accesses: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
   it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
   it.begin("train");
-  it.log.diverge([](std::uint32_t, at) { return 0U; });
+  it.log.diverge([](std::uint32_t, memory_location) { return 0U; });
   CHECK(it.log.now() == 0);
   CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
   CHECK(it.log.now() == 2);
@@ -249,7 +249,7 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   for (int access_index = 0; access_index < 7; ++access_index) it.log.advance();
   it.log.lease_ended(1);
   // slot 0 and one pin of slot 1 are gone
-  it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });
+  it.log.diverge([](std::uint32_t slot, memory_location) { return slot == 1 || slot == 2 ? 1U : 0U; });
   it.log.make_room();
   const std::uint32_t extra = pin(it.log, 0);
   CHECK(extra == 7);
@@ -393,8 +393,9 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
       it.begin("train");
       it.log.advance();
       it.log.advance();
-      it.log.diverge(
-          [&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_retained ? 1U : 0U; });
+      it.log.diverge([&](std::uint32_t slot, memory_location place) {
+        return slot == 1 && (place == memory_location::host) == host_retained ? 1U : 0U;
+      });
       it.take({2, entry_kind::read});
       const std::uint32_t retained = host_retained == host_first ? 0 : 1;
       it.log.log_release(retained);
@@ -425,11 +426,13 @@ struct overlapping {
       return;
     }
     const grant fresh{dice.below(2), dice.below(2), truth.progress()};
-    const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<at>(fresh.place)), false, 0};
+    const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<memory_location>(fresh.place)),
+                             false,      0};
     truth.make_room();
     truth.log(entry, {});
     if (late.is_following() && call >= diverges_at)
-      late.diverge([this](std::uint32_t slot, at place) { return pins[slot][static_cast<unsigned>(place)]; });
+      late.diverge(
+          [this](std::uint32_t slot, memory_location place) { return pins[slot][static_cast<unsigned>(place)]; });
     late.make_room();
     late.is_following() ? late.advance() : static_cast<void>(late.log(entry, {}));
     ++pins[fresh.slot][fresh.place];
@@ -471,7 +474,7 @@ void record_accesses(recorder& log, const access_record& like, std::uint64_t see
 TEST_CASE("a record that began as another one names every release that came after it diverged", "[profile]")
 {
   const std::vector<std::uint32_t> chunk_of_slot{0, 1};
-  const auto none = [](std::uint32_t, at) { return 0U; };
+  const auto none = [](std::uint32_t, memory_location) { return 0U; };
   std::uint32_t corrected = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     constexpr std::uint32_t calls = 40;

@@ -79,8 +79,8 @@ std::string listing_of(undisturbed<Element>& alone)
       if (at == frozen)
         add(tensor, alone.values.back()[at]);
       else {
-        const auto pin =
-            alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read, cm::at::host);
+        const auto pin = alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read,
+                                                         cm::memory_location::host);
         add(tensor, std::vector<float>(pin.span().begin(), pin.span().end()));
       }
     }

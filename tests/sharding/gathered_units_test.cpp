@@ -108,7 +108,7 @@ TEST_CASE("a unit is gathered with its number, and this rank's share lies in its
       {
         const auto change = it.m.change(unit.whole);
         sharding::with_element(unit.type, [&]<class Element>(Element) {
-          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, at::host).span())
+          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, memory_location::host).span())
             value = round_to<Element>(static_cast<float>(at + 2));
         });
       }

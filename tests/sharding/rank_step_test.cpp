@@ -145,7 +145,7 @@ TEST_CASE("weights are made of shares that others changed, in every stage", "[sh
       (void)it.values();  // they are whole somewhere
       const auto [unit, part] = it.m.share_of(it.weights[0]);
       if (part != nullptr) {
-        const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, at::host);
+        const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, memory_location::host);
         for (std::uint64_t at = 0; at < part->elements; ++at)
           pin.span()[part->begin - unit->share_begin + at] = static_cast<float>(rank + 5);
       }

@@ -64,7 +64,8 @@ struct trainer {
   /// The first element of what this rank owns of the first weight.
   float first_of_share()
   {
-    const auto pin = m.shares().acquire(tensor<float>{m.share_of(weights[0]).first->share}, access::read, at::host);
+    const auto pin =
+        m.shares().acquire(tensor<float>{m.share_of(weights[0]).first->share}, access::read, memory_location::host);
     return pin.span()[0];
   }
 };

@@ -57,7 +57,7 @@ struct rig {
   void end_micro_batch(std::uint32_t next = 0) { gradients.end_micro_batch(m, units.all(), next); }
   float sum(std::uint32_t tensor)
   {
-    const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, at::host);
+    const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, memory_location::host);
     return pin.span()[plan.place(tensor).first + 99];
   }
 };
@@ -131,7 +131,7 @@ TEST_CASE("a unit's gradients stay on the device from the first that is opened t
   rig it;
   it.write(0, 1);
   CHECK_THROWS_AS(it.m.drop(it.units[0].gradients), usage_error);
-  CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, at::host), usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host), usage_error);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
 }
@@ -152,7 +152,8 @@ TEST_CASE(
     it.end_micro_batch(batch + 1);
     if (batch == 2) break;
     CHECK_FALSE(it.m.has_gradient(it.units[0].share));
-    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);  // nothing keeps it
+    const auto away =
+        it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host);  // nothing keeps it
     CHECK(reinterpret_cast<const float*>(away.data())[0] == (batch == 0 ? 1.0F : 3.0F));
   }
   CHECK_FALSE(it.gradients.is_open(0));
@@ -169,7 +170,7 @@ TEST_CASE("gradients that add up whole are summed by the step from wherever they
   for (const std::uint32_t tensor : {0U, 2U}) it.write(tensor, 1);
   for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
   {
-    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);
+    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host);
   }
   it.end_micro_batch(1);
   it.gradients.finish(it.m, it.units[0], 0);
@@ -247,7 +248,7 @@ struct told_rig {
   }
   std::vector<float> share_of(std::uint32_t unit)
   {
-    const auto pin = m.acquire<float>(units[unit].share, gradient_list, access::read, at::host);
+    const auto pin = m.acquire<float>(units[unit].share, gradient_list, access::read, memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
 };

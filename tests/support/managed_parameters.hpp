@@ -26,7 +26,8 @@ namespace support::mixed {
 
 /// Where the calling thread fills tensors: on the device, where it can write there.
 template <class Backend>
-inline constexpr chunkmem::at place_to_fill = Backend::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+inline constexpr chunkmem::memory_location place_to_fill =
+    Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
 /// Stored elements as a view for the kernels of mixed_model, by the library's conversions.
 template <class Element>
@@ -259,7 +260,8 @@ class managed_parameters {
   template <class Kind>
   [[nodiscard]] std::vector<Kind> copy_of(std::size_t at, chunkmem::list_id list)
   {
-    const auto pin = m_.template acquire<Kind>(handles_[at], list, chunkmem::access::read, chunkmem::at::host);
+    const auto pin =
+        m_.template acquire<Kind>(handles_[at], list, chunkmem::access::read, chunkmem::memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
 

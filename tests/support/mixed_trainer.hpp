@@ -91,7 +91,7 @@ class trainer {
     const float extra = look_from_the_host();
     scope.pass(chunkmem::pass::backward, turn);
     backward(key_of(now, turn));
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + extra);
   }
 
@@ -101,7 +101,7 @@ class trainer {
   {
     auto scope = m_.iteration("eval");
     forward(key_of(now + 1000, 0), 1.0F, false, true);
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     losses_.push_back(loss.span()[0]);
   }
 
@@ -273,8 +273,10 @@ class trainer {
   /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
   [[nodiscard]] float look_from_the_host()
   {
-    const auto up = m_.acquire(as<Element>(index_of(0, part::up)), chunkmem::access::read, chunkmem::at::host);
-    const auto bias = m_.acquire(as<Element>(index_of(1, part::down_bias)), chunkmem::access::read, chunkmem::at::host);
+    const auto up =
+        m_.acquire(as<Element>(index_of(0, part::up)), chunkmem::access::read, chunkmem::memory_location::host);
+    const auto bias =
+        m_.acquire(as<Element>(index_of(1, part::down_bias)), chunkmem::access::read, chunkmem::memory_location::host);
     return m_.rehearsing() ? 0.0F : sum_of(view(up), up.size()) + sum_of(view(bias), bias.size());
   }
 
@@ -358,7 +360,7 @@ class trainer {
   template <class Kind>
   [[nodiscard]] std::vector<Kind> copy_of(chunkmem::tensor<Kind> it)
   {
-    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::at::host);
+    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
   template <class Kind>

@@ -142,7 +142,8 @@ class one_rank {
     std::vector<std::vector<float>> result(weights_.size());
     for (std::size_t at = 0; at < weights_.size(); ++at) {
       if (at == frozen) continue;
-      const auto pin = m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::at::host);
+      const auto pin =
+          m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::memory_location::host);
       result[at].assign(pin.span().begin(), pin.span().end());
     }
     return result;
@@ -292,7 +293,8 @@ class one_of_many {
       const auto [unit, part] = m_.share_of(weights_[at]);
       if (at == frozen || part == nullptr) continue;
       auto& own = m_.shares();
-      const auto pin = own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::at::host);
+      const auto pin =
+          own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::memory_location::host);
       if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first,
                       part->elements * sizeof(float)) != 0)
         complain("a list of", at);

@@ -26,7 +26,7 @@ std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<
     const access_entry& entry = record.entries()[at];
     if (entry.slot == access_record::never || entry.kind == entry_kind::drop || chunk_of_slot[entry.slot] != chunk)
       continue;
-    if (place_of(entry.kind) == at::host) continue;
+    if (place_of(entry.kind) == memory_location::host) continue;
     for (std::uint32_t now = at; now < std::min(record.details()[at].until, record.size()); ++now) held[now] = 1;
   }
   return held;

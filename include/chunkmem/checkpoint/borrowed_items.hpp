@@ -56,7 +56,7 @@ class lending_writer final : public borrowed_pins {
     if (it.is_state() || it.part != role::parameter) return detail::with_bytes(m, it, access::read, use);
     std::optional<pin_type> pin;
     try {
-      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, at::host, agent::to_host));
+      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, memory_location::host, agent::to_host));
     } catch (const out_of_memory&) {
       return detail::with_bytes(m, it, access::read, use);
     }
@@ -69,8 +69,8 @@ class lending_writer final : public borrowed_pins {
   }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host,
-                                                                   agent::to_host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read,
+                                                                   memory_location::host, agent::to_host));
 
   Manager& m_;
   std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed

@@ -220,7 +220,7 @@ namespace detail {
 
 /// Calls `use(bytes)` with the bytes of a tensor in a list, in the tier where the thread can reach them.
 template <class Manager, access_choice Access, class Use>
-void with_pinned(Manager& m, const model_item& it, Access mode, at place, Use use)
+void with_pinned(Manager& m, const model_item& it, Access mode, memory_location place, Use use)
 {
   const auto typed = [&]<class Element>(Element) {
     const auto pin = m.acquire(tensor<Element>{it.tensor}, mode, place);
@@ -247,14 +247,14 @@ void with_bytes(Manager& m, const model_item& it, Access mode, Use use)
   if (it.is_state()) return use(it.state);
   bool used = false;
   try {
-    return with_pinned(m, it, mode, at::host, [&](auto content) {
+    return with_pinned(m, it, mode, memory_location::host, [&](auto content) {
       used = true;
       use(content);
     });
   } catch (const out_of_memory&) {
     if (used || !Manager::engine_type::host_addressable) throw;
   }
-  with_pinned(m, it, mode, at::device, use);
+  with_pinned(m, it, mode, memory_location::device, use);
 }
 
 }  // namespace detail

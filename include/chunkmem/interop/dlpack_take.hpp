@@ -165,7 +165,8 @@ void copy_of(const DLTensor& from, std::span<Element> to)
 /// @throws out_of_memory, device_error   as acquire; the tensor is as it was
 template <class Manager, element Element>
 void fill(Manager& m, tensor<Element> to, const DLTensor& from,
-          at place = Manager::engine_type::host_addressable ? at::device : at::host)
+          memory_location place = Manager::engine_type::host_addressable ? memory_location::device
+                                                                         : memory_location::host)
 {
   (void)detail::checked_elements(from, dtype_of<Element>);
   if (!detail::has_shape(from, m.info(to).extents))

@@ -270,11 +270,11 @@ class basic_manager {
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place,
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place,
                                                              place_type from = place_type{})
   {
     using result = pin_type<pinned_as<Element, Access>>;
-    if (place == at::device) return acquire(wanted, mode, from);
+    if (place == memory_location::device) return acquire(wanted, mode, from);
     const auto on_host = [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
     return guard_.within("acquire", from, [&] {
       return result{link_.get(), [&] { return written(wanted, mode, on_host); }};
@@ -283,8 +283,8 @@ class basic_manager {
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
   /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode, at place,
-                                                             place_type from = place_type{})
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
+                                                             memory_location place, place_type from = place_type{})
   {
     return guard_.within("acquire", from, [&] {
       const std::uint32_t slot = builder_.slot_in(wanted, list);
@@ -298,7 +298,7 @@ class basic_manager {
   /// taken to be its master's.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
-                                                                        at place, agent who = agent::host,
+                                                                        memory_location place, agent who = agent::host,
                                                                         place_type from = place_type{})
   {
     return guard_.within("acquire_bytes", from,
@@ -311,7 +311,7 @@ class basic_manager {
   {
     return guard_.within("acquire_bytes", from, [&] {
       check(who);
-      return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, at::device, who);
+      return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, who);
     });
   }
 
@@ -624,9 +624,9 @@ class basic_manager {
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
     if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
-      finish(acquire_in<const Element>(weight, gradient_list, access::read, at::device));
+      finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
-      finish(acquire_in<const float>(weight, gradient_list, access::read, at::device));
+      finish(acquire_in<const float>(weight, gradient_list, access::read, memory_location::device));
   }
   void exchange_lists(list_id left, list_id right)
   try {
@@ -650,15 +650,16 @@ class basic_manager {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
       return take_to_write(wanted, mode, who);
     const std::uint32_t slot = builder_.slot_of(wanted);
-    if (who != agent::host) return engine_.acquire(slot, kind_of(mode, at::device), who);
+    if (who != agent::host) return engine_.acquire(slot, kind_of(mode, memory_location::device), who);
     if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
     return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
                                  : engine_.template acquire_as<entry_kind::read_write>(slot);
   }
   [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent who)
   {
-    return written(wanted, mode,
-                   [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
+    return written(wanted, mode, [&](std::uint32_t slot) {
+      return engine_.acquire(slot, kind_of(mode, memory_location::device), who);
+    });
   }
   template <class Take>
   [[nodiscard]] access_token written(tensor_handle wanted, access_mode mode, Take take)
@@ -672,8 +673,8 @@ class basic_manager {
   }
 
   template <pinned_element Element>
-  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place,
-                                             agent who = agent::host)
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
+                                             memory_location place, agent who = agent::host)
   {
     const std::uint32_t slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
@@ -690,7 +691,7 @@ class basic_manager {
   gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who, gradient_start how)
   {
     const bool first = gradients_.is_fresh(value_slot);
-    const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
+    const entry_kind kind = kind_of(first ? access::write : access::read_write, memory_location::device);
     const bool has_beta = how == gradient_start::undefined;
     pin_type<Element> made{link_.get(), [&] { return gradients_.open(value_slot, kind, who, has_beta); }};
     if (!first || has_beta) return {std::move(made), first ? 0.0F : 1.0F};

@@ -271,7 +271,7 @@ class engine {
   /// In the tier that `kind` names.
   access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
   {
-    return place_of(kind) == at::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
+    return place_of(kind) == memory_location::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
   }
 
   void release(const access_token& held) noexcept
@@ -516,8 +516,8 @@ class engine {
     refuse_conflicts(it, index, kind);
     const bool planned = schedule_.step_to(index, kind, 0);
     if (planned) run_planned();
-    const at place = place_of(kind);
-    if (place == at::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
+    const memory_location place = place_of(kind);
+    if (place == memory_location::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
     const std::uint32_t next_use = schedule_.next_use_after(it, planned);
     chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
@@ -530,7 +530,7 @@ class engine {
     }
     states::begin(it, place);
     const std::uint32_t access_index = schedule_.finish(planned, index, kind, 0);
-    const bool on_host = place == at::host;  // whoever reads there has read when the pin ends
+    const bool on_host = place == memory_location::host;  // whoever reads there has read when the pin ends
     return {data,
             index,
             access_index,
@@ -554,7 +554,7 @@ class engine {
   std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
   {
     const chunk& parent = chunks_[it.chunk];
-    const bool device = place_of(kind) == at::device;
+    const bool device = place_of(kind) == memory_location::device;
     if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
     const std::uint32_t first = parent.first_frame[where];
@@ -570,7 +570,8 @@ class engine {
 
   /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one.
   /// O(slots).
-  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, at place, std::uint32_t otherwise) const noexcept
+  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, memory_location place,
+                                        std::uint32_t otherwise) const noexcept
   {
     const auto& slots = tensors_.slots();
     for (std::uint32_t index = 0; index < slots.size(); ++index)
@@ -583,7 +584,7 @@ class engine {
   {
     const chunk& parent = chunks_[it.chunk];
     const bool writing = writes(access_of(kind));
-    const bool device = place_of(kind) == at::device;
+    const bool device = place_of(kind) == memory_location::device;
     tensors_.expects_of(index, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
     const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
@@ -594,7 +595,9 @@ class engine {
     text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
          << " by " << pins << (pins == 1 ? " pin" : " pins");
-    if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index)
+    if (const std::uint32_t other =
+            pinned_in(it.chunk, device ? memory_location::host : memory_location::device, index);
+        other != index)
       text << ", the first of them on " << tensors_.label(other);
     throw usage_error{text << " (release them first)"};
   }

@@ -153,7 +153,7 @@ class gradient_store {
   void restore_weight(std::uint32_t value_slot)
   {
     if (state_in(value_slot) != tensor_state::gradient) return;
-    const at place = builder_->update_place(value_slot);
+    const memory_location place = builder_->update_place(value_slot);
     const std::uint32_t from = engine_->tensors().master_of(value_slot);
     const pin<const float, Engine> master{
         link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
@@ -163,7 +163,7 @@ class gradient_store {
       round_into<fp16>(master, value_slot, place);
   }
   template <element Element>
-  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, at place)
+  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, memory_location place)
   {
     const pin<Element, Engine> weight{
         link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};

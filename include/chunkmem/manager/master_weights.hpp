@@ -115,14 +115,14 @@ class master_weights {
                        "a weight is pinned while its master is made: release pins of weights that were written before "
                        "the iteration");
     made_.push_back(master);
-    const at place = builder_->update_place(value_slot);
+    const memory_location place = builder_->update_place(value_slot);
     if (tensors.value_type(value_slot) == dtype::bfloat16)
       widen<bf16>(value_slot, master, place);
     else
       widen<fp16>(value_slot, master, place);
   }
   template <element Element>
-  void widen(std::uint32_t value_slot, std::uint32_t master_slot, at place)
+  void widen(std::uint32_t value_slot, std::uint32_t master_slot, memory_location place)
   {
     const pin<const Element, Engine> weight{
         link_, [&] { return engine_->acquire_in_place(value_slot, kind_of(access::read, place)); }};

@@ -136,10 +136,11 @@ class model_builder {
   }
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
   /// nothing to read.
-  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] memory_location update_place(std::uint32_t value_slot) const noexcept
   {
     constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
-    return is_free && tiers().preferred_tier(value_slot) == tier::device ? at::device : at::host;
+    return is_free && tiers().preferred_tier(value_slot) == tier::device ? memory_location::device
+                                                                         : memory_location::host;
   }
 
   // Handles.

@@ -32,8 +32,9 @@ inline void expect_record_fits(const access_record& record, const registry& tens
     }
     if (entry.slot >= tensors.slots().size() || tensors.slots()[entry.slot].chunk == slot::nowhere)
       refuse(at, "a tensor is used that is not there");
-    std::uint32_t& pins = place_of(entry.kind) == at::device ? on_device[entry.slot] : on_host[entry.slot];
-    std::uint32_t& others = place_of(entry.kind) == at::device ? on_host[entry.slot] : on_device[entry.slot];
+    std::uint32_t& pins = place_of(entry.kind) == memory_location::device ? on_device[entry.slot] : on_host[entry.slot];
+    std::uint32_t& others =
+        place_of(entry.kind) == memory_location::device ? on_host[entry.slot] : on_device[entry.slot];
     if (entry.kind == entry_kind::drop) {
       if (pins + others > 0) refuse(at, "a tensor is dropped while it is pinned");
       return;

@@ -110,7 +110,7 @@ class rehearsal {
       const access_entry& entry = record.entries()[at];
       if (entry.kind == entry_kind::lease_device) {
         now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
-      } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
+      } else if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device) {
         const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
         const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();
         if (begins && pins[chunk]++ == 0) now += size;
@@ -143,7 +143,7 @@ class rehearsal {
   void fill(std::uint32_t slot, bool as_filled)
   {
     const bool on_device = as_filled && !state_[frames_.tensors.chunk_of_slot()[slot]].is_derived();
-    hold(slot, kind_of(access::write, on_device ? at::device : at::host), [] {});
+    hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
   /// As the manager does before the first iteration, where the step has its masters.
@@ -154,7 +154,7 @@ class rehearsal {
     const auto& entries = it.record->entries();
     const auto used =
         std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
-    const at place = used == entries.end() ? at::host : place_of(used->kind);
+    const memory_location place = used == entries.end() ? memory_location::host : place_of(used->kind);
     hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
   }
 

@@ -79,7 +79,7 @@ class rehearsal_log {
       states::expect(*tensors_, index, tensor_event::acquire);
     }
     now.record.make_room();
-    states::begin(it, at::device);
+    states::begin(it, memory_location::device);
     ++held_;
     return now.record.append({index, 0, 0, kind, false, 0}, {});
   }
@@ -89,7 +89,7 @@ class rehearsal_log {
   {
     note_end(serial);
     if (!is_running() || serial != serial_) return;
-    states::end(tensors_->slots()[index], at::device);
+    states::end(tensors_->slots()[index], memory_location::device);
     turns_[last_].record.release(access_index);
   }
 

@@ -66,7 +66,8 @@ class schedule {
       recorder_.is_logging() ? start_recording(rehearsed) : start_following();
     } catch (...) {
       following_plan_ = exceptional_ = steady_ = false;
-      recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(), [](std::uint32_t, at) { return 0U; });
+      recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(),
+                    [](std::uint32_t, memory_location) { return 0U; });
       chunks_->start_of(recorder_.record());  // the policy is told of this record before it is asked again
       throw;
     }
@@ -284,7 +285,7 @@ class schedule {
   /// Pins of a slot in a place, for the recorder.
   [[nodiscard]] auto pins_in() const noexcept
   {
-    return [this](std::uint32_t slot, at place) { return tensors_->slots()[slot].pins_in(place); };
+    return [this](std::uint32_t slot, memory_location place) { return tensors_->slots()[slot].pins_in(place); };
   }
   void set_pass(pass during, std::uint16_t micro_batch) noexcept
   {

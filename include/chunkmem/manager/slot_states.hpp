@@ -38,11 +38,11 @@ struct slot_states {
   }
 
   /// A pin begins. A slot without bytes has got them. @pre expect(event_of_access)
-  static void begin(slot& it, at place) noexcept
+  static void begin(slot& it, memory_location place) noexcept
   {
     if (it.state == tensor_state::free) it.state = tensor_state::hold;
     begin_resident(it);
-    if (place == at::host) ++it.host_pins;
+    if (place == memory_location::host) ++it.host_pins;
   }
   /// The same of a slot that has bytes on the device. The hot path. @pre can_begin()
   static void begin_resident(slot& it) noexcept
@@ -51,10 +51,10 @@ struct slot_states {
     ++it.pins;
   }
   /// A pin ends.
-  static void end(slot& it, at place) noexcept
+  static void end(slot& it, memory_location place) noexcept
   {
     end_on_device(it);
-    if (place == at::host) --it.host_pins;
+    if (place == memory_location::host) --it.host_pins;
   }
   /// The same of a pin on the device. The hot path.
   static void end_on_device(slot& it) noexcept

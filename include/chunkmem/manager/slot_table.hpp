@@ -26,9 +26,9 @@ struct slot {
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
   std::uint16_t host_pins = 0;  ///< those of its pins that are on the host
 
-  [[nodiscard]] std::uint32_t pins_in(at place) const noexcept
+  [[nodiscard]] std::uint32_t pins_in(memory_location place) const noexcept
   {
-    return place == at::host ? host_pins : pins - host_pins;
+    return place == memory_location::host ? host_pins : pins - host_pins;
   }
 };
 

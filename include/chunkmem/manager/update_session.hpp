@@ -138,7 +138,7 @@ class update_session {
   // Updates.
 
   /// Where the states of a parameter live, and with that where the calling thread updates it.
-  [[nodiscard]] at place_of_update(tensor_handle parameter)
+  [[nodiscard]] memory_location place_of_update(tensor_handle parameter)
   {
     return builder_->update_place(builder_->slot_of(parameter));
   }

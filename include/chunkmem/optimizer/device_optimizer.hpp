@@ -90,7 +90,7 @@ class device_optimizer {
     if (is_prepared_ || manager_.rehearsing()) return;
     device_step_state state;
     if (manager_.state_of(buffer_) != tensor_state::free) {  // a checkpoint was loaded before
-      const auto buffer = manager_.acquire(buffer_, access::read, at::host);
+      const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);
       std::memcpy(&state, buffer.data(), sizeof state);
       detail::check_updates(state.number);
       is_prepared_ = true;
@@ -98,7 +98,7 @@ class device_optimizer {
     }
     state.number = kernel_.progress.number;
     std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
-    const auto buffer = manager_.acquire(buffer_, access::write, at::host);
+    const auto buffer = manager_.acquire(buffer_, access::write, memory_location::host);
     std::memset(buffer.data(), 0, buffer.size());
     std::memcpy(buffer.data(), &state, sizeof state);
     is_prepared_ = true;
@@ -203,7 +203,7 @@ class device_optimizer {
     site(device_optimizer& self, const device_step_options& options) : self_{self}, options_{options} {}
 
     template <class Work>
-    void at_place(at, Work work) const
+    void at_place(memory_location, Work work) const
     {
       work(agent::compute);
     }

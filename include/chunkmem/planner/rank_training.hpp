@@ -84,7 +84,7 @@ class rank_training {
   void fill()
   {
     for (const own_chunk& it : chunks_)
-      for (const tensor<bf16> each : it.parts()) (void)manager_.acquire(each, access::write, at::host);
+      for (const tensor<bf16> each : it.parts()) (void)manager_.acquire(each, access::write, memory_location::host);
   }
 
   void step()
@@ -106,7 +106,7 @@ class rank_training {
       optimizer::step(manager_, kernel_, options);
     }
     for (const timed_update& it : timeline_.updating)
-      if (it.place == at::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
+      if (it.place == memory_location::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
     timeline_.end = backend_.now();
   }
 
@@ -169,8 +169,8 @@ class rank_training {
     for (const own_chunk& it : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < it.count; ++part)
-        if (manager_.updates().place_of_update(it.tensors[part]) == at::host)
-          all += kernel_.update_time(at::host, it.elements[part]);
+        if (manager_.updates().place_of_update(it.tensors[part]) == memory_location::host)
+          all += kernel_.update_time(memory_location::host, it.elements[part]);
     }
     for (const std::uint32_t group :
          groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))

@@ -34,23 +34,23 @@ class timed_adam : public optimizer::adam {
   explicit timed_adam(const update_rates& rates) : rates_{rates} {}
 
   /// Time of one update [ns], rounded up. optimizer::step asks for it on backends without bytes.
-  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements)
+  [[nodiscard]] std::uint64_t update_takes(memory_location place, std::uint64_t elements)
   {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
     return add(place, accesses, update_time(place, elements));
   }
   /// The same, asked for by nobody.
-  [[nodiscard]] std::uint64_t update_time(at place, std::uint64_t elements) const noexcept
+  [[nodiscard]] std::uint64_t update_time(memory_location place, std::uint64_t elements) const noexcept
   {
-    return time_of(elements,
-                   place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
+    return time_of(elements, place == memory_location::host ? rates_.host_parameters_per_second
+                                                            : rates_.device_parameters_per_second);
   }
   /// Time of taking a gradient's norm [ns], where gradient_done did not.
-  [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements)
+  [[nodiscard]] std::uint64_t measure_takes(memory_location place, std::uint64_t elements)
   {
-    return add(
-        place, 1,
-        time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
+    return add(place, 1,
+               time_of(elements, place == memory_location::host ? rates_.host_measured_per_second
+                                                                : rates_.device_measured_per_second));
   }
 
   /// From now on all that is asked for is written down too. All of them outlive this.
@@ -63,7 +63,10 @@ class timed_adam : public optimizer::adam {
   }
 
   /// All that was asked for so far [ns].
-  [[nodiscard]] std::uint64_t busy(at place) const noexcept { return place == at::host ? host_ : device_; }
+  [[nodiscard]] std::uint64_t busy(memory_location place) const noexcept
+  {
+    return place == memory_location::host ? host_ : device_;
+  }
 
  private:
   [[nodiscard]] static std::uint64_t time_of(std::uint64_t elements, double rate) noexcept
@@ -71,14 +74,15 @@ class timed_adam : public optimizer::adam {
     // rounded and saturated as copies are
     return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});
   }
-  std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
+  std::uint64_t add(memory_location place, std::uint32_t accesses, std::uint64_t nanoseconds)
   {
     if (seen_ != nullptr) {
       const std::uint32_t now = access_indices_->now();
-      const std::uint64_t begin = std::max(clocks_->now(), place == at::host ? 0 : clocks_->clock(agent::compute));
+      const std::uint64_t begin =
+          std::max(clocks_->now(), place == memory_location::host ? 0 : clocks_->clock(agent::compute));
       seen_->push_back({place, now - std::min(now, accesses), now, begin, nanoseconds});
     }
-    (place == at::host ? host_ : device_) += nanoseconds;
+    (place == memory_location::host ? host_ : device_) += nanoseconds;
     return nanoseconds;
   }
 

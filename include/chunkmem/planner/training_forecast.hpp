@@ -113,8 +113,8 @@ class steady_run {
       (it.to == tier::device ? to_device_ : to_host_) += it.end - it.begin;
     return {training_.engine().report(),
             training_.clocks().clock(agent::compute),
-            computing_ + training_.kernel().busy(at::device),
-            training_.kernel().busy(at::host),
+            computing_ + training_.kernel().busy(memory_location::device),
+            training_.kernel().busy(memory_location::host),
             training_.collective_busy(),
             to_device_,
             to_host_};

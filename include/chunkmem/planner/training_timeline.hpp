@@ -43,7 +43,7 @@ struct timed_work {
 
 /// An update, or the norm of a gradient, in virtual time.
 struct timed_update {
-  at place = at::host;
+  memory_location place = memory_location::host;
   std::uint32_t access_index = 0;  ///< of the record, of its first access
   std::uint32_t end = 0;           ///< access behind its last one
   std::uint64_t begin = 0;         ///< [ns]

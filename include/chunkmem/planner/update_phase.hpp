@@ -69,7 +69,7 @@ class update_phase_run {
     for (std::uint32_t at = 0; at < what.chunks; ++at)
       weights_.push_back(manager_.template add<bf16>({what.chunk_parameters}, role::parameter));
     for (const list_spec& spec : kernel_.lists()) lists_.push_back(manager_.list(spec.name));
-    for (const auto& it : weights_) (void)manager_.acquire(it, access::write, at::host);
+    for (const auto& it : weights_) (void)manager_.acquire(it, access::write, memory_location::host);
   }
 
   /// What one update takes on average, when a few have gone before.
@@ -148,10 +148,10 @@ class update_phase_run {
 
   void update_on_host(tensor<bf16> weight)
   {
-    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, at::host);
+    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, memory_location::host);
     for (const list_id list : lists_)
-      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, at::host));
-    const auto value = manager_.acquire_bytes(weight, value_list, access::write, at::host);
+      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, memory_location::host));
+    const auto value = manager_.acquire_bytes(weight, value_list, access::write, memory_location::host);
     const transfer::update_traffic each;
     const auto touched =
         static_cast<std::uint64_t>(each.host_update_bytes * static_cast<double>(what_.chunk_parameters));

@@ -26,9 +26,9 @@ enum class entry_kind : std::uint8_t {
   drop = 16,   ///< the bytes of a slot are dead
 };
 
-[[nodiscard]] constexpr entry_kind kind_of(access_mode mode, at place) noexcept
+[[nodiscard]] constexpr entry_kind kind_of(access_mode mode, memory_location place) noexcept
 {
-  return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == at::host ? 4U : 0U));
+  return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == memory_location::host ? 4U : 0U));
 }
 [[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept
 {
@@ -38,9 +38,9 @@ enum class entry_kind : std::uint8_t {
 {
   return kind == entry_kind::lease_device || kind == entry_kind::lease_host;
 }
-[[nodiscard]] constexpr at place_of(entry_kind kind) noexcept
+[[nodiscard]] constexpr memory_location place_of(entry_kind kind) noexcept
 {
-  return (static_cast<unsigned>(kind) & 4U) != 0 ? at::host : at::device;
+  return (static_cast<unsigned>(kind) & 4U) != 0 ? memory_location::host : memory_location::device;
 }
 [[nodiscard]] constexpr access_mode access_of(entry_kind kind) noexcept
 {
@@ -50,7 +50,7 @@ enum class entry_kind : std::uint8_t {
 /// The tier that an access or a lease is for.
 [[nodiscard]] constexpr tier tier_of(entry_kind kind) noexcept
 {
-  return kind == entry_kind::lease_host || place_of(kind) == at::host ? tier::host : tier::device;
+  return kind == entry_kind::lease_host || place_of(kind) == memory_location::host ? tier::host : tier::device;
 }
 
 /// What a first use of bytes that start at zero is: it fills them, so a read is an update.
@@ -237,7 +237,7 @@ class access_record {
   {
     if (entry.slot == never || !is_access(entry.kind)) return;
     std::uint8_t& use = use_of_chunk_[chunk_of_slot[entry.slot]];
-    if (place_of(entry.kind) == at::device)
+    if (place_of(entry.kind) == memory_location::device)
       use |= entry.next_of_chunk == 0 ? overwritten : 0U;
     else if (writes(access_of(entry.kind)))
       use |= entry.next_of_chunk == 0 ? overwritten : on_host;
@@ -257,7 +257,7 @@ class access_record {
     }
     slot = now;
     if (!is_access(entry.kind)) return;
-    if (place_of(entry.kind) == at::device)
+    if (place_of(entry.kind) == memory_location::device)
       chunk = loads ? now : never;
     else if (writes(access_of(entry.kind)))
       chunk = never;  // the device's copy is worth nothing from here on

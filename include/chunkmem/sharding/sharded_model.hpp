@@ -103,10 +103,10 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   }
   /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place)
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place)
   {
     const entry& it = entry_of(wanted);
-    if (is_sharded(it.part) || place == at::device) return acquire(wanted, mode);
+    if (is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
     seal_once();
     return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
@@ -236,8 +236,10 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
             "a weight was written whose share has a master: those of others in its unit would lose digits (write "
             "weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;
-    result->unit = m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, at::host);
-    result->kept = m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, at::host);
+    result->unit =
+        m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, memory_location::host);
+    result->kept =
+        m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, memory_location::host);
     if (first) std::fill_n(std::as_const(*result->kept).data(), unit.share_elements, Element{});
     if (unit.is_kept) {
       result->whole = reinterpret_cast<Element*>(std::as_const(*result->unit).data());

@@ -83,7 +83,7 @@ class record_uses {
       if (had_bytes && live_of_chunk_[chunk] == 0) uses_.push_back({chunk, at, at + 1, use_kind::drop});
       return;
     }
-    const bool on_host = place_of(entry.kind) == at::host;
+    const bool on_host = place_of(entry.kind) == memory_location::host;
     use_kind kind = on_host ? use_kind::host_read : use_kind::read;
     if (writes(access_of(entry.kind))) {
       if (on_host)

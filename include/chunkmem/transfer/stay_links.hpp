@@ -193,7 +193,8 @@ class early_loads {
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
     const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
     ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
-    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.retained_until[at];
+    if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device)
+      until[chunk] = plan.retained_until[at];
   }
   std::vector<early_load> early;
   lease_tide tide;

@@ -78,7 +78,8 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
     if (access_index == access_record::never) return true;
     if (access_index >= record.size()) return false;
     const access_entry& entry = record.entries()[access_index];
-    return is_access(entry.kind) && place_of(entry.kind) == at::device && chunk_of_slot[entry.slot] == chunk;
+    return is_access(entry.kind) && place_of(entry.kind) == memory_location::device &&
+           chunk_of_slot[entry.slot] == chunk;
   };
   for (std::uint32_t now = 0; now < record.size(); ++now) {
     const std::uint32_t slot = record.entries()[now].slot;

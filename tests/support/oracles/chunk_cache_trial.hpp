@@ -104,7 +104,7 @@ class chunk_cache_trial {
     if (host ? it.pins[tier::device] > 0 && (writes(how) || !it.is_valid(tier::host))
              : it.writers > 0 || (writes(how) && it.pins[tier::host] > 0))
       return;
-    const entry_kind kind = kind_of(how, host ? at::host : at::device);
+    const entry_kind kind = kind_of(how, host ? memory_location::host : memory_location::device);
     const tier where = host ? tier::host : tier::device;
     asked_ = model_.chunk_of_slot[slot];
     asked_frames_ = it.frames;
@@ -122,7 +122,7 @@ class chunk_cache_trial {
     const held_pin ended = pins_.back();
     pins_.pop_back();
     const std::uint32_t chunk = model_.chunk_of_slot[ended.slot];
-    const bool host = place_of(ended.kind) == at::host;
+    const bool host = place_of(ended.kind) == memory_location::host;
     const bool writing = writes(access_of(ended.kind));
     if (writing) memory_.write(ended.slot, host ? tier::host : tier::device, state_[chunk]);
     state_.unpin(tier_of(ended.kind), chunk, writing);
@@ -181,7 +181,7 @@ class chunk_cache_trial {
       const chunk& it = state_[at];
       const bool pinned = std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& held) {
         return model_.chunk_of_slot[held.slot] == at &&
-               (place_of(held.kind) == chunkmem::at::host) == (where == tier::host);
+               (place_of(held.kind) == chunkmem::memory_location::host) == (where == tier::host);
       });
       const bool only_copy = where == tier::host && it.is_valid(tier::host) && !it.has_frames(tier::device);
       if (it.first_frame[where] != chunk::nowhere && (pinned || only_copy)) bytes += it.frames * frame_bytes;

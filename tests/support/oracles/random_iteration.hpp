@@ -99,7 +99,7 @@ class iteration_roller {
     const chunkmem::access how = live_[slot] == 0 ? access::write : static_cast<chunkmem::access_mode>(dice_.below(3));
     const bool host = traits_.host && dice_.one_in(4);
     if (host ? held.device > 0 : held.host_writers > 0 || (writes(how) && held.host > 0)) return;
-    const entry_kind kind = kind_of(how, host ? at::host : at::device);
+    const entry_kind kind = kind_of(how, host ? memory_location::host : memory_location::device);
     ++(host ? held.host : held.device);
     if (host && writes(how)) ++held.host_writers;
     live_[slot] = 1;
@@ -121,7 +121,7 @@ class iteration_roller {
     build_.release(ended.access_index);
     if (is_lease(ended.kind)) return;
     pins& held = pins_[made_.chunk_of_slot[ended.slot]];
-    const bool host = place_of(ended.kind) == at::host;
+    const bool host = place_of(ended.kind) == memory_location::host;
     --(host ? held.host : held.device);
     if (host && writes(access_of(ended.kind))) --held.host_writers;
   }
