@@ -131,8 +131,8 @@ double managed_bandwidth(std::uint64_t size, bool writes)
     const cm::report before = m.report();
     const double seconds = seconds_of([&] {
       walk();
-      for (const agent who : {agent::compute, agent::to_device, agent::to_host})
-        memory.wait(agent::host, memory.record(who));
+      for (const agent stream : {agent::compute, agent::to_device, agent::to_host})
+        memory.wait(agent::host, memory.record(stream));
     });
     const cm::report after = m.report();
     const std::uint64_t moved =

@@ -200,10 +200,10 @@ TEST_CASE("an unlimited host memory changes no time, and no limit lets bytes pas
     touched += kind < 2 ? size : kind == 2 ? 3 * size : 0;
   }
   std::uint64_t last = 0;
-  for (const agent who : {agent::host, agent::compute, agent::to_device, agent::to_host}) {
-    CHECK(unlimited.clock(who) == plenty.clock(who));
-    CHECK(narrow.clock(who) >= unlimited.clock(who));
-    last = narrow.clock(who) < last ? last : narrow.clock(who);
+  for (const agent stream : {agent::host, agent::compute, agent::to_device, agent::to_host}) {
+    CHECK(unlimited.clock(stream) == plenty.clock(stream));
+    CHECK(narrow.clock(stream) >= unlimited.clock(stream));
+    last = narrow.clock(stream) < last ? last : narrow.clock(stream);
   }
   CHECK(static_cast<double>(last) * 1.5 >= static_cast<double>(touched));
 }

@@ -43,7 +43,8 @@ struct model {
       if (taken < begin + size && begin < taken + length) return false;
     for (std::uint32_t at = 0; at < frames; ++at)
       if (at * frame < begin + size && begin < (at + 1) * frame)
-        if (const std::uint32_t who = occupant(at); who < tier_space::leased_frame && !may_use(at)) return false;
+        if (const std::uint32_t occupied_by = occupant(at); occupied_by < tier_space::leased_frame && !may_use(at))
+          return false;
     return true;
   }
   template <class MayUse>

@@ -57,9 +57,9 @@ TEST_CASE("nobody passes a barrier before all have come to it", "[collective]")
     const auto complaints = support::thread_harness{}.run(ranks, [&](stage& at) {
       bool holds = true;
       for (std::uint32_t round = 1; round <= 50; ++round) {
-        at.backend.launch(at.who, [&] { ++came; });
-        at.ranks.barrier(at.backend, at.who, round);
-        at.backend.launch(at.who, [&holds, &came, least = round * ranks] { holds = holds && came >= least; });
+        at.backend.launch(at.stream, [&] { ++came; });
+        at.ranks.barrier(at.backend, at.stream, round);
+        at.backend.launch(at.stream, [&holds, &came, least = round * ranks] { holds = holds && came >= least; });
       }
       at.finish();
       at.expect(holds, "a barrier did not hold");
@@ -101,7 +101,7 @@ TEST_CASE("work of a rank outlives its communicator and its group", "[collective
 TEST_CASE("agents of the caller meet as well as agents that are threads", "[collective]")
 {
   const auto complaints = support::thread_harness{}.run(4, [](stage& at) {
-    at.who = at.rank() % 2 == 0 ? agent::compute : agent::to_host;
+    at.stream = at.rank() % 2 == 0 ? agent::compute : agent::to_host;
     conformance::plays_schedule(at, 77, 40);
   });
   for (const std::string& complaint : complaints) CHECK(complaint == "");
@@ -145,10 +145,10 @@ TEST_CASE("local_threads allocates nothing while it works", "[collective]")
     at.ranks.exchange(mine, all);  // all three have allocated what they need
     const auto before = support::allocations_so_far();
     for (std::uint32_t i = 0; i < 50; ++i) {
-      at.ranks.all_gather(at.backend, at.who, place, parts, i);
-      at.ranks.all_reduce(at.backend, at.who, place, parts, {}, i);
-      at.ranks.broadcast(at.backend, at.who, place, 1_KiB, rank_id{1}, i);
-      at.ranks.barrier(at.backend, at.who, i);
+      at.ranks.all_gather(at.backend, at.stream, place, parts, i);
+      at.ranks.all_reduce(at.backend, at.stream, place, parts, {}, i);
+      at.ranks.broadcast(at.backend, at.stream, place, 1_KiB, rank_id{1}, i);
+      at.ranks.barrier(at.backend, at.stream, i);
       at.ranks.exchange(mine, all);
     }
     at.finish();

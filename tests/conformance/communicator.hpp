@@ -63,7 +63,7 @@ void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t se
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     all.push_back(support::bytes_of_rank(it.type, it.size, rank, seed));
   const rank_memory<Stage> mine{at, all[at.rank()]};
-  support::give(at.ranks, at.backend, at.who, mine.data(), it);
+  support::give(at.ranks, at.backend, at.stream, mine.data(), it);
   support::play(all, it);
   const support::rank_bytes found = mine.now();
   at.ranks.check();
@@ -124,10 +124,10 @@ void moves_from_each_root(Stage& at)
   const std::uint32_t next = (at.rank() + 1) % ranks;
   const std::uint32_t before = (at.rank() + ranks - 1) % ranks;
   const auto send = [&] {
-    at.ranks.send(at.backend, at.who, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1);
+    at.ranks.send(at.backend, at.stream, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1);
   };
   if (at.rank() % 2 == 0) send();
-  at.ranks.receive(at.backend, at.who, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
+  at.ranks.receive(at.backend, at.stream, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
   if (at.rank() % 2 == 1) send();
   at.expect(in.now() == support::rank_bytes(50, std::byte(before)), "a ring of sends left wrong bytes");
 }
@@ -139,13 +139,13 @@ void exchanges_beside_agents(Stage& at)
   const std::uint32_t ranks = at.ranks.ranks();
   try {
     for (std::uint64_t words = 0; words < 40; words = 2 * words + 1) {
-      if (at.rank() == 0) at.ranks.barrier(at.backend, at.who, 1);  // its agent waits until the words have passed
+      if (at.rank() == 0) at.ranks.barrier(at.backend, at.stream, 1);  // its agent waits until the words have passed
       std::vector<std::uint64_t> mine(words, at.rank() * 1'000 + words);
       std::vector<std::uint64_t> all(words * ranks, 7);
       at.ranks.exchange(mine, all);
       for (std::uint64_t place = 0; place < all.size(); ++place)
         at.expect(all[place] == place / words * 1'000 + words, "exchange gave a wrong word", place);
-      if (at.rank() != 0) at.ranks.barrier(at.backend, at.who, 1);
+      if (at.rank() != 0) at.ranks.barrier(at.backend, at.stream, 1);
     }
     at.finish();
     at.ranks.check();
@@ -165,7 +165,7 @@ void plays_schedule(Stage& at, std::uint64_t seed, std::size_t calls)
   const rank_memory<Stage> mine{at, all[at.rank()]};
   std::uint64_t number = 0;
   for (const support::rank_call& it : support::random_schedule(seed, ranks, calls)) {
-    support::give(at.ranks, at.backend, at.who, mine.data(), it);
+    support::give(at.ranks, at.backend, at.stream, mine.data(), it);
     support::play(all, it);
     if (++number % 16 != 0) continue;
     at.expect(mine.now() == all[at.rank()], "wrong bytes after so many calls", number);
@@ -198,9 +198,9 @@ void works_beside_another(Stage& at)
   try {
     for (std::uint32_t round = 0; round < 20; ++round) {
       const bool is_first = (round + at.rank()) % 2 == 0;
-      if (is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+      if (is_first) support::give(at.ranks, at.backend, at.stream, here.data(), sum);
       support::give(at.others, at.backend, at.other, there.data(), gather);
-      if (!is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+      if (!is_first) support::give(at.ranks, at.backend, at.stream, here.data(), sum);
       support::play(one, sum);
       support::play(two, gather);
     }
@@ -247,13 +247,13 @@ void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
     return does;
   };
   (void)(fails("check", [&] { ranks.check(); }) &&
-         fails("all_gather", [&] { ranks.all_gather(memory, at.who, place, parts, 0); }) &&
-         fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }) &&
-         fails("all_reduce", [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }) &&
-         fails("broadcast", [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }) &&
-         fails("send", [&] { ranks.send(memory, at.who, place, size, next, 0); }) &&
-         fails("receive", [&] { ranks.receive(memory, at.who, place, size, next, 0); }) &&
-         fails("barrier", [&] { ranks.barrier(memory, at.who, 0); }) &&
+         fails("all_gather", [&] { ranks.all_gather(memory, at.stream, place, parts, 0); }) &&
+         fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, at.stream, place, parts, {}, 0); }) &&
+         fails("all_reduce", [&] { ranks.all_reduce(memory, at.stream, place, parts, {}, 0); }) &&
+         fails("broadcast", [&] { ranks.broadcast(memory, at.stream, place, size, next, 0); }) &&
+         fails("send", [&] { ranks.send(memory, at.stream, place, size, next, 0); }) &&
+         fails("receive", [&] { ranks.receive(memory, at.stream, place, size, next, 0); }) &&
+         fails("barrier", [&] { ranks.barrier(memory, at.stream, 0); }) &&
          fails("exchange", [&] { ranks.exchange(word, all); }));
   try {
     at.finish();                           // before the places end
@@ -269,7 +269,7 @@ void refuses_a_difference(Stage& at, const support::rank_call& asked, const supp
   const auto before = support::bytes_of_rank(chunkmem::dtype::uint8, support::schedule_room, at.rank(), 5);
   const rank_memory<Stage> mine{at, before};
   try {
-    support::give(at.ranks, at.backend, at.who, mine.data(), is_other ? other : asked);
+    support::give(at.ranks, at.backend, at.stream, mine.data(), is_other ? other : asked);
   } catch (const chunkmem::comm_error&) {  // the others were faster
   }
   at.expect(mine.now() == before, "bytes changed though ranks asked for different things");
@@ -284,7 +284,7 @@ void ends_by_revoke(Stage& at)
     if (at.rank() == 0)
       at.ranks.revoke();
     else
-      at.ranks.barrier(at.backend, at.who, 0);
+      at.ranks.barrier(at.backend, at.stream, 0);
   } catch (const chunkmem::comm_error&) {  // revoked before it asked
   }
   at.finish();
@@ -295,7 +295,7 @@ void ends_by_a_loss(Stage& at)
 {
   if (at.rank() == 0) return;  // and its communicator ends
   try {
-    at.ranks.barrier(at.backend, at.who, 0);
+    at.ranks.barrier(at.backend, at.stream, 0);
   } catch (const chunkmem::comm_error&) {
   }
   at.finish();

@@ -93,17 +93,17 @@ class breakable_mover {
   explicit breakable_mover(bug planted) : planted_{planted} {}
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     if (planted_ == bug::wrong_size) size = std::min(size, last_);
-    if (size > cm::bytes{}) backend.copy(to, from, size, who);
+    if (size > cm::bytes{}) backend.copy(to, from, size, stream);
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     last_ = size;
     if (planted_ == bug::skipped_write_back && ++taken_ % 5 == 0) return;
-    backend.copy(to, from, size, who);
+    backend.copy(to, from, size, stream);
   }
 
  private:

@@ -20,8 +20,8 @@ namespace cm = chunkmem;
 template <class Manager, class Backend, class Element>
 class managed_walk {
  public:
-  managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent who)
-      : m_{manager}, backend_{backend}, who_{who}, weights_{manager, backend, how, parameters()}
+  managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream)
+      : m_{manager}, backend_{backend}, stream_{stream}, weights_{manager, backend, how, parameters()}
   {
     x_ = m_.template add_stacked<Element>(most_visits + 1, {batch, width}, cm::role::activation);
     h_ = m_.template add_stacked<Element>(most_visits, {batch, widest}, cm::role::activation);
@@ -54,17 +54,17 @@ class managed_walk {
   template <class Kind>
   [[nodiscard]] auto use(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::read, who_);
+    return m_.acquire(it, cm::access::read, stream_);
   }
   template <class Kind>
   [[nodiscard]] auto make(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::write, who_);
+    return m_.acquire(it, cm::access::write, stream_);
   }
   [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
-    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
   }
   template <class Lease>
   [[nodiscard]] static float* numbers(const Lease& it)
@@ -74,7 +74,7 @@ class managed_walk {
   template <class Kernel>
   void launch(Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who_, work);
+    if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
   void take(const turn& it, std::uint64_t number)
@@ -204,7 +204,7 @@ class managed_walk {
     const auto wide = workspace(batch * inner);
     const auto h = use(h_.slice(at));
     const auto x = use(x_.slice(at));
-    const auto flow = m_.acquire(flow_, cm::access::read_write, who_);
+    const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
     auto down = weight(down_of(block));
     launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down), inner] {
       mixed::multiply_transposed(wide, flow, down, inner, width, false);
@@ -213,7 +213,7 @@ class managed_walk {
                            [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
                              mixed::outer(out, h, in, inner, width, beta);
                            });
-    weights_.differentiate(bias_of(block), who_, is_last(bias_of(block)),
+    weights_.differentiate(bias_of(block), stream_, is_last(bias_of(block)),
                            [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
                              mixed::softsign_backward(wide, h, batch * inner);
                              mixed::sum_rows(out, wide, inner, beta);
@@ -266,7 +266,7 @@ class managed_walk {
 
   Manager& m_;
   Backend& backend_;
-  cm::agent who_;
+  cm::agent stream_;
   mixed::managed_parameters<Manager, Backend, Element> weights_;
   cm::stacked<Element> x_, h_;
   cm::tensor<float> flow_{}, loss_{};

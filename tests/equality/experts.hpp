@@ -132,8 +132,8 @@ class plain {
 template <class Manager, class Backend, class Element>
 class managed {
  public:
-  managed(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent who = cm::agent::host)
-      : m_{manager}, backend_{backend}, how_{how}, who_{who}, weights_{manager, backend, how, parameters()}
+  managed(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream = cm::agent::host)
+      : m_{manager}, backend_{backend}, how_{how}, stream_{stream}, weights_{manager, backend, how, parameters()}
   {
     x_ = m_.template add_stacked<Element>(count + 1, {batch, width}, cm::role::activation);
     h_ = m_.template add_stacked<Element>(count, {batch, inner}, cm::role::activation);
@@ -179,17 +179,17 @@ class managed {
   template <class Kind>
   [[nodiscard]] auto use(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::read, who_);
+    return m_.acquire(it, cm::access::read, stream_);
   }
   template <class Kind>
   [[nodiscard]] auto make(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::write, who_);
+    return m_.acquire(it, cm::access::write, stream_);
   }
   [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
-    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
   }
   template <class Lease>
   [[nodiscard]] static float* numbers(const Lease& it)
@@ -199,7 +199,7 @@ class managed {
   template <class Kernel>
   void launch(Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who_, work);
+    if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
   void forward(std::uint32_t at, std::uint32_t expert)
@@ -254,7 +254,7 @@ class managed {
       const auto wide = workspace(batch * inner);
       const auto h = use(h_.slice(at));
       const auto x = use(x_.slice(at));
-      const auto flow = m_.acquire(flow_, cm::access::read_write, who_);
+      const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
       auto down = weight(down_of(expert));
       launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down)] {
         mixed::multiply_transposed(wide, flow, down, inner, width, false);
@@ -263,7 +263,7 @@ class managed {
                              [h = mixed::view(h), in = mixed::floats{flow.data()}](auto out, float beta) {
                                mixed::outer(out, h, in, inner, width, beta);
                              });
-      weights_.differentiate(bias_of(expert), who_, true,
+      weights_.differentiate(bias_of(expert), stream_, true,
                              [wide = numbers(wide), h = mixed::view(h)](auto out, float beta) {
                                mixed::softsign_backward(wide, h, batch * inner);
                                mixed::sum_rows(out, wide, inner, beta);
@@ -285,7 +285,7 @@ class managed {
   Manager& m_;
   Backend& backend_;
   mixed::recipe how_;
-  cm::agent who_;
+  cm::agent stream_;
   mixed::managed_parameters<Manager, Backend, Element> weights_;
   cm::stacked<Element> x_, h_;
   cm::tensor<float> flow_{}, loss_{};

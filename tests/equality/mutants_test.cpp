@@ -45,8 +45,8 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
   adversarial memory{options};
   verdict result;
   const toy::crew workers{agent::compute, memory.adopt()};
-  memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
-    return who == removed.follower && point.source == removed.source;
+  memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
+    return stream == removed.follower && point.source == removed.source;
   });
   {
     Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{eviction_for(options.seed)}};
@@ -129,10 +129,10 @@ struct four_chunks {
     for (float& value : pin.span()) value = static_cast<float>(at);
   }
   /// A kernel that copies the first number of a chunk, whenever it runs.
-  void look(std::uint32_t at, agent who)
+  void look(std::uint32_t at, agent stream)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::read, who);
-    memory.launch(who, [to = &seen, from = pin.data()] { *to = *from; });
+    const auto pin = m.acquire(weights.slice(at), cm::access::read, stream);
+    memory.launch(stream, [to = &seen, from = pin.data()] { *to = *from; });
   }
 
   adversarial memory;
@@ -285,8 +285,8 @@ TEST_CASE("edges that a training step implies are noticed where nothing else ord
       CHECK(program.runs_right(whole));
       CHECK(whole.memory.faults().empty());
       four_chunks broken{options};
-      broken.memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
-        return who == removed.follower && point.source == removed.source;
+      broken.memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
+        return stream == removed.follower && point.source == removed.source;
       });
       const bool right = program.runs_right(broken) && broken.memory.faults().empty();
       if (when == support::schedule::latest) CHECK(broken.memory.counters().skipped > 0);

@@ -55,26 +55,26 @@ struct tables_on {
 
   /// By a pin, or without one, for the calling thread or for the compute stream.
   template <class Gradients>
-  void add(Gradients&& gradient, std::uint32_t table, std::uint32_t micro_batch, cm::agent who)
+  void add(Gradients&& gradient, std::uint32_t table, std::uint32_t micro_batch, cm::agent stream)
   {
     CHECK(gradient.beta() == 1.0F);
     if (m.rehearsing()) return;
     kind* const to = gradient.data() + row_of(table, micro_batch);
     const auto work = [to] { *to = cm::round_to<kind>(cm::to_float(*to) + 1.0F); };
-    if (who == cm::agent::host)
+    if (stream == cm::agent::host)
       work();
     else
-      m.backend().launch(who, work);
+      m.backend().launch(stream, work);
   }
-  void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent who)
+  void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent stream)
   {
     for (std::uint32_t at = tables; at-- > 0;) {
       const auto it = weights.slice(at);
       if (by_pin)
-        add(m.template gradient<kind>(m.acquire(it, cm::access::read, who), gradient_start::zeros), at, micro_batch,
-            who);
+        add(m.template gradient<kind>(m.acquire(it, cm::access::read, stream), gradient_start::zeros), at, micro_batch,
+            stream);
       else
-        add(m.template gradient<kind>(it, who, gradient_start::zeros), at, micro_batch, who);
+        add(m.template gradient<kind>(it, stream, gradient_start::zeros), at, micro_batch, stream);
     }
   }
   void check(std::uint32_t micro_batches)
@@ -112,14 +112,14 @@ TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody a
           .device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
   };
   const bool by_pin = GENERATE(true, false);
-  const cm::agent who = GENERATE(cm::agent::host, cm::agent::compute);
-  INFO((by_pin ? "by a pin" : "without a pin") << (who == cm::agent::host ? "" : " on a stream"));
+  const cm::agent stream = GENERATE(cm::agent::host, cm::agent::compute);
+  INFO((by_pin ? "by a pin" : "without a pin") << (stream == cm::agent::host ? "" : " on a stream"));
   tables_on<cm::bf16, TestType, cm::gradient::separate> it{cm::gradient::separate{.wide = true}, options()};
   for (int step = 0; step < 4; ++step) {
     auto scope = it.m.iteration(3);
     for (std::uint32_t which = 0; which < 3; ++which) {
       scope.pass(cm::pass::backward, static_cast<std::uint16_t>(which));
-      it.differentiate(which, by_pin, who);
+      it.differentiate(which, by_pin, stream);
     }
     it.check(3);
   }

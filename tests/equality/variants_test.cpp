@@ -34,26 +34,26 @@ class inverting_mover {
   explicit inverting_mover(counts& passed) noexcept : passed_{&passed} {}
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
-    move(backend, to, from, size, who);
+    move(backend, to, from, size, stream);
     passed_->brought += size.count();
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
-    move(backend, to, from, size, who);
+    move(backend, to, from, size, stream);
     passed_->taken += size.count();
   }
 
  private:
   template <class Backend>
-  static void move(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  static void move(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     const cm::bytes half = cm::align_up(cm::bytes{size.count() / 2}, cm::tensor_alignment);
-    backend.copy(to, from, half, who);
-    if (half < size) backend.copy(to + half.count(), from + half.count(), size - half, who);
-    backend.launch(who, [to, count = size.count()]() noexcept {
+    backend.copy(to, from, half, stream);
+    if (half < size) backend.copy(to + half.count(), from + half.count(), size - half, stream);
+    backend.launch(stream, [to, count = size.count()]() noexcept {
       for (std::uint64_t at = 0; at < count; ++at) to[at] = ~to[at];
     });
   }

@@ -220,10 +220,10 @@ TEST_CASE("an agent that the backend does not have is refused at once", "[manage
   fixture it;
   it.fill(0, 1);
   for (const unsigned wrong : {4U, 7U, 8U, 9U, 200U}) {
-    const auto who = static_cast<cm::agent>(wrong);
-    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read, who), cm::usage_error);
-    CHECK_THROWS_AS(it.m.lease(cm::tier::device, 1_KiB, who), cm::usage_error);
-    CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0), who), cm::usage_error);
+    const auto stream = static_cast<cm::agent>(wrong);
+    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read, stream), cm::usage_error);
+    CHECK_THROWS_AS(it.m.lease(cm::tier::device, 1_KiB, stream), cm::usage_error);
+    CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0), stream), cm::usage_error);
   }
   std::vector<cm::agent> adopted;
   while (adopted.size() < cm::max_agents - cm::built_in_agents) adopted.push_back(it.m.adopt());

@@ -378,10 +378,11 @@ struct history {
   std::map<agent, std::uint64_t> readers, writers;
 };
 
-bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
+bool follows(listening_backend& backend, agent stream, const std::map<agent, std::uint64_t>& work)
 {
-  return std::all_of(work.begin(), work.end(),
-                     [&](const auto& it) { return it.first == who || backend.knows(who, it.first) >= it.second; });
+  return std::all_of(work.begin(), work.end(), [&](const auto& it) {
+    return it.first == stream || backend.knows(stream, it.first) >= it.second;
+  });
 }
 
 }  // namespace
@@ -394,16 +395,16 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     auto& tracker = it.copies.tracker();
     history whole, share, host_copy;  // frame 0 and 1 of the device, frame 1 of the host
     it.places[1].first_frame = {{1, 1}};
-    const auto check = [&](agent who, const history& frame, bool writing) {
-      if (!follows(it.backend, who, frame.writers))
-        FAIL("seed " << seed << ": agent " << static_cast<unsigned>(who) << " does not follow a writer");
-      if (writing && !follows(it.backend, who, frame.readers))
+    const auto check = [&](agent stream, const history& frame, bool writing) {
+      if (!follows(it.backend, stream, frame.writers))
+        FAIL("seed " << seed << ": agent " << static_cast<unsigned>(stream) << " does not follow a writer");
+      if (writing && !follows(it.backend, stream, frame.readers))
         FAIL("seed " << seed << ": a writer does not follow a reader");
     };
-    const auto moved = [&](agent who, history& to, history& from) {
-      check(who, from, false);
-      check(who, to, true);
-      to.writers[who] = from.readers[who] = it.backend.knows(who, who);
+    const auto moved = [&](agent stream, history& to, history& from) {
+      check(stream, from, false);
+      check(stream, to, true);
+      to.writers[stream] = from.readers[stream] = it.backend.knows(stream, stream);
     };
     const auto worked_for_ranks = [&] {
       check(ranks_agent, whole, true);
@@ -428,15 +429,15 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
         load(it.copies, 1, it.places[1], 1);
         moved(agent::to_device, share, host_copy);
       } else {  // a pin
-        const agent who = dice.one_in(2) ? agent::compute : caller_stream;
+        const agent stream = dice.one_in(2) ? agent::compute : caller_stream;
         const bool writing = dice.one_in(2);
         history& used = what % 2 == 0 ? whole : share;
         frame_hazards& frame = it.copies.hazards_at(tier::device, what % 2);
-        tracker.follow(who, frame, writing ? frame.users : frame.writers, wait_cause::other);
-        check(who, used, writing);
-        const std::uint64_t number = it.backend.work(who);
-        tracker.stamp(who, frame, writing);
-        (writing ? used.writers : used.readers)[who] = number;
+        tracker.follow(stream, frame, writing ? frame.users : frame.writers, wait_cause::other);
+        check(stream, used, writing);
+        const std::uint64_t number = it.backend.work(stream);
+        tracker.stamp(stream, frame, writing);
+        (writing ? used.writers : used.readers)[stream] = number;
       }
     }
   }

@@ -18,7 +18,7 @@ TEST_CASE("timeline_sink keeps the laws of a trace sink", "[planner]")
   std::vector<planner::timed_copy> copies;
   const std::uint32_t now = 7;
   const planner::access_index_source access_indices{
-      &now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
+      &now, [](const void* context) { return *static_cast<const std::uint32_t*>(context); }};
   conformance::trace_sink_laws(planner::timeline_sink{clocks, {}, access_indices, copies});
   CHECK(copies.size() == 2 * 1'000 * 2 * 2);  // loads and write-backs alone
 }
@@ -30,7 +30,7 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   std::vector<planner::timed_departure> left;
   const std::uint32_t now = 7;
   const planner::access_index_source access_indices{
-      &now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
+      &now, [](const void* context) { return *static_cast<const std::uint32_t*>(context); }};
   backend::simulated memory{
       {.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
   auto m = make_manager(memory, {.chunk_bytes = 1_KiB},

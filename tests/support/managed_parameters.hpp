@@ -131,22 +131,22 @@ class managed_parameters {
   template <class Pin, class Work>
   void differentiate(Pin weight, std::size_t at, bool over, Work work)
   {
-    const chunkmem::agent who = weight.details().who;
+    const chunkmem::agent stream = weight.details().stream;
     if (is_wide(at))
-      write(m_.template gradient<float>(std::move(weight)), at, who, over, work);
+      write(m_.template gradient<float>(std::move(weight)), at, stream, over, work);
     else
-      write(m_.gradient(std::move(weight)), at, who, over, work);
+      write(m_.gradient(std::move(weight)), at, stream, over, work);
   }
   /// The same of a weight that nobody holds.
   template <class Work>
-  void differentiate(std::size_t at, chunkmem::agent who, bool over, Work work)
+  void differentiate(std::size_t at, chunkmem::agent stream, bool over, Work work)
   {
     if (known_[at].single)
-      write(m_.gradient(as<float>(at), who), at, who, over, work);
+      write(m_.gradient(as<float>(at), stream), at, stream, over, work);
     else if (is_wide(at))
-      write(m_.template gradient<float>(as<Element>(at), who), at, who, over, work);
+      write(m_.template gradient<float>(as<Element>(at), stream), at, stream, over, work);
     else
-      write(m_.gradient(as<Element>(at), who), at, who, over, work);
+      write(m_.gradient(as<Element>(at), stream), at, stream, over, work);
   }
 
   void reserve(std::size_t steps)
@@ -238,17 +238,17 @@ class managed_parameters {
 
   /// Where it is the last write of the step this is said in one of three ways.
   template <class Gradient, class Work>
-  void write(Gradient gradient, std::size_t at, chunkmem::agent who, bool over, Work work)
+  void write(Gradient gradient, std::size_t at, chunkmem::agent stream, bool over, Work work)
   {
     if (!m_.rehearsing())
-      backend_.launch(who, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
+      backend_.launch(stream, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
     if (!over || at % 3 == 2) return;
     if (at % 3 == 0) return m_.gradient_done(std::move(gradient));
     gradient.release();
     if (known_[at].single)
-      m_.gradient_done(as<float>(at), who);
+      m_.gradient_done(as<float>(at), stream);
     else
-      m_.gradient_done(as<Element>(at), who);
+      m_.gradient_done(as<Element>(at), stream);
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, std::string_view>> lists() const

@@ -179,9 +179,9 @@ class trainer {
     launch(crew_.main, work);
   }
   template <class Kernel>
-  void launch(chunkmem::agent who, Kernel work)
+  void launch(chunkmem::agent stream, Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who, work);
+    if (!m_.rehearsing()) backend_.launch(stream, work);
   }
 
   void forward(std::uint64_t key, float factor, bool spoilt, bool evaluating)

@@ -114,22 +114,23 @@ inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
 
 /// Gives one rank's part of a call to its communicator; nothing where it takes no part.
 template <class Communicator, class Backend>
-void give(Communicator& ranks, Backend& backend, chunkmem::agent who, std::byte* place, const rank_call& it)
+void give(Communicator& ranks, Backend& backend, chunkmem::agent stream, std::byte* place, const rank_call& it)
 {
   using chunkmem::collective::operation;
   const std::uint32_t rank = chunkmem::index_of(ranks.rank());
   const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{it.size}, ranks.ranks());
   const chunkmem::collective::sum how{.type = it.type, .scale = it.scale};
   const chunkmem::bytes size{it.size};
-  if (it.what == operation::all_gather) ranks.all_gather(backend, who, place, parts, it.label);
-  if (it.what == operation::reduce_scatter) ranks.reduce_scatter(backend, who, place, parts, how, it.label);
-  if (it.what == operation::all_reduce) ranks.all_reduce(backend, who, place, parts, how, it.label);
-  if (it.what == operation::broadcast) ranks.broadcast(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
-  if (it.what == operation::barrier) ranks.barrier(backend, who, it.label);
+  if (it.what == operation::all_gather) ranks.all_gather(backend, stream, place, parts, it.label);
+  if (it.what == operation::reduce_scatter) ranks.reduce_scatter(backend, stream, place, parts, how, it.label);
+  if (it.what == operation::all_reduce) ranks.all_reduce(backend, stream, place, parts, how, it.label);
+  if (it.what == operation::broadcast)
+    ranks.broadcast(backend, stream, place, size, chunkmem::rank_id{it.root}, it.label);
+  if (it.what == operation::barrier) ranks.barrier(backend, stream, it.label);
   if (it.is_pair() && rank == it.root)
-    ranks.send(backend, who, place, size, chunkmem::rank_id{it.peer}, it.label);
+    ranks.send(backend, stream, place, size, chunkmem::rank_id{it.peer}, it.label);
   else if (it.is_pair() && rank == it.peer)
-    ranks.receive(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
+    ranks.receive(backend, stream, place, size, chunkmem::rank_id{it.root}, it.label);
 }
 
 /// A random schedule. What a reduce_scatter leaves unspecified is gathered at once.

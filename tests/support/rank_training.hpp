@@ -329,8 +329,8 @@ class one_of_many {
   }
   void visit(std::size_t at, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
   {
-    const cm::agent who = job_.on_compute ? cm::agent::compute : cm::agent::host;
-    auto weight = m_.acquire(weights_[at], cm::access::read, who);
+    const cm::agent stream = job_.on_compute ? cm::agent::compute : cm::agent::host;
+    auto weight = m_.acquire(weights_[at], cm::access::read, stream);
     const auto gradient = m_.gradient(std::move(weight));
     if (m_.rehearsing()) return;
     struct {
@@ -345,7 +345,7 @@ class one_of_many {
       }
     } const work{gradient.data(), &wanted_[step][at],  at, cm::index_of(m_.ranks().rank()), batch, step,
                  which,           gradient.beta() != 0};
-    who == cm::agent::host ? work() : m_.backend().launch(who, work);
+    stream == cm::agent::host ? work() : m_.backend().launch(stream, work);
   }
 
   Model& m_;

@@ -159,9 +159,9 @@ class toy_trainer {
     launch(crew_.main, work);
   }
   template <class Kernel>
-  void launch(chunkmem::agent who, Kernel work)
+  void launch(chunkmem::agent stream, Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who, work);
+    if (!m_.rehearsing()) backend_.launch(stream, work);
   }
 
   void forward(std::uint32_t now, bool evaluating)

@@ -102,7 +102,8 @@ class background_write {
     lending_writer<Manager>& to = *borrowed;
     *borrowed_ = std::move(borrowed);
     unwatch_ = [&m, this] { m.content().changes().end(this); };
-    m.content().changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
+    m.content().changes().begin([](void* context) noexcept { static_cast<background_write*>(context)->let_go(); },
+                                this);
     return to;
   }
   /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.

@@ -115,52 +115,53 @@ class local_threads {
   /// others below
   /// @throws comm_error    the group failed before: the first cause. So for the others below
   template <stream_backend Backend>
-  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
     require(parts);
-    give(backend, who, whole, {.what = operation::all_gather, .size = parts.whole, .label = label}, parts.each);
+    give(backend, stream, whole, {.what = operation::all_gather, .size = parts.whole, .label = label}, parts.each);
   }
   /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
   template <stream_backend Backend>
-  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
-    give_sum(operation::reduce_scatter, backend, who, whole, parts, how, label);
+    give_sum(operation::reduce_scatter, backend, stream, whole, parts, how, label);
   }
   /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
   template <stream_backend Backend>
-  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    give_sum(operation::all_reduce, backend, who, whole, parts, how, label);
+    give_sum(operation::all_reduce, backend, stream, whole, parts, how, label);
   }
 
   /// @throws usage_error   no such rank
   template <stream_backend Backend>
-  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  void broadcast(Backend& backend, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require_other(root, false);
-    give(backend, who, place,
+    give(backend, stream, place,
          {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
-  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  void send(Backend& backend, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
     require_other(to, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label},
-         0, to);
+    give(backend, stream, place,
+         {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label}, 0, to);
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
-  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  void receive(Backend& backend, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
     require_other(from, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label},
-         0, from);
+    give(backend, stream, place,
+         {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label}, 0, from);
   }
   template <stream_backend Backend>
-  void barrier(Backend& backend, agent who, std::uint32_t label)
+  void barrier(Backend& backend, agent stream, std::uint32_t label)
   {
-    give(backend, who, nullptr, {.what = operation::barrier, .label = label});
+    give(backend, stream, nullptr, {.what = operation::barrier, .label = label});
   }
 
   /// `mine` and `all` may not overlap.
@@ -188,13 +189,13 @@ class local_threads {
 
  private:
   template <stream_backend Backend>
-  void give_sum(operation what, Backend& backend, agent who, std::byte* whole, const shares& parts, sum how,
+  void give_sum(operation what, Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
                 std::uint32_t label)
   {
     require(parts);
     require_summable(how, parts.whole);
     require_summable(how, parts.each);
-    give(backend, who, whole,
+    give(backend, stream, whole,
          {.what = what,
           .type = how.type,
           .size = parts.whole,
@@ -204,7 +205,7 @@ class local_threads {
   }
 
   template <stream_backend Backend>
-  void give(Backend& backend, agent who, std::byte* place, const call& asked, std::uint64_t each = 0,
+  void give(Backend& backend, agent stream, std::byte* place, const call& asked, std::uint64_t each = 0,
             rank_id other = rank_id::none)
   {
     static_assert(Backend::host_addressable,
@@ -216,7 +217,7 @@ class local_threads {
     rendezvous_->expect_own_process();
     check();
     const rendezvous_request mine{.asked = asked, .each = each, .place = place, .other = other};
-    backend.launch(who, detail::thread_work{rendezvous_, place, mine, index_of(rank_)});
+    backend.launch(stream, detail::thread_work{rendezvous_, place, mine, index_of(rank_)});
     ++given_;
   }
 

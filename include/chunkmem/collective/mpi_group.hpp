@@ -151,18 +151,18 @@ class mpi_group {
 
   /// A failure of this attempt, in words and numbers.
   [[nodiscard]] comm_error error(comm_failure failure, const attempt& at, std::chrono::nanoseconds waited,
-                                 std::uint32_t who = UINT32_MAX) const noexcept
+                                 std::uint32_t failed_rank = UINT32_MAX) const noexcept
   {
     error_text text;
     text << "chunkmem: " << name_of(at.what.what) << " of " << at.what.size << " B failed: " << name_of(failure)
          << ", operation " << at.sequence << " with label " << at.what.label << " on rank " << rank_ << " of " << ranks_
          << ", waited " << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
-    if (who != UINT32_MAX) text << ", rank " << who;
+    if (failed_rank != UINT32_MAX) text << ", rank " << failed_rank;
     text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
                                                : " (see what that rank says, and start the ranks again)");
     return {text,
             {.failure = failure,
-             .rank = who,
+             .rank = failed_rank,
              .sequence = at.sequence,
              .waited = static_cast<std::uint64_t>(waited.count())}};
   }
@@ -178,12 +178,12 @@ class mpi_group {
   static constexpr std::uint64_t never = UINT64_MAX;
   using notice = std::array<std::uint64_t, 5>;  // why, who, and what was done: of all, of the pair, words
 
-  void tell(std::uint64_t why, std::uint32_t who, std::chrono::milliseconds patience) noexcept
+  void tell(std::uint64_t why, std::uint32_t failed_rank, std::chrono::milliseconds patience) noexcept
   {
     if (has_told_.exchange(true)) return;
     for (std::uint32_t to = 0; to < ranks_; ++to) {
       if (to == rank_) continue;
-      outgoing_[to] = {why, who, group_done_.load(), pairs_[to].done.load(), words_done_.load()};
+      outgoing_[to] = {why, failed_rank, group_done_.load(), pairs_[to].done.load(), words_done_.load()};
       MPI_Isend(outgoing_[to].data(), 5, MPI_UINT64_T, static_cast<int>(to), notice_tag, notices_, &requests_[to]);
     }
     const auto begin = std::chrono::steady_clock::now();

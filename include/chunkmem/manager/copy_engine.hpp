@@ -290,15 +290,15 @@ class copy_engine {
     hazard_tracker<Backend>::stamp_copy(tracker_.copied(mover_.worker()), frames, true);
   }
 
-  void order(agent who, frame_hazards& from, frame_hazards& to)
+  void order(agent stream, frame_hazards& from, frame_hazards& to)
   {
-    tracker_.follow(who, from, from.writers, wait_cause::other);
-    tracker_.follow(who, to, to.users, wait_cause::other);
+    tracker_.follow(stream, from, from.writers, wait_cause::other);
+    tracker_.follow(stream, to, to.users, wait_cause::other);
   }
 
-  void finish(agent who, frame_hazards& from, frame_hazards& to)
+  void finish(agent stream, frame_hazards& from, frame_hazards& to)
   {
-    const event done = tracker_.copied(who);
+    const event done = tracker_.copied(stream);
     hazard_tracker<Backend>::stamp_copy(done, to, true);
     hazard_tracker<Backend>::stamp_copy(done, from, false);
   }

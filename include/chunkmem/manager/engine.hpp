@@ -40,7 +40,7 @@ struct access_token {
   std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
-  agent who = agent::host;
+  agent stream = agent::host;
   bool is_special = false;  ///< on the host, for a stream, or of a rehearsal: its release is more than a count
 };
 
@@ -52,7 +52,7 @@ struct lease_token {
   std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   tier where = tier::device;
-  agent who = agent::host;
+  agent stream = agent::host;
 };
 
 /// The parts that run a model, and the way of an access through them: acquire, release, lease and drop, for slots.
@@ -254,24 +254,25 @@ class engine {
       return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
-  access_token acquire(std::uint32_t index, entry_kind kind, agent who)
+  access_token acquire(std::uint32_t index, entry_kind kind, agent stream)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_if_resident(index, kind, who);
+      return acquire_if_resident(index, kind, stream);
     else
-      return watched(index, [&] { return acquire_if_resident(index, kind, who); });
+      return watched(index, [&] { return acquire_if_resident(index, kind, stream); });
   }
-  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent stream = agent::host)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_slowly(index, kind, who);
+      return acquire_slowly(index, kind, stream);
     else
-      return watched(index, [&] { return acquire_slowly(index, kind, who); });
+      return watched(index, [&] { return acquire_slowly(index, kind, stream); });
   }
   /// In the tier that `kind` names.
-  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent stream = agent::host)
   {
-    return place_of(kind) == memory_location::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
+    return place_of(kind) == memory_location::host ? acquire_on_host(index, kind, stream)
+                                                   : acquire(index, kind, stream);
   }
 
   void release(const access_token& held) noexcept
@@ -283,12 +284,12 @@ class engine {
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
-  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent who)
+  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent stream)
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     if (rehearsal_.is_running()) {
       std::byte* const data = scratch_.to_write(size);
-      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, who};
+      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, stream};
     }
     ensure_arenas();
     const bool planned = schedule_.step_to(access_record::never, kind, size);
@@ -300,14 +301,14 @@ class engine {
     try {
       auto& tracker = copies_.tracker();
       copies_.for_lease(where, begin, size,
-                        [&](frame_hazards& it) { tracker.follow(who, it, it.users, wait_cause::demand_miss); });
+                        [&](frame_hazards& it) { tracker.follow(stream, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
     } catch (...) {
       chunks_.end_lease(where, begin, size, copies_);
       throw;
     }
     const std::uint32_t access_index = schedule_.finish(planned, access_record::never, kind, size);
-    return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, who};
+    return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, stream};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -319,7 +320,8 @@ class engine {
     if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.access_index, held.serial);
     if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
     auto& tracker = copies_.tracker();
-    copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
+    copies_.for_lease(held.where, held.begin, held.size,
+                      [&](frame_hazards& it) { tracker.stamp(held.stream, it, true); });
     chunks_.end_lease(held.where, held.begin, held.size, copies_);
     if (held.serial == schedule_.serial()) schedule_.lease_ended(held.access_index);
     copies_.note(trace_event_kind::lease_end, held.where, held.size);
@@ -435,26 +437,26 @@ class engine {
     chunks_.unpin(tier::device, it.chunk, false);
   }
 
-  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent stream)
   {
     slot& it = tensors_.slots()[index];
     const std::uint32_t now = schedule_.cursor();
     if (it.next_access_index != now || !states::can_begin(it)) [[unlikely]]
-      return acquire_slowly(index, kind, who);
+      return acquire_slowly(index, kind, stream);
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
-      return acquire_slowly(index, kind, who);
+      return acquire_slowly(index, kind, stream);
     const chunk& parent = chunks_[it.chunk];
     if (!parent.has_frames(tier::device) || parent.pins[tier::host] != 0) [[unlikely]]
-      return acquire_slowly(index, kind, who);
+      return acquire_slowly(index, kind, stream);
     const frame_hazards& frame = copies_.hazards_at(tier::device, parent.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
-      return acquire_after_others(index, kind, who);
-    return take_resident(it, index, kind, who);
+      return acquire_after_others(index, kind, stream);
+    return take_resident(it, index, kind, stream);
   }
 
   /// Commits a resident access that follows its record. Nothing here can fail.
-  access_token take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
+  access_token take_resident(slot& it, std::uint32_t index, entry_kind kind, agent stream) noexcept
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
@@ -463,17 +465,17 @@ class engine {
     states::begin_resident(it);
     schedule_.advance();
     std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
-    return {data, index, now, schedule_.serial(), kind, who, who != agent::host};
+    return {data, index, now, schedule_.serial(), kind, stream, stream != agent::host};
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
-  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent stream)
   try {
     slot& it = tensors_.slots()[index];
     frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
-    copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
-    return take_resident(it, index, kind, who);
+    copies_.tracker().follow(stream, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) copies_.tracker().follow(stream, frame, frame.users, wait_cause::other);
+    return take_resident(it, index, kind, stream);
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -484,7 +486,7 @@ class engine {
     if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.access_index, held.serial);
     slot& it = tensors_.slots()[held.slot];
     states::end(it, place_of(held.kind));
-    if (held.who != agent::host) stamp(held, it.chunk);
+    if (held.stream != agent::host) stamp(held, it.chunk);
     unpin_chunk(it.chunk, held.kind);
     if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
@@ -499,14 +501,14 @@ class engine {
     const chunk& parent = chunks_[at];
     const tier where = tier_of(held.kind);
     frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
-    copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
+    copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
-  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent stream)
   try {
     pending_.catch_up(index);
-    if (rehearsal_.is_running()) return rehearse(index, kind, who);
+    if (rehearsal_.is_running()) return rehearse(index, kind, stream);
     ensure_arenas();
     slot& it = tensors_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
@@ -522,7 +524,7 @@ class engine {
     chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
     try {
-      data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
+      data = make_ready(it, kind, stream, fresh && access_of(kind) != access::write);
     } catch (...) {
       unpin_chunk(it.chunk, kind);
       if (fresh) chunks_.drop(index, it.chunk, copies_);
@@ -536,22 +538,22 @@ class engine {
             access_index,
             schedule_.serial(),
             kind,
-            on_host ? agent::host : who,
-            who != agent::host || on_host};
+            on_host ? agent::host : stream,
+            stream != agent::host || on_host};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
   }
 
-  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent who)
+  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent stream)
   {
     std::byte* const data =
         writes(access_of(kind)) ? scratch_.to_write(tensors_.slots()[index].size) : scratch_.to_read();
-    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, who, true};
+    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, stream, true};
   }
 
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
-  std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
+  std::byte* make_ready(const slot& it, entry_kind kind, agent stream, bool zero)
   {
     const chunk& parent = chunks_[it.chunk];
     const bool device = place_of(kind) == memory_location::device;
@@ -560,11 +562,11 @@ class engine {
     const std::uint32_t first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = copies_.address(where, first) + it.offset;
     if constexpr (watch_type::sees_bytes)
       if (zero) watch_.part().lend({data, it.size});
-    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
+    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{it.size}, stream); });
     return data;
   }
 

@@ -58,34 +58,34 @@ class gradient_store {
 
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect
   /// @param has_beta   its holder can ask whether to add
-  [[nodiscard]] access_token open(std::uint32_t value_slot, entry_kind kind, agent who, bool has_beta)
+  [[nodiscard]] access_token open(std::uint32_t value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
-    const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, who);
+    const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
     ledger_->note_opened(value_slot);
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
   /// The same between backward and step: norms that were taken are not its norms any more.
-  [[nodiscard]] access_token open_again(std::uint32_t value_slot, entry_kind kind, agent who)
+  [[nodiscard]] access_token open_again(std::uint32_t value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().finish();
     if (is_fresh(value_slot)) expect_place(value_slot, 0);
     ledger_->expect_no_update("a gradient was to be changed");
-    return open(value_slot, kind, who, false);
+    return open(value_slot, kind, stream, false);
   }
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
   /// Guarantee: strong, as acquire.
-  [[nodiscard]] access_token acquire_over(std::uint32_t value_slot, entry_kind kind, agent who)
+  [[nodiscard]] access_token acquire_over(std::uint32_t value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().catch_up(value_slot);
     slot& value = engine_->tensors().slots()[value_slot];
     const tensor_state before = value.state;
     states::take_back(value);
     try {
-      return engine_->acquire_in_place(value_slot, kind, who);
+      return engine_->acquire_in_place(value_slot, kind, stream);
     } catch (...) {
       states::undo(value, before);
       throw;

@@ -112,10 +112,10 @@ namespace detail {
 
 [[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
 {
-  const std::uint32_t who = from.space(where).occupant(frame);
-  if (who == tier_space::free_frame) return frame_use::free;
-  if (who == tier_space::leased_frame) return frame_use::leased;
-  const chunk& it = from[who];
+  const std::uint32_t occupant = from.space(where).occupant(frame);
+  if (occupant == tier_space::free_frame) return frame_use::free;
+  if (occupant == tier_space::leased_frame) return frame_use::leased;
+  const chunk& it = from[occupant];
   if (it.pins[where] > 0) return frame_use::pinned;
   const bool has_others =
       std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
@@ -137,9 +137,10 @@ namespace detail {
   std::uint32_t clearable = 0;
   for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
     const frame_use use = use_of(from, where, frame);
-    const std::uint32_t who = room.occupant(frame);
+    const std::uint32_t occupant = room.occupant(frame);
     free = use == frame_use::free ? free + 1 : 0;
-    clearable = use == frame_use::free || (use != frame_use::leased && from.may_leave(where, who)) ? clearable + 1 : 0;
+    clearable =
+        use == frame_use::free || (use != frame_use::leased && from.may_leave(where, occupant)) ? clearable + 1 : 0;
     result.longest_free = std::max(result.longest_free, free);
     result.longest_clearable = std::max(result.longest_clearable, clearable);
     if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({frame, 0, use});

@@ -168,12 +168,12 @@ class update_session {
   }
   /// The gradients that are left wait in this order; each is used up by `update(who, parameter)` before anything of its
   /// parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
-  void hold_updates(pending_updates::update_type update, void* who) noexcept
+  void hold_updates(pending_updates::update_type update, void* context) noexcept
   {
     const auto order = ledger_->order().all();
     for (std::size_t at = order.size(); at-- > 0;)
       if (has_waiting(order[at])) engine_->pending().add(order[at]);
-    engine_->pending().serve(update, who);
+    engine_->pending().serve(update, context);
   }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
   void finish_updates()
@@ -183,8 +183,8 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
-  /// `who` ends: what waits for it stays unusable until a load.
-  void abandon_updates(const void* who) noexcept { engine_->pending().leave(who); }
+  /// `context` ends: what waits for it stays unusable until a load.
+  void abandon_updates(const void* context) noexcept { engine_->pending().leave(context); }
 
  private:
   static constexpr std::uint64_t most_named = 4;

@@ -136,12 +136,13 @@ class device_optimizer {
                 [&](std::size_t at) { return rates[at]; });
   }
 
-  /// The loss scale, where kernels on `who` can read it as long as the result lives: for losses that no host hears of.
+  /// The loss scale, where kernels on `stream` can read it as long as the result lives: for losses that no host hears
+  /// of.
   /// @throws out_of_memory, device_error
-  [[nodiscard]] device_scale<Manager> scale_on(agent who = agent::compute)
+  [[nodiscard]] device_scale<Manager> scale_on(agent stream = agent::compute)
   {
     prepare();
-    return device_scale<Manager>{manager_.acquire(buffer_, access::read, who)};
+    return device_scale<Manager>{manager_.acquire(buffer_, access::read, stream)};
   }
 
   /// What the steps so far have come to. Waits for them: the one call here that does. Outside of iterations it may move

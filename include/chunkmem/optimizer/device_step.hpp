@@ -41,8 +41,8 @@ class device_step {
   /// All that is passed is used until the last call.
   /// @throws usage_error   a limit is negative or no number
   device_step(const Kernel& kernel, const device_step_memory<Kernel>& memory, const device_step_options& options,
-              Backend& backend, agent who, const Launcher& launcher)
-      : kernel_{kernel}, memory_{memory}, options_{options}, backend_{backend}, who_{who}, launcher_{launcher}
+              Backend& backend, agent stream, const Launcher& launcher)
+      : kernel_{kernel}, memory_{memory}, options_{options}, backend_{backend}, stream_{stream}, launcher_{launcher}
   {
     check(options.clip);
   }
@@ -121,14 +121,14 @@ class device_step {
   template <device_kernel Part>
   void launch(const Part& part)
   {
-    launcher_(backend_, who_, part);
+    launcher_(backend_, stream_, part);
   }
 
   const Kernel& kernel_;
   device_step_memory<Kernel> memory_;
   device_step_options options_;
   Backend& backend_;
-  agent who_;
+  agent stream_;
   const Launcher& launcher_;
   std::uint64_t blocks_ = 0;  ///< whose sums have a place
 };

@@ -99,9 +99,9 @@ struct cuda_launcher {
 
   /// @throws device_error   the launch was refused; nothing was enqueued
   template <class Backend, device_kernel Kernel>
-  void operator()(Backend& backend, agent who, const Kernel& kernel) const
+  void operator()(Backend& backend, agent on_stream, const Kernel& kernel) const
   {
-    if (kernel.count() != 0) backend.launch(who, [&](cudaStream_t stream) { (*this)(stream, kernel); });
+    if (kernel.count() != 0) backend.launch(on_stream, [&](cudaStream_t stream) { (*this)(stream, kernel); });
   }
 
   /// The same on a stream; errors stay with the runtime.

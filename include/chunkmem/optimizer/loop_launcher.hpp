@@ -19,9 +19,9 @@ class loop_launcher {
   /// Gives the kernel to an agent, as a callable without arguments.
   /// @throws device_error   the backend takes nothing; nothing was enqueued
   template <enqueues_work Backend, device_kernel Kernel>
-  void operator()(Backend& backend, agent who, const Kernel& kernel) const
+  void operator()(Backend& backend, agent stream, const Kernel& kernel) const
   {
-    if (kernel.count() != 0) backend.launch(who, [kernel]() noexcept { run(kernel); });
+    if (kernel.count() != 0) backend.launch(stream, [kernel]() noexcept { run(kernel); });
   }
 
   /// Runs the kernel now, on the calling thread.

@@ -69,7 +69,7 @@ class rank_training {
     manager_.use(kernel_);
     leases_.resize(script.leases());
     access_indices_ = {&manager_,
-                       [](const void* who) { return static_cast<const manager_type*>(who)->access_index(); }};
+                       [](const void* context) { return static_cast<const manager_type*>(context)->access_index(); }};
     kernel_.watch(backend_, access_indices_, timeline_.updating);
   }
 
@@ -176,9 +176,9 @@ class rank_training {
          groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
-  void lease(std::optional<lease_type>& into, bytes size, agent who)
+  void lease(std::optional<lease_type>& into, bytes size, agent stream)
   {
-    leased_ += into.emplace(manager_.lease(tier::device, size, who)).size();
+    leased_ += into.emplace(manager_.lease(tier::device, size, stream)).size();
   }
   void give(std::optional<lease_type>& from) { leased_ -= from->size(), from.reset(); }
 
@@ -252,9 +252,9 @@ class rank_training {
     collective_busy_ += nanoseconds;
     timeline_.gathering.push_back(work(it, backend_.clock(collective_), nanoseconds));
   }
-  void follow(agent who, event point)
+  void follow(agent stream, event point)
   {
-    if (!manager_.rehearsing()) backend_.wait(who, point);
+    if (!manager_.rehearsing()) backend_.wait(stream, point);
   }
   [[nodiscard]] timed_work work(const act& it, std::uint64_t end, std::uint64_t nanoseconds) const
   {

@@ -58,14 +58,14 @@ class gathering {
   }
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    copy_mover{}.bring(backend, to, from, size, who);
+    copy_mover{}.bring(backend, to, from, size, stream);
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    copy_mover{}.take(backend, to, from, size, who);
+    copy_mover{}.take(backend, to, from, size, stream);
   }
 
   [[nodiscard]] agent worker() const noexcept { return worker_; }

@@ -88,16 +88,16 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   /// @throws comm_error   what a unit is made of could not be gathered; as a manager's acquire
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
-                                                             agent who = agent::host)
+                                                             agent stream = agent::host)
   {
     seal_once();
     const entry& it = entry_of(wanted);
-    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, who), wanted, who};
+    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
     steps_.expect_whole();
     if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
     if constexpr (!std::is_same_v<Access, write_access>) {
       const sharding::unit_place place = plan_.place(it.planned);
-      return {m_.acquire(units_[place.unit].whole, access::read, who), wanted, place.first, it.elements, who};
+      return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
     }
     return {};  // a write_access writes
   }
@@ -117,13 +117,13 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
   {
     const tensor<std::remove_const_t<Element>> of = weight.of();
-    const agent who = weight.who();
+    const agent stream = weight.stream();
     weight.release();
-    return gradient<Kind>(of, who, how);
+    return gradient<Kind>(of, stream, how);
   }
   /// The same without a pin of the weight.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host,
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined)
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
@@ -132,7 +132,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
             "are wide)");
     const sharding::unit_place place = plan_.place(it.planned);
-    auto opened = gradients_.open(m_, units_[place.unit], it.planned, who);
+    auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
@@ -140,10 +140,10 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   /// (mixtures of experts).
   /// @throws as gradient
   template <element Element>
-  void gradient_zero(tensor<Element> weight, agent who = agent::host)
+  void gradient_zero(tensor<Element> weight, agent stream = agent::host)
   {
     const entry& it = trained(weight);
-    (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, who);
+    (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream);
   }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
   /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
@@ -175,9 +175,9 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     m_.drop_gradients();
   }
   /// As a manager's: of this rank alone.
-  [[nodiscard]] auto lease(tier where, bytes size, agent who = agent::host)
+  [[nodiscard]] auto lease(tier where, bytes size, agent stream = agent::host)
   {
-    return seal_once().lease(where, size, who);
+    return seal_once().lease(where, size, stream);
   }
 
   /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.

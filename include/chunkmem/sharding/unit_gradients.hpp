@@ -51,7 +51,7 @@ class unit_gradients {
   }
 
   /// @throws out_of_memory, device_error   nothing was opened
-  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent who)
+  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
     note& it = notes_[tensor];
     state& of = open_[it.unit];
@@ -61,13 +61,13 @@ class unit_gradients {
     expects(!it.is_done,
             "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
     const bool first = !of.is_open;
-    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, who), it.is_written};
+    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
     if (first) {
-      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, who);
+      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, stream);
       of.is_open = true;
     }
     if (!of.is_held) {
-      of.hold = m.acquire(unit.gradients, access::read, who);
+      of.hold = m.acquire(unit.gradients, access::read, stream);
       of.is_held = true;
     }
     it.is_written = it.is_of_step = true;
@@ -177,10 +177,10 @@ class unit_gradients {
     std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
   };
 
-  static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent who)
+  static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
   {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
-                     bytes{unit.elements} * size_of(unit.gradient_type), who);
+                     bytes{unit.elements} * size_of(unit.gradient_type), stream);
   }
 
   void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t at)
