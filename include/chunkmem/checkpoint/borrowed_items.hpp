@@ -51,14 +51,14 @@ class lending_writer final : public borrowed_pins {
   void end_file() { queue_->end_file(); }
 
   template <class Use>
-  void with_bytes(Manager& m, const model_item& it, Use use)
+  void with_bytes(Manager& m, const model_item& item, Use use)
   {
-    if (it.is_state() || it.part != role::parameter) return detail::with_bytes(m, it, access::read, use);
+    if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
     std::optional<pin_type> pin;
     try {
-      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, memory_location::host, agent::to_host));
+      pin.emplace(m.acquire_bytes(item.tensor, item.list, access::read, memory_location::host, agent::to_host));
     } catch (const out_of_memory&) {
-      return detail::with_bytes(m, it, access::read, use);
+      return detail::with_bytes(m, item, access::read, use);
     }
     pins_.push_back(std::move(*pin));
     m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });

@@ -43,7 +43,7 @@ class generation_reader {
   [[nodiscard]] std::uint64_t blocks() const noexcept
   {
     std::uint64_t all = 0;
-    for (const stored_file& it : is_.content.files) all += it.sums.size() - 1;
+    for (const stored_file& stored : is_.content.files) all += stored.sums.size() - 1;
     return all;
   }
   /// Proves some of them: from `begin` on `count`, each `stride` behind the one before, as far as there are. In rising
@@ -63,9 +63,9 @@ class generation_reader {
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to)
   {
     while (!to.empty()) {
-      const stored_file& it = is_.content.files[file];
-      const std::uint64_t which = block_of(begin, it.header);
-      const std::uint64_t skipped = begin - block_at(which, it.size, it.header).begin;
+      const stored_file& stored = is_.content.files[file];
+      const std::uint64_t which = block_of(begin, stored.header);
+      const std::uint64_t skipped = begin - block_at(which, stored.size, stored.header).begin;
       const std::span<const std::byte> found = block_again(file, which).subspan(static_cast<std::size_t>(skipped));
       const std::size_t size = std::min(found.size(), to.size());
       std::memcpy(to.data(), found.data(), size);

@@ -46,14 +46,14 @@ namespace detail {
 {
   std::vector<std::vector<save_plan::entry>> files;
   std::uint64_t now = file_size.count();
-  for (const model_item& it : items) {
-    if (!it.is_filled || !it.is_written) continue;
-    for (const item_piece& piece : it.pieces) {
+  for (const model_item& item : items) {
+    if (!item.is_filled || !item.is_written) continue;
+    for (const item_piece& piece : item.pieces) {
       if (now >= file_size.count()) {
         files.emplace_back();
         now = 0;
       }
-      files.back().push_back({&it, &piece});
+      files.back().push_back({&item, &piece});
       now += files.back().back().size();
     }
   }
@@ -110,8 +110,8 @@ template <class Manager>
   m.for_each_list([&](list_id, const list_spec& spec) {
     rest.lists.push_back({std::string{spec.name}, spec.version});
   });
-  for (const model_item& it : items)
-    if (!it.is_filled) rest.empty.push_back(it.name);
+  for (const model_item& item : items)
+    if (!item.is_filled) rest.empty.push_back(item.name);
   return rest;
 }
 

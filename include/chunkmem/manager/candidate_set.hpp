@@ -80,24 +80,24 @@ class candidate_set {
   [[nodiscard]] bool is_telling() const noexcept { return telling_; }
 
   /// Something about the chunk changed: where it is, its pins, its next use, or whether it is dirty.
-  void touch(std::uint32_t at, chunk& it) noexcept
+  void touch(std::uint32_t at, chunk& chunk_state) noexcept
   {
-    if (it.touched) return;
-    it.touched = true;
+    if (chunk_state.touched) return;
+    chunk_state.touched = true;
     touched_[touched_count_++] = at;
   }
 
   /// The same, and it was let go of now.
-  void let_go(std::uint32_t at, chunk& it) noexcept
+  void let_go(std::uint32_t at, chunk& chunk_state) noexcept
   {
     released_[at] = ++clock_;
-    touch(at, it);
+    touch(at, chunk_state);
   }
 
   /// The same, and it came to the device now.
-  void arrive(std::uint32_t at, chunk& it) noexcept
+  void arrive(std::uint32_t at, chunk& chunk_state) noexcept
   {
-    let_go(at, it);
+    let_go(at, chunk_state);
     arrived_[at] = clock_;
   }
 
@@ -174,14 +174,16 @@ class candidate_set {
     touched_count_ = 0;
   }
 
-  void renew(std::uint32_t at, chunk& it) noexcept
+  void renew(std::uint32_t at, chunk& chunk_state) noexcept
   {
-    it.touched = false;
+    chunk_state.touched = false;
     eviction::candidate& known = entered_[at];
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
-    if (!it.has_frames(where) || it.pins[where] > 0) return;
-    known = {chunk_id{at}, access_index{it.next_use}, it.frames, !it.is_valid(below), arrived_[at], released_[at]};
+    if (!chunk_state.has_frames(where) || chunk_state.pins[where] > 0) return;
+    known = {chunk_id{at},       access_index{chunk_state.next_use},
+             chunk_state.frames, !chunk_state.is_valid(below),
+             arrived_[at],       released_[at]};
     policy_.enter(known);
   }
 

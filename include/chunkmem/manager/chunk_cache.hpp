@@ -101,7 +101,7 @@ class chunk_cache {
   void take_places(const chunk_table& other)
   {
     table_ = other;
-    for (chunk& it : table_.all()) it.touched = false;
+    for (chunk& chunk_state : table_.all()) chunk_state.touched = false;
     forget_decisions();
   }
   /// The bytes of two slots change places.
@@ -138,13 +138,14 @@ class chunk_cache {
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
     candidates_.silence();
-    has_long_chunks_ = std::ranges::any_of(table_.all(), [](const chunk& it) { return it.frames > 1; });
+    has_long_chunks_ =
+        std::ranges::any_of(table_.all(), [](const chunk& chunk_state) { return chunk_state.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
     for (std::uint32_t at = 0; at < chunks(); ++at) {
-      chunk& it = table_[at];
-      it.next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
-      it.want_below(!record.empty() && record.is_left_for_host(at));
-      it.keep_on_device(!device_only.empty() && device_only[at] != 0);
+      chunk& chunk_state = table_[at];
+      chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
+      chunk_state.want_below(!record.empty() && record.is_left_for_host(at));
+      chunk_state.keep_on_device(!device_only.empty() && device_only[at] != 0);
     }
   }
 
@@ -167,21 +168,21 @@ class chunk_cache {
   /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
   void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
   {
-    chunk& it = table_[at];
-    candidates_.touch(at, it);
-    ++it.pins[tier::device];
-    it.next_use = next_use;
-    if (writing) it.written_in(tier::device);
+    chunk& chunk_state = table_[at];
+    candidates_.touch(at, chunk_state);
+    ++chunk_state.pins[tier::device];
+    chunk_state.next_use = next_use;
+    if (writing) chunk_state.written_in(tier::device);
   }
   /// Ends a pin in this tier. @param writing   as the pin was taken
   void unpin(tier where, std::uint32_t at, bool writing) noexcept
   {
-    chunk& it = table_[at];
-    --it.pins[where];
+    chunk& chunk_state = table_[at];
+    --chunk_state.pins[where];
     if (where == tier::device) {
-      if (it.pins[where] == 0) candidates_.let_go(at, it);
+      if (chunk_state.pins[where] == 0) candidates_.let_go(at, chunk_state);
     } else if (writing) {
-      --it.writers;
+      --chunk_state.writers;
     }
   }
 
@@ -191,9 +192,9 @@ class chunk_cache {
   void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, access_index now,
                Mover& mover)
   {
-    chunk& it = table_[at];
+    chunk& chunk_state = table_[at];
     const bool was_live = table_.is_live(slot);
-    const bool has_others = it.live > (was_live ? 1U : 0U);
+    const bool has_others = chunk_state.live > (was_live ? 1U : 0U);
     const bool keep = has_others || (was_live && access_of(kind) != access::write);
     const bool writing = writes(access_of(kind));
     if (const tier where = tier_of(kind); where == tier::device) {
@@ -201,13 +202,13 @@ class chunk_cache {
       pin_resident(at, writing, next_use);
     } else {
       bring_down(at, keep, mover);
-      if (writing && it.has_frames(tier::device)) discard(at, mover);
-      candidates_.touch(at, it);
-      it.next_use = next_use;
-      ++it.pins[where];
-      if (writing) ++it.writers;
+      if (writing && chunk_state.has_frames(tier::device)) discard(at, mover);
+      candidates_.touch(at, chunk_state);
+      chunk_state.next_use = next_use;
+      ++chunk_state.pins[where];
+      if (writing) ++chunk_state.writers;
     }
-    if (!was_live) ++it.live;
+    if (!was_live) ++chunk_state.live;
     table_.set_live(slot, true);
   }
 
@@ -218,10 +219,10 @@ class chunk_cache {
   {
     if (!table_.is_live(slot)) return;
     table_.set_live(slot, false);
-    chunk& it = table_[at];
-    if (--it.live > 0) return;
-    if (it.has_frames(tier::device) && it.pins[tier::device] == 0) discard(at, mover);
-    it.set_valid(tier::host, false);
+    chunk& chunk_state = table_[at];
+    if (--chunk_state.live > 0) return;
+    if (chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0) discard(at, mover);
+    chunk_state.set_valid(tier::host, false);
   }
 
   // Leases.
@@ -274,9 +275,9 @@ class chunk_cache {
   template <cache_mover Mover>
   bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
-    const chunk& it = table_[at];
-    if (it.has_frames(tier::device) || !space(tier::device).pool().is_free(first, it.frames) ||
-        (keep && !it.is_valid(tier::host)) || it.writers > 0)
+    const chunk& chunk_state = table_[at];
+    if (chunk_state.has_frames(tier::device) || !space(tier::device).pool().is_free(first, chunk_state.frames) ||
+        (keep && !chunk_state.is_valid(tier::host)) || chunk_state.writers > 0)
       return false;
     occupy(at, first, keep, mover);
     candidates_.arrive(at, table_[at]);
@@ -297,14 +298,14 @@ class chunk_cache {
   bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
-    chunk& it = table_[at];
-    if (it.has_frames(tier::device) || it.frames != 1 || it.live == 0) return false;
-    if (!it.is_valid(tier::host) || it.writers > 0) return false;
+    chunk& chunk_state = table_[at];
+    if (chunk_state.has_frames(tier::device) || chunk_state.frames != 1 || chunk_state.live == 0) return false;
+    if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
     if (first == frame_pool::none) first = make_expendable_room(border, mover);
     if (first == frame_pool::none) return false;
     occupy(at, first, true, mover);
-    it.next_use = index_of(next_use);
-    candidates_.arrive(at, it);
+    chunk_state.next_use = index_of(next_use);
+    candidates_.arrive(at, chunk_state);
     return true;
   }
 
@@ -330,10 +331,11 @@ class chunk_cache {
   void give_up_copies(const chunk_table& before, Mover& mover)
   {
     for (std::uint32_t at = 0; at < chunks(); ++at) {
-      chunk& it = table_[at];
-      if (!it.has_frames(tier::device) || it.pins[tier::host] > 0 || before[at].is_valid(tier::host)) continue;
-      it.set_valid(tier::host, false);
-      if (before[at].first_frame[tier::host] == chunk::nowhere && it.first_frame[tier::host] != chunk::nowhere)
+      chunk& chunk_state = table_[at];
+      if (!chunk_state.has_frames(tier::device) || chunk_state.pins[tier::host] > 0 || before[at].is_valid(tier::host))
+        continue;
+      chunk_state.set_valid(tier::host, false);
+      if (before[at].first_frame[tier::host] == chunk::nowhere && chunk_state.first_frame[tier::host] != chunk::nowhere)
         reclaim(at, mover);
     }
   }
@@ -369,26 +371,26 @@ class chunk_cache {
   template <cache_mover Mover>
   void occupy(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
-    chunk& it = table_[at];
+    chunk& chunk_state = table_[at];
     place(tier::device, at, first, mover);
     try {
-      keep ? mover.copy(at, it, tier::host, tier::device) : mover.claimed(at, it, tier::device);
+      keep ? mover.copy(at, chunk_state, tier::host, tier::device) : mover.claimed(at, chunk_state, tier::device);
     } catch (...) {
       vacate(tier::device, at, mover, true);
       throw;
     }
-    it.set_valid(tier::device, true);
+    chunk_state.set_valid(tier::device, true);
   }
 
   /// Makes the copy below valid again; the chunk stays on the device.
   template <cache_mover Mover>
   void save(std::uint32_t at, Mover& mover)
   {
-    chunk& it = table_[at];
+    chunk& chunk_state = table_[at];
     take_frames_below(at, mover);
-    mover.copy(at, it, tier::device, tier::host);
-    candidates_.touch(at, it);
-    it.set_valid(tier::host, true);
+    mover.copy(at, chunk_state, tier::device, tier::host);
+    candidates_.touch(at, chunk_state);
+    chunk_state.set_valid(tier::host, true);
   }
 
   template <cache_mover Mover>
@@ -441,11 +443,11 @@ class chunk_cache {
   template <cache_mover Mover>
   void vacate(tier where, std::uint32_t at, Mover& mover, bool evicted)
   {
-    chunk& it = table_[at];
-    const std::uint32_t first = it.first_frame[where];
-    table_.space(where).vacate(first, it.frames);
-    it.take_away(where);
-    mover.vacated(where, first, it.frames, evicted);
+    chunk& chunk_state = table_[at];
+    const std::uint32_t first = chunk_state.first_frame[where];
+    table_.space(where).vacate(first, chunk_state.frames);
+    chunk_state.take_away(where);
+    mover.vacated(where, first, chunk_state.frames, evicted);
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
@@ -563,10 +565,11 @@ class chunk_cache {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) return false;
-    const chunk& it = table_[index_of(victim)];
-    if (it.next_use != access_record::never || it.frames != 1) return false;
-    if (it.first_frame[tier::device] >= free) return false;
-    return it.is_valid(tier::host) || (it.wanted_below() && it.first_frame[tier::host] != chunk::nowhere);
+    const chunk& chunk_state = table_[index_of(victim)];
+    if (chunk_state.next_use != access_record::never || chunk_state.frames != 1) return false;
+    if (chunk_state.first_frame[tier::device] >= free) return false;
+    return chunk_state.is_valid(tier::host) ||
+           (chunk_state.wanted_below() && chunk_state.first_frame[tier::host] != chunk::nowhere);
   }
 
   /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
@@ -585,14 +588,15 @@ class chunk_cache {
   /// more.
   [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_long_chunks_ && is_given_up(at); }
 
-  [[nodiscard]] static bool can_be_evicted(const chunk& it) noexcept
+  [[nodiscard]] static bool can_be_evicted(const chunk& chunk_state) noexcept
   {
-    return it.has_frames(tier::device) && it.pins[tier::device] == 0;
+    return chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0;
   }
   /// Evicting it takes no room on the host.
-  [[nodiscard]] static bool can_leave(const chunk& it) noexcept
+  [[nodiscard]] static bool can_leave(const chunk& chunk_state) noexcept
   {
-    return it.is_valid(tier::host) || it.live == 0 || it.first_frame[tier::host] != chunk::nowhere;
+    return chunk_state.is_valid(tier::host) || chunk_state.live == 0 ||
+           chunk_state.first_frame[tier::host] != chunk::nowhere;
   }
 
   [[nodiscard]] out_of_memory shortage_of_frames(std::uint32_t count) const

@@ -54,11 +54,11 @@ class chunk_table {
   /// The chunk's copy in this tier could be given up now without losing a byte or a pin, if need be after a write-back.
   [[nodiscard]] bool may_leave(tier where, std::uint32_t at) const noexcept
   {
-    const chunk& it = chunks_[at];
-    if (it.pins[where] > 0) return false;
+    const chunk& chunk_state = chunks_[at];
+    if (chunk_state.pins[where] > 0) return false;
     if (where != last_tier) return true;  // a write-back goes to the next tier
-    return !it.is_valid(where) ||
-           std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
+    return !chunk_state.is_valid(where) ||
+           std::ranges::any_of(all_tiers, [&](tier other) { return other != where && chunk_state.is_valid(other); });
   }
 
   /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where

@@ -137,14 +137,14 @@ class copy_engine {
 
   /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
   /// @pre the chunk has frames in both
-  void copy(std::uint32_t at, const chunk& it, tier from, tier to)
+  void copy(std::uint32_t at, const chunk& chunk_state, tier from, tier to)
   {
     const std::uint64_t begin = time();
     const bool is_load = to < from;
-    if (is_load && it.is_derived())
-      make_whole(at, it.first_frame[to]);
+    if (is_load && chunk_state.is_derived())
+      make_whole(at, chunk_state.first_frame[to]);
     else
-      copy_frames(at, {from, it.first_frame[from]}, {to, it.first_frame[to]});
+      copy_frames(at, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
     tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, at, begin);
   }
 
@@ -153,15 +153,15 @@ class copy_engine {
     tell(trace_event_kind::claim, where, where, at, time());
   }
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(trace_event_kind::lease, where, size); }
-  void evicted(std::uint32_t at, const chunk& it, tier where) noexcept
+  void evicted(std::uint32_t at, const chunk& chunk_state, tier where) noexcept
   {
     ++counts_.evictions;
-    compare(at, it, where);
+    compare(at, chunk_state, where);
     tell(trace_event_kind::evict, where, next_tier(where), at, time());
   }
-  void discarded(std::uint32_t at, const chunk& it, tier where) noexcept
+  void discarded(std::uint32_t at, const chunk& chunk_state, tier where) noexcept
   {
-    compare(at, it, where);
+    compare(at, chunk_state, where);
     tell(trace_event_kind::discard, where, where, at, time());
   }
 
@@ -182,9 +182,9 @@ class copy_engine {
   }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
   /// gathers
-  void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
+  void sum(std::uint32_t at, const chunk& chunk_state, std::uint32_t label, collective::sum how)
   {
-    const std::uint32_t first = it.first_frame[tier::device];
+    const std::uint32_t first = chunk_state.first_frame[tier::device];
     frame_hazards& frames = hazards_[tier::device][first];
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
     const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
@@ -229,9 +229,9 @@ class copy_engine {
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
-  void compare(std::uint32_t at, const chunk& it, tier where) noexcept
+  void compare(std::uint32_t at, const chunk& chunk_state, tier where) noexcept
   {
-    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(where, it.first_frame[where]));
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(where, chunk_state.first_frame[where]));
   }
 
   /// A frame of a tier, the first of a chunk's.

@@ -334,13 +334,13 @@ class engine {
     pending_.catch_up(index);
     if (rehearsal_.is_running()) return rehearsal_.drop(index);
     health_.expect_alive();
-    slot& it = tensors_.slots()[index];
+    slot& slot_state = tensors_.slots()[index];
     states::expect(tensors_, index, tensor_event::drop);
     const bool planned = schedule_.step_to(index, entry_kind::drop, 0);
     if (planned) run_planned();
-    if (it.state != tensor_state::free) {  // else there may be no arenas yet
-      chunks_.drop(index, it.chunk, copies_);
-      states::drop(it);
+    if (slot_state.state != tensor_state::free) {  // else there may be no arenas yet
+      chunks_.drop(index, slot_state.chunk, copies_);
+      states::drop(slot_state);
       if constexpr (watch_type::is_on) bury(index);
     }
     schedule_.finish(planned, index, entry_kind::drop, 0);
@@ -415,9 +415,9 @@ class engine {
   [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
     if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
-    for (const access_entry& it : record.entries())
-      if (it.slot >= tensors_.parameters() && it.slot < 2 * tensors_.parameters())
-        return !is_access(it.kind) || access_of(it.kind) != access::write;
+    for (const access_entry& entry : record.entries())
+      if (entry.slot >= tensors_.parameters() && entry.slot < 2 * tensors_.parameters())
+        return !is_access(entry.kind) || access_of(entry.kind) != access::write;
     return false;
   }
 
@@ -432,50 +432,51 @@ class engine {
   {
     if (held.is_special || schedule_.is_logging()) [[unlikely]]
       return release_slowly(held);
-    slot& it = tensors_.slots()[held.slot];
-    states::end_on_device(it);
-    chunks_.unpin(tier::device, it.chunk, false);
+    slot& slot_state = tensors_.slots()[held.slot];
+    states::end_on_device(slot_state);
+    chunks_.unpin(tier::device, slot_state.chunk, false);
   }
 
   [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent stream)
   {
-    slot& it = tensors_.slots()[index];
+    slot& slot_state = tensors_.slots()[index];
     const std::uint32_t now = schedule_.cursor();
-    if (it.next_access_index != now || !states::can_begin(it)) [[unlikely]]
+    if (slot_state.next_access_index != now || !states::can_begin(slot_state)) [[unlikely]]
       return acquire_slowly(index, kind, stream);
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
       return acquire_slowly(index, kind, stream);
-    const chunk& parent = chunks_[it.chunk];
+    const chunk& parent = chunks_[slot_state.chunk];
     if (!parent.has_frames(tier::device) || parent.pins[tier::host] != 0) [[unlikely]]
       return acquire_slowly(index, kind, stream);
     const frame_hazards& frame = copies_.hazards_at(tier::device, parent.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
       return acquire_after_others(index, kind, stream);
-    return take_resident(it, index, kind, stream);
+    return take_resident(slot_state, index, kind, stream);
   }
 
   /// Commits a resident access that follows its record. Nothing here can fail.
-  access_token take_resident(slot& it, std::uint32_t index, entry_kind kind, agent stream) noexcept
+  access_token take_resident(slot& slot_state, std::uint32_t index, entry_kind kind, agent stream) noexcept
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
-    chunks_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
-    it.next_access_index = entry.next_of_slot;
-    states::begin_resident(it);
+    chunks_.pin_resident(slot_state.chunk, writes(access_of(kind)), entry.next_of_chunk);
+    slot_state.next_access_index = entry.next_of_slot;
+    states::begin_resident(slot_state);
     schedule_.advance();
-    std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
+    std::byte* const data =
+        copies_.address(tier::device, chunks_[slot_state.chunk].first_frame[tier::device]) + slot_state.offset;
     return {data, index, now, schedule_.serial(), kind, stream, stream != agent::host};
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
   [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent stream)
   try {
-    slot& it = tensors_.slots()[index];
-    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
+    slot& slot_state = tensors_.slots()[index];
+    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[slot_state.chunk].first_frame[tier::device]);
     copies_.tracker().follow(stream, frame, frame.writers, wait_cause::demand_miss);
     if (writes(access_of(kind))) copies_.tracker().follow(stream, frame, frame.users, wait_cause::other);
-    return take_resident(it, index, kind, stream);
+    return take_resident(slot_state, index, kind, stream);
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -484,10 +485,10 @@ class engine {
   [[gnu::noinline]] void release_slowly(const access_token& held) noexcept
   {
     if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.access_index, held.serial);
-    slot& it = tensors_.slots()[held.slot];
-    states::end(it, place_of(held.kind));
-    if (held.stream != agent::host) stamp(held, it.chunk);
-    unpin_chunk(it.chunk, held.kind);
+    slot& slot_state = tensors_.slots()[held.slot];
+    states::end(slot_state, place_of(held.kind));
+    if (held.stream != agent::host) stamp(held, slot_state.chunk);
+    unpin_chunk(slot_state.chunk, held.kind);
     if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
@@ -510,27 +511,28 @@ class engine {
     pending_.catch_up(index);
     if (rehearsal_.is_running()) return rehearse(index, kind, stream);
     ensure_arenas();
-    slot& it = tensors_.slots()[index];
-    const bool fresh = it.state == tensor_state::free;
+    slot& slot_state = tensors_.slots()[index];
+    const bool fresh = slot_state.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
-    if (it.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
-    states::expect(tensors_, index, states::event_of_access(it, kind));
-    refuse_conflicts(it, index, kind);
+    if (slot_state.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
+    states::expect(tensors_, index, states::event_of_access(slot_state, kind));
+    refuse_conflicts(slot_state, index, kind);
     const bool planned = schedule_.step_to(index, kind, 0);
     if (planned) run_planned();
     const memory_location place = place_of(kind);
-    if (place == memory_location::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
-    const std::uint32_t next_use = schedule_.next_use_after(it, planned);
-    chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
+    if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
+      schedule_.ensure_policy();
+    const std::uint32_t next_use = schedule_.next_use_after(slot_state, planned);
+    chunks_.acquire(index, slot_state.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
     try {
-      data = make_ready(it, kind, stream, fresh && access_of(kind) != access::write);
+      data = make_ready(slot_state, kind, stream, fresh && access_of(kind) != access::write);
     } catch (...) {
-      unpin_chunk(it.chunk, kind);
-      if (fresh) chunks_.drop(index, it.chunk, copies_);
+      unpin_chunk(slot_state.chunk, kind);
+      if (fresh) chunks_.drop(index, slot_state.chunk, copies_);
       throw;
     }
-    states::begin(it, place);
+    states::begin(slot_state, place);
     const std::uint32_t access_index = schedule_.finish(planned, index, kind, 0);
     const bool on_host = place == memory_location::host;  // whoever reads there has read when the pin ends
     return {data,
@@ -553,9 +555,9 @@ class engine {
   }
 
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
-  std::byte* make_ready(const slot& it, entry_kind kind, agent stream, bool zero)
+  std::byte* make_ready(const slot& slot_state, entry_kind kind, agent stream, bool zero)
   {
-    const chunk& parent = chunks_[it.chunk];
+    const chunk& parent = chunks_[slot_state.chunk];
     const bool device = place_of(kind) == memory_location::device;
     if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
@@ -563,10 +565,10 @@ class engine {
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
-    std::byte* const data = copies_.address(where, first) + it.offset;
+    std::byte* const data = copies_.address(where, first) + slot_state.offset;
     if constexpr (watch_type::sees_bytes)
-      if (zero) watch_.part().lend({data, it.size});
-    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{it.size}, stream); });
+      if (zero) watch_.part().lend({data, slot_state.size});
+    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{slot_state.size}, stream); });
     return data;
   }
 
@@ -582,9 +584,9 @@ class engine {
   }
 
   /// A chunk is written in one tier at a time, with all of its tensors.
-  void refuse_conflicts(const slot& it, std::uint32_t index, entry_kind kind) const
+  void refuse_conflicts(const slot& slot_state, std::uint32_t index, entry_kind kind) const
   {
-    const chunk& parent = chunks_[it.chunk];
+    const chunk& parent = chunks_[slot_state.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == memory_location::device;
     tensors_.expects_of(index, device || parent.pins[tier::host] < UINT16_MAX,
@@ -598,7 +600,7 @@ class engine {
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
          << " by " << pins << (pins == 1 ? " pin" : " pins");
     if (const std::uint32_t other =
-            pinned_in(it.chunk, device ? memory_location::host : memory_location::device, index);
+            pinned_in(slot_state.chunk, device ? memory_location::host : memory_location::device, index);
         other != index)
       text << ", the first of them on " << tensors_.label(other);
     throw usage_error{text << " (release them first)"};
@@ -635,31 +637,31 @@ class engine {
   void compare(std::uint32_t index) noexcept
   {
     if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
-    const slot& it = tensors_.slots()[index];
-    const chunk& parent = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.is_valid(where) && parent.has_frames(where))
-        watch_.compare(index, copies_.address(where, parent.first_frame[where]) + it.offset);
+        watch_.compare(index, copies_.address(where, parent.first_frame[where]) + slot_state.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
   {
-    const slot& it = tensors_.slots()[index];
-    const chunk& parent = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.is_valid(where) && parent.has_frames(where))
-        return copies_.address(where, parent.first_frame[where]) + it.offset;
+        return copies_.address(where, parent.first_frame[where]) + slot_state.offset;
     return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
   void bury(std::uint32_t index) noexcept
   {
     if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
-    const slot& it = tensors_.slots()[index];
-    const chunk& parent = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.has_frames(where))
-        watch_.part().fresh({copies_.address(where, parent.first_frame[where]) + it.offset, it.size});
+        watch_.part().fresh({copies_.address(where, parent.first_frame[where]) + slot_state.offset, slot_state.size});
   }
 
   Backend* backend_;

@@ -329,7 +329,7 @@ class iteration_planner {
   [[nodiscard]] static std::uint64_t longest(const chunk_table& of) noexcept
   {
     std::uint64_t frames = 0;
-    for (const chunk& it : of.all()) frames = std::max<std::uint64_t>(frames, it.frames);
+    for (const chunk& chunk_state : of.all()) frames = std::max<std::uint64_t>(frames, chunk_state.frames);
     return frames;
   }
 

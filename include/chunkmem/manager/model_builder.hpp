@@ -187,8 +187,8 @@ class model_builder {
     const registry& tensors = engine_->tensors();
     bool any = false;
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
-      const tensor_info& it = tensors.info(tensor_id{id});
-      any = any || (it.part == role::parameter && size_of(it.type) == 2);
+      const tensor_info& info = tensors.info(tensor_id{id});
+      any = any || (info.part == role::parameter && size_of(info.type) == 2);
     }
     if (!any || !tensors.has_masters())
       throw config_error{

@@ -39,10 +39,10 @@ class policy_retention {
     late_.clear();
     early_.reserve(chunks);
     late_.reserve(chunks);
-    for (const transfer::move& it : moves) {
-      if (!breaks(it)) continue;
-      first_break_[it.chunk] = std::min(first_break_[it.chunk], it.access_index);
-      last_break_[it.chunk] = {it.access_index, it.chunk, it.frames};
+    for (const transfer::move& action : moves) {
+      if (!breaks(action)) continue;
+      first_break_[action.chunk] = std::min(first_break_[action.chunk], action.access_index);
+      last_break_[action.chunk] = {action.access_index, action.chunk, action.frames};
     }
     saved_ = 0;
     std::size_t left = moves.size();
@@ -64,14 +64,14 @@ class policy_retention {
     std::uint32_t frames = 0;
   };
 
-  [[nodiscard]] static bool breaks(const transfer::move& it) noexcept
+  [[nodiscard]] static bool breaks(const transfer::move& action) noexcept
   {
-    return it.kind == transfer::move_kind::evict || it.kind == transfer::move_kind::load ||
-           it.kind == transfer::move_kind::claim;
+    return action.kind == transfer::move_kind::evict || action.kind == transfer::move_kind::load ||
+           action.kind == transfer::move_kind::claim;
   }
-  void note(const transfer::move& it) noexcept
+  void note(const transfer::move& action) noexcept
   {
-    if (breaks(it)) next_break_[it.chunk] = it.access_index;
+    if (breaks(action)) next_break_[action.chunk] = action.access_index;
   }
 
   /// @pre next_break_ knows all that is later than this access

@@ -100,7 +100,8 @@ class registry {
   {
     expects(sealed_, "tensors can be placed again only after the manager was sealed");
     expects(first_use.size() == table_.slots.size(), "placing by use needs one number for each slot");
-    for (const slot& it : table_.slots) expects(it.pins == 0, "tensors were to be placed again while a pin holds one");
+    for (const slot& slot_state : table_.slots)
+      expects(slot_state.pins == 0, "tensors were to be placed again while a pin holds one");
     place_in_order(first_use, prototype, frame);
   }
 
@@ -126,8 +127,8 @@ class registry {
   /// Values have the tensor's type, gradients what their policy says, other lists their own.
   [[nodiscard]] dtype type_in(tensor_id id, list_id list) const noexcept
   {
-    const tensor_info& it = tensors_[index_of(id)];
-    return list == value_list ? it.type : list == gradient_list ? it.gradient : lists_[index_of(list)].type;
+    const tensor_info& info = tensors_[index_of(id)];
+    return list == value_list ? info.type : list == gradient_list ? info.gradient : lists_[index_of(list)].type;
   }
   /// A parameter has bytes in this list.
   [[nodiscard]] bool is_in(tensor_id id, list_id list) const noexcept
@@ -156,8 +157,8 @@ class registry {
   /// Others than this rank change it while nobody holds it. O(tensors).
   [[nodiscard]] bool is_gathered(std::uint32_t slot) const noexcept
   {
-    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& it) {
-             return it.part == role::gathered && value_slot(id_of(it)) == slot;
+    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& info) {
+             return info.part == role::gathered && value_slot(id_of(info)) == slot;
            });
   }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
@@ -246,9 +247,9 @@ class registry {
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
   void move_gradient(std::uint32_t value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
   {
-    slot& it = table_.slots[gradient_of(value_slot)];
-    it.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
-    it.offset = offset;
+    slot& slot_state = table_.slots[gradient_of(value_slot)];
+    slot_state.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
+    slot_state.offset = offset;
   }
 
   /// What files and messages call a tensor; an empty text takes the name away.
@@ -310,13 +311,13 @@ class registry {
   [[nodiscard]] bytes bytes_of(role part) const
   {
     bytes total;
-    for (const tensor_info& it : tensors_) {
-      if (it.part == part) total += bytes{it.extents.elements()} * size_of(it.type);
-      if (it.part != role::parameter) continue;
-      if (part == role::gradient) total += bytes{it.extents.elements()} * size_of(it.gradient);
+    for (const tensor_info& info : tensors_) {
+      if (info.part == part) total += bytes{info.extents.elements()} * size_of(info.type);
+      if (info.part != role::parameter) continue;
+      if (part == role::gradient) total += bytes{info.extents.elements()} * size_of(info.gradient);
       if (part != role::optimizer_state) continue;
       for (std::uint32_t list = 2; list < lists(); ++list)
-        if (is_in(id_of(it), list_id{list})) total += bytes{it.extents.elements()} * size_of(lists_[list].type);
+        if (is_in(id_of(info), list_id{list})) total += bytes{info.extents.elements()} * size_of(lists_[list].type);
     }
     return total;
   }
@@ -330,9 +331,9 @@ class registry {
     [[nodiscard]] list_spec spec() const noexcept { return {name, type, version, use}; }
   };
 
-  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept
+  [[nodiscard]] tensor_id id_of(const tensor_info& info) const noexcept
   {
-    return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())};
+    return tensor_id{static_cast<std::uint32_t>(&info - tensors_.data())};
   }
 
   void build_slots()
@@ -342,9 +343,9 @@ class registry {
     table_.slots.assign(count, slot{});
     of_parameter_.resize(parameters_);
     value_slots_.clear();
-    for (const tensor_info& it : tensors_) {
-      value_slots_.push_back(it.part == role::parameter ? it.ordinal : lists() * parameters_ + it.ordinal);
-      if (it.part == role::parameter) of_parameter_[it.ordinal] = index_of(id_of(it));
+    for (const tensor_info& info : tensors_) {
+      value_slots_.push_back(info.part == role::parameter ? info.ordinal : lists() * parameters_ + info.ordinal);
+      if (info.part == role::parameter) of_parameter_[info.ordinal] = index_of(id_of(info));
     }
   }
 

@@ -21,7 +21,8 @@ class rehearsal_log {
  public:
   void begin(registry& tensors)
   {
-    for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
+    for (const slot& slot_state : tensors.slots())
+      expects(slot_state.pins == 0, "a rehearsal while a pin is held: release it first");
     before_ = tensors.slots();
     begin_turn(0, tensors);
     began_at_ = serial_;
@@ -70,16 +71,16 @@ class rehearsal_log {
   {
     turn& now = turns_[last_];
     now.touched[index] = 1;
-    slot& it = tensors_->slots()[index];
-    if (it.state == tensor_state::free) {
-      if (it.starts_at_zero) kind = first_use(kind);
-      if (access_of(kind) != access::write && !it.starts_at_zero) now.filled[index] = 1;
+    slot& slot_state = tensors_->slots()[index];
+    if (slot_state.state == tensor_state::free) {
+      if (slot_state.starts_at_zero) kind = first_use(kind);
+      if (access_of(kind) != access::write && !slot_state.starts_at_zero) now.filled[index] = 1;
       states::expect(*tensors_, index, tensor_event::materialize);
     } else {
       states::expect(*tensors_, index, tensor_event::acquire);
     }
     now.record.make_room();
-    states::begin(it, memory_location::device);
+    states::begin(slot_state, memory_location::device);
     ++held_;
     return now.record.append({index, 0, 0, kind, false, 0}, {});
   }

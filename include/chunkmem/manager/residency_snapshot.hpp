@@ -115,11 +115,11 @@ namespace detail {
   const std::uint32_t occupant = from.space(where).occupant(frame);
   if (occupant == tier_space::free_frame) return frame_use::free;
   if (occupant == tier_space::leased_frame) return frame_use::leased;
-  const chunk& it = from[occupant];
-  if (it.pins[where] > 0) return frame_use::pinned;
+  const chunk& chunk_state = from[occupant];
+  if (chunk_state.pins[where] > 0) return frame_use::pinned;
   const bool has_others =
-      std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
-  return it.live > 0 && it.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
+      std::ranges::any_of(all_tiers, [&](tier other) { return other != where && chunk_state.is_valid(other); });
+  return chunk_state.live > 0 && chunk_state.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
 }
 
 [[nodiscard]] inline tier_snapshot snapshot_of(const chunk_table& from, tier where)
@@ -159,13 +159,13 @@ namespace detail {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       const tensor_info& info = tensors.info(tensor_id{id});
       if (list > 0 && info.part != role::parameter) continue;
-      const slot& it =
+      const slot& slot_state =
           tensors
               .slots()[list == 0 ? tensors.value_slot(tensor_id{id}) : tensors.slot_in(tensor_id{id}, list_id{list})];
-      if (it.chunk == slot::nowhere) continue;
+      if (slot_state.chunk == slot::nowhere) continue;
       const bool is_named = id < names.size() && !names[id].empty();
-      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, it.chunk, it.offset,
-                        bytes{it.size}, it.pins, it.state});
+      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, slot_state.chunk,
+                        slot_state.offset, bytes{slot_state.size}, slot_state.pins, slot_state.state});
     }
   std::stable_sort(result.begin(), result.end(), [](const tensor_snapshot& left, const tensor_snapshot& right) {
     return left.chunk != right.chunk ? left.chunk < right.chunk : left.offset < right.offset;
@@ -329,11 +329,11 @@ class residency_writer {
 };
 
 /// What stands in the way comes first: pinned, then sole copies, then what lies anywhere, then the rest.
-[[nodiscard]] inline std::size_t importance(const chunk& it) noexcept
+[[nodiscard]] inline std::size_t importance(const chunk& chunk_state) noexcept
 {
-  if (std::ranges::any_of(all_tiers, [&](tier where) { return it.pins[where] > 0; })) return 0;
-  if (it.live > 0 && it.copies() == 1) return 1;
-  return std::ranges::any_of(all_tiers, [&](tier where) { return it.has_frames(where); }) ? 2 : 3;
+  if (std::ranges::any_of(all_tiers, [&](tier where) { return chunk_state.pins[where] > 0; })) return 0;
+  if (chunk_state.live > 0 && chunk_state.copies() == 1) return 1;
+  return std::ranges::any_of(all_tiers, [&](tier where) { return chunk_state.has_frames(where); }) ? 2 : 3;
 }
 
 }  // namespace detail

@@ -176,12 +176,12 @@ class schedule {
   void lease_ended(std::uint32_t access_index) noexcept { recorder_.lease_ended(access_index); }
 
   /// When the chunk of this slot is used next. @param expected   as step_to said
-  [[nodiscard]] std::uint32_t next_use_after(slot& it, bool expected) noexcept
+  [[nodiscard]] std::uint32_t next_use_after(slot& slot_state, bool expected) noexcept
   {
     if (expected) return recorder_.entry(recorder_.cursor()).next_of_chunk;
-    if (!recorder_.has_diverged()) return (*chunks_)[it.chunk].next_use;
-    const std::uint32_t next = recorder_.resync(it.next_access_index);
-    return next != access_record::never ? next : (*chunks_)[it.chunk].next_use;
+    if (!recorder_.has_diverged()) return (*chunks_)[slot_state.chunk].next_use;
+    const std::uint32_t next = recorder_.resync(slot_state.next_access_index);
+    return next != access_record::never ? next : (*chunks_)[slot_state.chunk].next_use;
   }
 
   /// The policy may be asked for what comes next.

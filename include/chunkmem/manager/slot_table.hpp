@@ -70,7 +70,8 @@ struct slot_table {
   void finish()
   {
     chunk_of_slot.resize(slots.size());
-    std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(), [](const slot& it) { return it.chunk; });
+    std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(),
+                   [](const slot& slot_state) { return slot_state.chunk; });
   }
 };
 

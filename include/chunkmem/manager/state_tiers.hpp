@@ -65,12 +65,12 @@ class state_tiers {
  private:
   void add(const registry& tensors, bytes frame, std::uint32_t at, std::vector<std::uint8_t>& counted)
   {
-    const slot& it = tensors.slots()[at];
-    if (it.chunk == slot::nowhere) return;
+    const slot& slot_state = tensors.slots()[at];
+    if (slot_state.chunk == slot::nowhere) return;
     if (tensors.is_state(at))
-      states_[at % tensors.parameters()] += bytes{it.size};
-    else if (std::exchange(counted[it.chunk], std::uint8_t{1}) == 0)
-      working_ += tensors.frames_of_chunk()[it.chunk] * frame;
+      states_[at % tensors.parameters()] += bytes{slot_state.size};
+    else if (std::exchange(counted[slot_state.chunk], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[slot_state.chunk] * frame;
   }
 
   Placement policy_;

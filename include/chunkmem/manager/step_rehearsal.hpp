@@ -114,7 +114,7 @@ class step_rehearsal {
               "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
               "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
       std::uint64_t largest = 0;
-      for (const slot& it : engine.tensors().slots()) largest = std::max(largest, it.size);
+      for (const slot& slot_state : engine.tensors().slots()) largest = std::max(largest, slot_state.size);
       engine.scratch().begin(largest);
       engine_ = &engine;
     }

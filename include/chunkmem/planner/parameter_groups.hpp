@@ -76,19 +76,19 @@ class parameter_groups {
     bool in_layers = false;
     std::uint64_t layer = 0;
     for (std::size_t at = 0; at < tensors.size(); ++at) {
-      const workload::transformer_tensor& it = tensors[at];
+      const workload::transformer_tensor& declared = tensors[at];
       offsets.push_back(offset);
-      offset += it.elements();
-      if (it.part >= workload::transformer_operator::final_norm) {
+      offset += declared.elements();
+      if (declared.part >= workload::transformer_operator::final_norm) {
         of_head.push_back(at);
         continue;
       }
-      const bool is_layer = workload::is_in_layer(it.part);
-      if (is_layer && (!in_layers || it.layer != layer)) begin_stage();
+      const bool is_layer = workload::is_in_layer(declared.part);
+      if (is_layer && (!in_layers || declared.layer != layer)) begin_stage();
       in_layers = is_layer;
-      layer = it.layer;
-      use(it, offsets[at], multiplies(shape, tensors, at));
-      if (it.part == workload::transformer_operator::qkv) attend(tensors, at);
+      layer = declared.layer;
+      use(declared, offsets[at], multiplies(shape, tensors, at));
+      if (declared.part == workload::transformer_operator::qkv) attend(tensors, at);
     }
     begin_stage();
     for (const std::size_t at : of_head) use(tensors[at], offsets[at], multiplies(shape, tensors, at));
@@ -107,9 +107,9 @@ class parameter_groups {
     return shape.projects_embedding() && is_last;
   }
 
-  void use(const workload::transformer_tensor& it, std::uint64_t offset, bool multiplies, bool is_tied = false)
+  void use(const workload::transformer_tensor& declared, std::uint64_t offset, bool multiplies, bool is_tied = false)
   {
-    const std::uint64_t end = offset + it.elements();
+    const std::uint64_t end = offset + declared.elements();
     while (offset < end) {
       const std::uint64_t group = offset / in_group_;
       const std::uint64_t part = std::min(end, (group + 1) * in_group_) - offset;

@@ -83,8 +83,8 @@ class rank_training {
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
-    for (const own_chunk& it : chunks_)
-      for (const tensor<bf16> each : it.parts()) (void)manager_.acquire(each, access::write, memory_location::host);
+    for (const own_chunk& own : chunks_)
+      for (const tensor<bf16> each : own.parts()) (void)manager_.acquire(each, access::write, memory_location::host);
   }
 
   void step()
@@ -121,7 +121,7 @@ class rank_training {
   [[nodiscard]] std::uint32_t parameters() const noexcept
   {
     std::uint32_t all = 0;
-    for (const own_chunk& it : chunks_) all += it.count;
+    for (const own_chunk& own : chunks_) all += own.count;
     return all;
   }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
@@ -166,11 +166,11 @@ class rank_training {
   {
     first_.clear(), updates_.clear();
     if (takes_norm_) return;
-    for (const own_chunk& it : chunks_) {
+    for (const own_chunk& own : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
-      for (std::uint32_t part = 0; part < it.count; ++part)
-        if (manager_.updates().place_of_update(it.tensors[part]) == memory_location::host)
-          all += kernel_.update_time(memory_location::host, it.elements[part]);
+      for (std::uint32_t part = 0; part < own.count; ++part)
+        if (manager_.updates().place_of_update(own.tensors[part]) == memory_location::host)
+          all += kernel_.update_time(memory_location::host, own.elements[part]);
     }
     for (const std::uint32_t group :
          groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))

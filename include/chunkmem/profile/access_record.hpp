@@ -177,12 +177,12 @@ class access_record {
   void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
     releases_.erase(std::find_if(releases_.begin(), releases_.end(),
-                                 [&](const release_entry& it) { return it.access_index == wrong; }));
+                                 [&](const release_entry& release) { return release.access_index == wrong; }));
     details_[wrong].until = entry_detail::never;
     if (right == never) return;
     details_[right].until = until;
-    const auto later =
-        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
+    const auto later = std::find_if(releases_.begin(), releases_.end(),
+                                    [&](const release_entry& release) { return release.until > until; });
     releases_.insert(later, {until, right});  // into the room of the other
   }
 

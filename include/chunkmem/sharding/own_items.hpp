@@ -31,11 +31,11 @@ namespace detail {
 
 /// What tells the bytes of an item from others: 0 where it has none.
 template <class Manager>
-[[nodiscard]] std::uint64_t word_of(Manager& m, const checkpoint::model_item& it)
+[[nodiscard]] std::uint64_t word_of(Manager& m, const checkpoint::model_item& item)
 {
-  if (!it.is_filled) return 0;
+  if (!item.is_filled) return 0;
   std::uint64_t word = 0;
-  checkpoint::detail::with_bytes(m, it, access::read,
+  checkpoint::detail::with_bytes(m, item, access::read,
                                  [&](std::span<const std::byte> content) { word = io::checksum_of(content); });
   return word | 1U;
 }
@@ -86,12 +86,12 @@ void find_own_items(Model& model, rank_content<Model>& content, const checkpoint
 {
   const std::uint32_t world = model.ranks().ranks();
   for (std::size_t at = 0; at < content.items().size(); ++at) {
-    checkpoint::model_item& it = content.items()[at];
+    checkpoint::model_item& item = content.items()[at];
     if (!content.is_own(at)) continue;
-    checkpoint::refuse_other_ranks(it.name, world, index);
-    const std::string name = own_name(it.name, index_of(model.ranks().rank()), world);
+    checkpoint::refuse_other_ranks(item.name, world, index);
+    const std::string name = own_name(item.name, index_of(model.ranks().rank()), world);
     if (index.find(name) != nullptr || std::ranges::find(stored.empty, name) != stored.empty.end())
-      it.pieces.front().name = name;
+      item.pieces.front().name = name;
   }
 }
 

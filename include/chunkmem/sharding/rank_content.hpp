@@ -126,18 +126,18 @@ class rank_content {
   void take(std::size_t at, std::uint32_t unit)
   {
     unit_of_[at] = unit;
-    model_item& it = items_[at];
-    it.pieces.clear();
+    model_item& item = items_[at];
+    item.pieces.clear();
     for (const share_run& run : model_.shares().runs_of(model_.units()[unit].share))
-      it.pieces.push_back({prefix(at) + model_.name_of(run.tensor),
-                           checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
-                           run.begin});
+      item.pieces.push_back({prefix(at) + model_.name_of(run.tensor),
+                             checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
+                             run.begin});
     const auto& place_of = model_.plan().division().place_of;
     const std::size_t mine = index_of(model_.ranks().rank());
     const auto copies = std::ranges::count(place_of, place_of[mine]);
     const auto before =
         std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
-    it.is_written = unit % copies == before;
+    item.is_written = unit % copies == before;
   }
   /// What comes before the name of a tensor in this list: "adam/momentum/", or nothing.
   [[nodiscard]] std::string prefix(std::size_t at) const

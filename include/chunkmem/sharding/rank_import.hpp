@@ -33,12 +33,12 @@ template <class Model>
   return checkpoint::match_values(
       [&](auto visit) {
         content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t at) {
-          if (const checkpoint::model_item& it = content.items()[at]; !it.starts_at_zero)
-            visit(name, extents, true, it.type);
+          if (const checkpoint::model_item& item = content.items()[at]; !item.starts_at_zero)
+            visit(name, extents, true, item.type);
         });
         for (std::size_t at = 0; at < content.items().size(); ++at)
-          if (const checkpoint::model_item& it = content.items()[at]; content.is_own(at) && !it.is_state())
-            visit(it.name, it.extents, false, it.type);
+          if (const checkpoint::model_item& item = content.items()[at]; content.is_own(at) && !item.is_state())
+            visit(item.name, item.extents, false, item.type);
       },
       index, options);
 }
@@ -60,9 +60,9 @@ template <class Model>
   });
   std::vector<std::size_t> wanted;
   for (std::size_t at = 0; at < content.items().size(); ++at) {
-    checkpoint::model_item& it = content.items()[at];
-    if (found[at] != 0) it.is_filled = true;  // also a share that is nothing but padding
-    if (found[at] != 0 || checkpoint::detail::is_imported(it, index)) wanted.push_back(at);
+    checkpoint::model_item& item = content.items()[at];
+    if (found[at] != 0) item.is_filled = true;  // also a share that is nothing but padding
+    if (found[at] != 0 || checkpoint::detail::is_imported(item, index)) wanted.push_back(at);
   }
   return wanted;
 }

@@ -112,11 +112,11 @@ class lagrangian_dual {
     const auto add_until = [&](std::uint32_t end) {
       for (; at < end; ++at) found.push_back({at, at + 1, false});
     };
-    for (const retention_problem::host_copy& it : problem.host_copies()) {
-      if (it.begin == it.end) continue;
-      add_until(it.begin);
-      found.push_back({it.begin, it.end, true});
-      at = it.end;
+    for (const retention_problem::host_copy& host_copy : problem.host_copies()) {
+      if (host_copy.begin == host_copy.end) continue;
+      add_until(host_copy.begin);
+      found.push_back({host_copy.begin, host_copy.end, true});
+      at = host_copy.end;
     }
     add_until(static_cast<std::uint32_t>(problem.epochs().size()));
     return found;
@@ -144,10 +144,10 @@ class lagrangian_dual {
       const std::uint32_t count = items[at].end - items[at].begin;
       if (at == 0 || compare(items[at - 1], items[at]) != 0)
         for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
-          const retention_problem::epoch& it = problem.epochs()[which];
-          intervals_.insert(intervals_.end(), intervals.begin() + it.begin, intervals.begin() + it.end);
-          classes_.push_back(
-              {0, intervals_.size(), it.writes_back, items[at].is_host_copy && which == items[at].begin ? count : 0});
+          const retention_problem::epoch& epoch = problem.epochs()[which];
+          intervals_.insert(intervals_.end(), intervals.begin() + epoch.begin, intervals.begin() + epoch.end);
+          classes_.push_back({0, intervals_.size(), epoch.writes_back,
+                              items[at].is_host_copy && which == items[at].begin ? count : 0});
         }
       for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
         classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
@@ -342,11 +342,11 @@ class dual_ascent {
   {
     const auto rows = static_cast<std::uint32_t>(problem.room().size());
     std::vector<std::int64_t> over(rows + std::size_t{1}, 0);
-    for (const retention_problem::interval& it : problem.intervals()) {
-      const auto size = static_cast<std::int64_t>(problem.epochs()[it.epoch].size);
-      over[it.first] += size;
-      over[it.last] -= size;
-      if (it.wraps) over[0] += size;
+    for (const retention_problem::interval& interval : problem.intervals()) {
+      const auto size = static_cast<std::int64_t>(problem.epochs()[interval.epoch].size);
+      over[interval.first] += size;
+      over[interval.last] -= size;
+      if (interval.wraps) over[0] += size;
     }
     std::partial_sum(over.begin(), over.end(), over.begin());
     std::vector<std::uint32_t> found;

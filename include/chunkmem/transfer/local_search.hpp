@@ -40,18 +40,18 @@ class ruin_and_recreate {
     std::vector<std::uint8_t> takes_part(problem.intervals().size(), 0);
     for (const std::uint32_t which : intervals_) takes_part[which] = 1;
     for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
-      const retention_problem::epoch& it = problem.epochs()[at];
-      double gained = it.writes_back ? 1 : 0;
+      const retention_problem::epoch& epoch = problem.epochs()[at];
+      double gained = epoch.writes_back ? 1 : 0;
       std::uint32_t members = 0;
-      for (std::uint32_t which = it.begin; which < it.end; ++which) {
+      for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
         const retention_problem::interval& one = problem.intervals()[which];
         const double mine = (one.loads ? 1.0 : 0.0) - price(one);
         gained += mine;
         members += takes_part[which];
-        if (takes_part[which] != 0 && it.end - it.begin > 1) items_.push_back({mine, which, false});
+        if (takes_part[which] != 0 && epoch.end - epoch.begin > 1) items_.push_back({mine, which, false});
       }
       if (members > 0) items_.push_back({gained, at, true});
-      largest_ = std::max(largest_, it.size);
+      largest_ = std::max(largest_, epoch.size);
     }
     if (problem.unit_bytes() > 0) unit_ = static_cast<std::int64_t>(problem.unit_bytes());
     wanted_ = static_cast<std::int64_t>(largest_) / unit_;
@@ -178,8 +178,8 @@ class ruin_and_recreate {
   void shift(std::uint32_t which, std::int64_t sign) noexcept
   {
     if (free_.empty()) return;
-    const retention_problem::interval& it = problem_.intervals()[which];
-    const std::int64_t size = sign * static_cast<std::int64_t>(problem_.epochs()[it.epoch].size) / unit_;
+    const retention_problem::interval& interval = problem_.intervals()[which];
+    const std::int64_t size = sign * static_cast<std::int64_t>(problem_.epochs()[interval.epoch].size) / unit_;
     const auto over = [&](std::size_t begin, std::size_t end) {
       for (std::size_t row = begin; row < end; ++row) {
         shortage_ -= short_of(free_[row]);
@@ -187,8 +187,8 @@ class ruin_and_recreate {
         shortage_ += short_of(free_[row]);
       }
     };
-    over(it.first, it.wraps ? free_.size() : it.last);
-    if (it.wraps) over(0, it.last);
+    over(interval.first, interval.wraps ? free_.size() : interval.last);
+    if (interval.wraps) over(0, interval.last);
   }
 
   void keep(kept_intervals& choice, std::uint32_t which)
@@ -204,9 +204,9 @@ class ruin_and_recreate {
     changes_.push_back({which, false});
   }
 
-  static bool covers(const retention_problem::interval& it, std::uint32_t row) noexcept
+  static bool covers(const retention_problem::interval& interval, std::uint32_t row) noexcept
   {
-    return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last;
+    return interval.wraps ? row >= interval.first || row < interval.last : row >= interval.first && row < interval.last;
   }
   static bool overlap(const retention_problem::interval& one, const retention_problem::interval& two) noexcept
   {

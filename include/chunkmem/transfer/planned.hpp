@@ -57,7 +57,7 @@ class planned {
     if (record.empty() || !tide_.read(record, request.device, request.frame)) return {};
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
-    for (const chunk& it : request.chunks) sizes_.push_back(it.frames * request.frame.count());
+    for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now)
       room_.push_back(tide_.dry_frames(now) * request.frame.count());
@@ -96,7 +96,7 @@ class planned {
     std::uint64_t room =
         (request.host.count() - std::min(request.host.count(), leased)) / request.frame.count() * request.frame.count();
     is_used_.assign(sizes_.size(), 0);
-    for (const retention_use& it : uses_.uses()) is_used_[it.chunk] = 1;
+    for (const retention_use& use : uses_.uses()) is_used_[use.chunk] = 1;
     for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
       if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0))
         room += sizes_[chunk];

@@ -124,10 +124,10 @@ class record_uses {
       last = fresh;
       stretches_.push_back({use.chunk, use.begin, use.end, at, fresh});
     }
-    held_stretch& it = stretches_[last];
-    if (use.end < it.end) return;
-    it.end = use.end;
-    it.last = at;
+    held_stretch& stretch = stretches_[last];
+    if (use.end < stretch.end) return;
+    stretch.end = use.end;
+    stretch.last = at;
   }
 
   std::vector<retention_use> uses_;

@@ -126,17 +126,17 @@ class device_only_input {
     uses_.assign(what.uses.begin(), what.uses.end());
     std::vector<retention_use> around;  // what the end of an iteration holds is there when the next one begins
     for (std::size_t at = uses_.size(); at-- > 0;) {
-      retention_use& it = uses_[at];
-      if (device_only[it.chunk] == 0) continue;
-      const bool is_last = next[it.chunk] == none;
-      if (it.kind != use_kind::drop) {
-        it.end = std::max(it.end, is_last ? access_count : next[it.chunk]);
-        if (is_last) around.push_back({it.chunk, 0, 0, use_kind::update});
+      retention_use& use = uses_[at];
+      if (device_only[use.chunk] == 0) continue;
+      const bool is_last = next[use.chunk] == none;
+      if (use.kind != use_kind::drop) {
+        use.end = std::max(use.end, is_last ? access_count : next[use.chunk]);
+        if (is_last) around.push_back({use.chunk, 0, 0, use_kind::update});
       }
-      next[it.chunk] = it.begin;
+      next[use.chunk] = use.begin;
     }
-    for (retention_use& it : around) it.end = next[it.chunk];
-    std::erase_if(around, [](const retention_use& it) { return it.end == 0; });
+    for (retention_use& use : around) use.end = next[use.chunk];
+    std::erase_if(around, [](const retention_use& use) { return use.end == 0; });
     added_ = around.size();
     uses_.insert(uses_.begin(), around.begin(), around.end());
   }
@@ -191,8 +191,8 @@ class device_only_search {
     row_prices free_host_copies{problem.room().size()};
     free_host_copies.set(price.prices());
     bound_ = certified_bytes(problem, free_host_copies);
-    for (const retention_problem::host_copy& it : problem.host_copies())
-      items_.push_back({it, regret_of(it, free_host_copies)});
+    for (const retention_problem::host_copy& host_copy : problem.host_copies())
+      items_.push_back({host_copy, regret_of(host_copy, free_host_copies)});
     std::ranges::sort(items_, [](const item& left, const item& right) {
       return left.regret != right.regret ? left.regret < right.regret : left.host_copy.chunk < right.host_copy.chunk;
     });
@@ -219,13 +219,13 @@ class device_only_search {
     double regret;  // what a byte of the chunk costs more on the device alone [moves of a byte]
   };
 
-  double regret_of(const retention_problem::host_copy& it, const row_prices& free_host_copies) const noexcept
+  double regret_of(const retention_problem::host_copy& host_copy, const row_prices& free_host_copies) const noexcept
   {
     double kept = 0;
-    for (std::uint32_t at = it.begin; at < it.end; ++at)
+    for (std::uint32_t at = host_copy.begin; at < host_copy.end; ++at)
       for (std::uint32_t which = problem_.epochs()[at].begin; which < problem_.epochs()[at].end; ++which)
         kept += free_host_copies(problem_.intervals()[which]);
-    return kept - least_cost(problem_, it, free_host_copies);
+    return kept - least_cost(problem_, host_copy, free_host_copies);
   }
 
   [[nodiscard]] bool is_hopeless(double bound) const noexcept
@@ -254,22 +254,22 @@ class device_only_search {
     }
   }
 
-  [[nodiscard]] std::uint32_t first_interval(const retention_problem::host_copy& it) const noexcept
+  [[nodiscard]] std::uint32_t first_interval(const retention_problem::host_copy& host_copy) const noexcept
   {
-    return it.begin < it.end ? problem_.epochs()[it.begin].begin : 0;
+    return host_copy.begin < host_copy.end ? problem_.epochs()[host_copy.begin].begin : 0;
   }
-  [[nodiscard]] std::uint32_t last_interval(const retention_problem::host_copy& it) const noexcept
+  [[nodiscard]] std::uint32_t last_interval(const retention_problem::host_copy& host_copy) const noexcept
   {
-    return it.begin < it.end ? problem_.epochs()[it.end - std::size_t{1}].end : 0;
+    return host_copy.begin < host_copy.end ? problem_.epochs()[host_copy.end - std::size_t{1}].end : 0;
   }
 
   /// Keeps all intervals of a chunk, or none. @return   all are kept
-  bool keep(const retention_problem::host_copy& it) noexcept
+  bool keep(const retention_problem::host_copy& host_copy) noexcept
   {
-    for (std::uint32_t which = first_interval(it); which < last_interval(it);
+    for (std::uint32_t which = first_interval(host_copy); which < last_interval(host_copy);
          ++which)  // intervals of one chunk share no row
       if (!trial_.fits(which)) return false;
-    for (std::uint32_t which = first_interval(it); which < last_interval(it); ++which) trial_.keep(which);
+    for (std::uint32_t which = first_interval(host_copy); which < last_interval(host_copy); ++which) trial_.keep(which);
     return true;
   }
 
@@ -279,10 +279,10 @@ class device_only_search {
     --plans_left_;
     std::vector<std::uint8_t> device_only = chosen_;
     for (std::size_t at = items_.size(); at-- > 0;) {
-      const retention_problem::host_copy& it = items_[at].host_copy;
-      if (device_only[it.chunk] == 0 || bytes - it.size < missing_) continue;
-      device_only[it.chunk] = 0;
-      bytes -= it.size;
+      const retention_problem::host_copy& host_copy = items_[at].host_copy;
+      if (device_only[host_copy.chunk] == 0 || bytes - host_copy.size < missing_) continue;
+      device_only[host_copy.chunk] = 0;
+      bytes -= host_copy.size;
     }
     const device_only_input others{input_, device_only};
     retention_plan plan = plan_retention(retention_problem{others.input()}, effort_);

@@ -78,12 +78,12 @@ class residency_intervals {
   void check(const retention_input& input) const
   {
     std::uint32_t now = 0;
-    for (const retention_use& it : input.uses) {
-      expects(it.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
-      expects(it.begin >= now, "uses are not in order of their first access");
-      expects(it.begin < it.end && it.end <= access_count_,
+    for (const retention_use& use : input.uses) {
+      expects(use.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
+      expects(use.begin >= now, "uses are not in order of their first access");
+      expects(use.begin < use.end && use.end <= access_count_,
               "a use does not end after it begins, at the last access at the latest");
-      now = it.begin;
+      now = use.begin;
     }
     for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
   }
@@ -91,7 +91,7 @@ class residency_intervals {
   std::vector<std::size_t> sort_by_chunk(const retention_input& input)
   {
     std::vector<std::size_t> begins(input.chunk_bytes.size() + 2, 0);
-    for (const retention_use& it : input.uses) ++begins[it.chunk + std::size_t{2}];
+    for (const retention_use& use : input.uses) ++begins[use.chunk + std::size_t{2}];
     std::partial_sum(begins.begin(), begins.end(), begins.begin());
     order_.resize(input.uses.size());
     for (std::uint32_t at = 0; at < input.uses.size(); ++at)
@@ -103,11 +103,11 @@ class residency_intervals {
   {
     std::uint32_t counted = 0;
     for (const std::uint32_t at : mine) {
-      const retention_use& it = input.uses[at];
-      if (!is_on_device(it.kind) || it.end <= counted) continue;
-      used_[std::max(counted, it.begin)] += size;
-      used_[it.end] -= size;  // may wrap below zero, the sums do not
-      counted = it.end;
+      const retention_use& use = input.uses[at];
+      if (!is_on_device(use.kind) || use.end <= counted) continue;
+      used_[std::max(counted, use.begin)] += size;
+      used_[use.end] -= size;  // may wrap below zero, the sums do not
+      counted = use.end;
     }
   }
 
@@ -146,16 +146,16 @@ class residency_intervals {
   }
 
   /// What the time before a use costs.
-  void reach(copies& now, const retention_use& it, std::uint32_t shift, std::uint64_t size)
+  void reach(copies& now, const retention_use& use, std::uint32_t shift, std::uint64_t size)
   {
-    const std::uint32_t begin = it.begin + shift;
-    const bool needs = it.kind != use_kind::overwrite;
-    if (is_on_device(it.kind)) {
+    const std::uint32_t begin = use.begin + shift;
+    const bool needs = use.kind != use_kind::overwrite;
+    if (is_on_device(use.kind)) {
       if (!now.on_device)
         constant_ += needs && !now.is_empty ? size : 0;
       else
         add_interval(now, begin, needs);
-    } else if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
+    } else if (use.kind == use_kind::host_read || use.kind == use_kind::host_update) {
       if (!now.is_dirty) return;
       constant_ += size;
       now.is_dirty = epochs_.back().writes_back = false;
@@ -165,18 +165,18 @@ class residency_intervals {
   }
 
   /// Where the bytes are good after a use.
-  void leave(copies& now, const retention_use& it, std::uint32_t at, std::uint32_t shift, std::uint32_t chunk)
+  void leave(copies& now, const retention_use& use, std::uint32_t at, std::uint32_t shift, std::uint32_t chunk)
   {
-    if (is_on_device(it.kind)) {
-      const bool writes = it.kind != use_kind::read || now.is_empty;
+    if (is_on_device(use.kind)) {
+      const bool writes = use.kind != use_kind::read || now.is_empty;
       if (writes || !now.on_device) open(chunk, writes);
       now.is_dirty = writes || (now.on_device && now.is_dirty);
       now.on_device = true;
       now.is_empty = false;
-      hold(now, at, it.end + shift);
-    } else if (it.kind != use_kind::host_read) {
+      hold(now, at, use.end + shift);
+    } else if (use.kind != use_kind::host_read) {
       now.on_device = now.is_dirty = false;
-      now.is_empty = it.kind == use_kind::drop;
+      now.is_empty = use.kind == use_kind::drop;
     }
   }
 
@@ -294,9 +294,9 @@ class retention_problem {
     const std::uint64_t room = std::ranges::min(input.host_bytes);
     if (all <= room) return;
     std::vector<bool> may_stay(input.chunk_bytes.size(), false);
-    for (const retention_use& it : input.uses) may_stay[it.chunk] = input.repeats;  // one shot starts on the host
-    for (const retention_use& it : input.uses)
-      if (!is_on_device(it.kind) && it.kind != use_kind::drop) may_stay[it.chunk] = false;
+    for (const retention_use& use : input.uses) may_stay[use.chunk] = input.repeats;  // one shot starts on the host
+    for (const retention_use& use : input.uses)
+      if (!is_on_device(use.kind) && use.kind != use_kind::drop) may_stay[use.chunk] = false;
     std::size_t which = 0;
     for (const residency_intervals::epoch& it : found.epochs())
       for (; which < it.end; ++which)

@@ -43,10 +43,10 @@ class row_prices {
   [[nodiscard]] double host_copy() const noexcept { return host_copy_; }
 
   /// The price of keeping a byte during an interval.
-  [[nodiscard]] double operator()(const retention_problem::interval& it) const noexcept
+  [[nodiscard]] double operator()(const retention_problem::interval& interval) const noexcept
   {
-    const double between = before_[it.last] - before_[it.first];
-    return it.wraps ? between + before_.back() : between;
+    const double between = before_[interval.last] - before_[interval.first];
+    return interval.wraps ? between + before_.back() : between;
   }
 
  private:
@@ -61,21 +61,21 @@ class row_prices {
 {
   double kept = 0;
   double mixed = writes_back ? 1 : 0;
-  for (const retention_problem::interval& it : intervals) {
-    const double cost = price(it);
+  for (const retention_problem::interval& interval : intervals) {
+    const double cost = price(interval);
     kept += cost;
-    mixed += std::min(cost, it.loads ? 1.0 : 0.0);
+    mixed += std::min(cost, interval.loads ? 1.0 : 0.0);
   }
   return std::min(kept, mixed);
 }
 
 /// The least cost of a byte of a chunk that could live on the device alone: the chunk never leaves, or has a host copy.
-[[nodiscard]] inline double least_cost(const retention_problem& problem, const retention_problem::host_copy& it,
+[[nodiscard]] inline double least_cost(const retention_problem& problem, const retention_problem::host_copy& host_copy,
                                        const row_prices& price) noexcept
 {
   double kept = 0;
   double apart = price.host_copy();
-  for (std::uint32_t at = it.begin; at < it.end; ++at) {
+  for (std::uint32_t at = host_copy.begin; at < host_copy.end; ++at) {
     const retention_problem::epoch& one = problem.epochs()[at];
     const auto intervals = problem.intervals().subspan(one.begin, one.end - one.begin);
     for (const retention_problem::interval& each : intervals) kept += price(each);
@@ -104,8 +104,9 @@ class row_prices {
       at = host_copy->end;
       continue;
     }
-    const retention_problem::epoch& it = problem.epochs()[at++];
-    add(it.size, least_cost(problem.intervals().subspan(it.begin, it.end - it.begin), it.writes_back, price));
+    const retention_problem::epoch& epoch = problem.epochs()[at++];
+    add(epoch.size,
+        least_cost(problem.intervals().subspan(epoch.begin, epoch.end - epoch.begin), epoch.writes_back, price));
   }
   for (std::size_t row = 0; row < problem.room().size(); ++row)
     value = __builtin_fma(-static_cast<double>(problem.room()[row]), price.prices()[row], value);
@@ -125,16 +126,16 @@ class row_prices {
 {
   std::vector<double> costs(problem.intervals().size());
   const auto load_of = [&](std::uint32_t which) { return problem.intervals()[which].loads ? 1.0 : 0.0; };
-  for (const retention_problem::epoch& it : problem.epochs()) {
+  for (const retention_problem::epoch& epoch : problem.epochs()) {
     double all_kept = 0;
-    double mixed = it.writes_back ? 1 : 0;
-    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+    double mixed = epoch.writes_back ? 1 : 0;
+    for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
       const double cost = price(problem.intervals()[which]);
       all_kept += cost;
       mixed += std::min(cost, load_of(which));
     }
     const double least = std::min(all_kept, mixed);
-    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+    for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
       const double cost = price(problem.intervals()[which]);
       const double rest = mixed - std::min(cost, load_of(which));
       const double kept = std::min(all_kept, rest + cost) - least;

@@ -54,7 +54,7 @@ class stay_links {
   /// Makes each early load stay until its first use. The answer of link() changes too. @pre link() was called
   void expect(std::span<const early_load> early) noexcept
   {
-    for (const early_load& it : early) first_use_[it.chunk] = it.first_use;
+    for (const early_load& load : early) first_use_[load.chunk] = load.first_use;
   }
 
  private:
@@ -62,14 +62,14 @@ class stay_links {
   void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> retained,
                   const lease_tide& tide, bool around)
   {
-    const held_stretch& it = stretches[at];
-    if (retained[it.last] == 0) {
-      borders_[it.begin] = tide.least_dry(it.begin, it.end);
+    const held_stretch& stretch = stretches[at];
+    if (retained[stretch.last] == 0) {
+      borders_[stretch.begin] = tide.least_dry(stretch.begin, stretch.end);
       return;
     }
-    const held_stretch& next = stretches[it.next];
-    borders_[it.begin] = std::min(tide.least_dry(it.begin, next.begin),
-                                  around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
+    const held_stretch& next = stretches[stretch.next];
+    borders_[stretch.begin] = std::min(tide.least_dry(stretch.begin, next.begin),
+                                       around || next.begin > stretch.begin ? borders_[next.begin] : UINT32_MAX);
   }
 
   std::vector<std::uint32_t> retained_until_;
@@ -148,13 +148,13 @@ class early_loads {
   {
     const std::size_t access_count = room.device_bytes.size();
     change_.assign(access_count + 1, 0);
-    for (const held_stretch& it : record.stretches()) {
-      const std::uint64_t size = room.chunk_bytes[it.chunk];
-      const bool keeps = retained[it.last] != 0;
-      const std::uint32_t next = record.stretches()[it.next].begin;
-      const bool around = keeps && next <= it.begin;
-      change_[it.begin] += size;
-      change_[keeps ? (around ? access_count : next) : it.end] -= size;  // may wrap below zero, the sums do not
+    for (const held_stretch& stretch : record.stretches()) {
+      const std::uint64_t size = room.chunk_bytes[stretch.chunk];
+      const bool keeps = retained[stretch.last] != 0;
+      const std::uint32_t next = record.stretches()[stretch.next].begin;
+      const bool around = keeps && next <= stretch.begin;
+      change_[stretch.begin] += size;
+      change_[keeps ? (around ? access_count : next) : stretch.end] -= size;  // may wrap below zero, the sums do not
       if (around) change_[0] += size, change_[next] -= size;
     }
     left_.resize(access_count);
@@ -169,7 +169,8 @@ class early_loads {
   void find_ends(const record_uses& record, std::uint32_t chunks)
   {
     end_of_chunk_.assign(chunks, 0);
-    for (const retention_use& it : record.uses()) end_of_chunk_[it.chunk] = std::max(end_of_chunk_[it.chunk], it.end);
+    for (const retention_use& use : record.uses())
+      end_of_chunk_[use.chunk] = std::max(end_of_chunk_[use.chunk], use.end);
   }
 
   std::vector<early_load> chosen_;

@@ -55,7 +55,7 @@ struct stored_plan {
     add(static_cast<std::uint64_t>(entry.kind) << 32 | entry.slot);
     add(entry.slot == access_record::never ? record.details()[at].bytes : chunk_of_slot[entry.slot]);
   }
-  for (const release_entry& it : record.releases()) add(std::uint64_t{it.until} << 32 | it.access_index);
+  for (const release_entry& release : record.releases()) add(std::uint64_t{release.until} << 32 | release.access_index);
   for (const std::uint32_t frames : frames_of_chunk) add(frames);
   return hash;
 }
