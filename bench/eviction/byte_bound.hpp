@@ -49,7 +49,8 @@ class byte_bound {
     glp_term_out(GLP_OFF);
     glp_prob* const program = glp_create_prob();
     build(program, device_frames);
-    for (int at = 1; at <= static_cast<int>(gaps_.size()) + epochs_; ++at) glp_set_col_kind(program, at, GLP_BV);
+    for (int index = 1; index <= static_cast<int>(gaps_.size()) + epochs_; ++index)
+      glp_set_col_kind(program, index, GLP_BV);
     double value = -1;
     glp_iocp how;
     glp_init_iocp(&how);
@@ -79,15 +80,15 @@ class byte_bound {
   void collect_uses()
   {
     uses_.resize(trace_.chunks());
-    for (std::uint32_t at = 0; at < access_count_; ++at) {
-      const cm::access_entry& entry = trace_.record.entries()[at];
-      const std::uint32_t until = trace_.record.details()[at].until;
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
+      const cm::access_entry& entry = trace_.record.entries()[index];
+      const std::uint32_t until = trace_.record.details()[index].until;
       if (entry.kind == cm::entry_kind::lease_device)
-        for (std::uint32_t now = at; now < until; ++now) leased_[now] += trace_.record.details()[at].bytes;
+        for (std::uint32_t now = index; now < until; ++now) leased_[now] += trace_.record.details()[index].bytes;
       if (!cm::is_access(entry.kind)) continue;
-      uses_[entry.slot].push_back({at, until, entry.kind});
+      uses_[entry.slot].push_back({index, until, entry.kind});
       if (cm::place_of(entry.kind) == cm::memory_location::device)
-        for (std::uint32_t now = at; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
+        for (std::uint32_t now = index; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
     }
   }
 
@@ -147,17 +148,18 @@ class byte_bound {
     const int access_count = static_cast<int>(access_count_);
     glp_set_obj_dir(program, GLP_MIN);
     glp_add_cols(program, gaps + epochs_ + access_count);
-    for (int at = 0; at < gaps + epochs_; ++at) {
-      glp_set_col_bnds(program, at + 1, GLP_DB, 0, 1);
-      const gap* const it = at < gaps ? &gaps_[static_cast<std::size_t>(at)] : nullptr;
-      glp_set_obj_coef(program, at + 1,
-                       it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
+    for (int index = 0; index < gaps + epochs_; ++index) {
+      glp_set_col_bnds(program, index + 1, GLP_DB, 0, 1);
+      const gap* const it = index < gaps ? &gaps_[static_cast<std::size_t>(index)] : nullptr;
+      glp_set_obj_coef(program, index + 1,
+                       it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(index - gaps)]);
     }
-    for (std::uint32_t at = 0; at < access_count_; ++at) {
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
       const double free =
-          std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];
+          std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[index]) / frame_bytes) -
+          pinned_[index];
       if (free < 0) throw std::runtime_error{"the trace does not fit"};
-      glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(at) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
+      glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(index) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
     }
     add_rows(program, gaps, access_count);
   }
@@ -169,12 +171,12 @@ class byte_bound {
     std::vector<std::vector<double>> factors(access_count_);
     std::vector<double> right(access_count_, 0);
     const int held = gaps + epochs_ + 1;  // column of the first access
-    for (int at = 0; at < access_count; ++at) {
-      columns[static_cast<std::size_t>(at)].push_back(held + at);
-      factors[static_cast<std::size_t>(at)].push_back(1);
-      if (at > 0) {
-        columns[static_cast<std::size_t>(at)].push_back(held + at - 1);
-        factors[static_cast<std::size_t>(at)].push_back(-1);
+    for (int index = 0; index < access_count; ++index) {
+      columns[static_cast<std::size_t>(index)].push_back(held + index);
+      factors[static_cast<std::size_t>(index)].push_back(1);
+      if (index > 0) {
+        columns[static_cast<std::size_t>(index)].push_back(held + index - 1);
+        factors[static_cast<std::size_t>(index)].push_back(-1);
       }
     }
     const auto add = [&](std::uint32_t access_index, int column, double size) {  // size * (1 - dropped)
@@ -182,23 +184,23 @@ class byte_bound {
       factors[access_index].push_back(size);
       right[access_index] += size;
     };
-    for (int at = 0; at < gaps; ++at) {
-      const gap& it = gaps_[static_cast<std::size_t>(at)];
+    for (int index = 0; index < gaps; ++index) {
+      const gap& it = gaps_[static_cast<std::size_t>(index)];
       const bool spans_first = it.end < it.begin || it.begin == 0;
-      if (spans_first) add(0, at + 1, it.size);
-      if (it.begin != 0) add(it.begin, at + 1, it.size);
-      if (it.end != 0) add(it.end, at + 1, -static_cast<double>(it.size));
+      if (spans_first) add(0, index + 1, it.size);
+      if (it.begin != 0) add(it.begin, index + 1, it.size);
+      if (it.end != 0) add(it.end, index + 1, -static_cast<double>(it.size));
     }
-    for (std::uint32_t at = 0; at < access_count_; ++at) {
-      glp_set_row_bnds(program, static_cast<int>(at) + 1, GLP_FX, right[at], right[at]);
-      glp_set_mat_row(program, static_cast<int>(at) + 1, static_cast<int>(columns[at].size()), columns[at].data() - 1,
-                      factors[at].data() - 1);
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
+      glp_set_row_bnds(program, static_cast<int>(index) + 1, GLP_FX, right[index], right[index]);
+      glp_set_mat_row(program, static_cast<int>(index) + 1, static_cast<int>(columns[index].size()),
+                      columns[index].data() - 1, factors[index].data() - 1);
     }
-    for (int at = 0; at < gaps; ++at) {
-      const int epoch = gaps_[static_cast<std::size_t>(at)].epoch;
+    for (int index = 0; index < gaps; ++index) {
+      const int epoch = gaps_[static_cast<std::size_t>(index)].epoch;
       if (epoch < 0) continue;
       const int row = glp_add_rows(program, 1);
-      const int which[] = {0, gaps + epoch + 1, at + 1};
+      const int which[] = {0, gaps + epoch + 1, index + 1};
       const double factor[] = {0, 1, -1};
       glp_set_row_bnds(program, row, GLP_LO, 0, 0);
       glp_set_mat_row(program, row, 2, which, factor);

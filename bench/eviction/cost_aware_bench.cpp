@@ -66,9 +66,9 @@ std::uint32_t all_resident(const trace& what)
   for (std::uint32_t now = 0; now < what.record.size(); ++now) {
     const cm::access_entry& entry = what.record.entries()[now];
     std::uint64_t here = 0;
-    for (std::uint32_t at = 0; at <= now; ++at)
-      if (cm::is_lease(what.record.entries()[at].kind) && what.record.details()[at].until > now)
-        here += what.record.details()[at].bytes;
+    for (std::uint32_t index = 0; index <= now; ++index)
+      if (cm::is_lease(what.record.entries()[index].kind) && what.record.details()[index].until > now)
+        here += what.record.details()[index].bytes;
     leased = std::max(leased, here);
     if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::memory_location::device || counted[entry.slot])
       continue;

@@ -53,8 +53,8 @@ class critical_path {
     const std::size_t size = access_indices_.size() * span_of(count_);
     least_.assign(size, -infinity);
     kind_.assign(size, chain_kind::compute);
-    for (std::int64_t at = 0; at < count_; ++at)
-      propose(at, at + 1, clock.at(access_index(at + 1)) - clock.at(access_index(at)), chain_kind::compute);
+    for (std::int64_t index = 0; index < count_; ++index)
+      propose(index, index + 1, clock.at(access_index(index + 1)) - clock.at(access_index(index)), chain_kind::compute);
   }
 
   /// Pieces of one machine follow each other: between two accesses all lie that begin behind the first and end before

@@ -79,12 +79,12 @@ class seen_step {
     std::vector<std::uint32_t> next(seen_.chunks, 0);
     retained_.assign(uses.size(), 1);
     for (const bool around : {true, false})
-      for (std::size_t at = uses.size(); at-- > 0;) {
-        const retention_use& it = uses[at];
+      for (std::size_t index = uses.size(); index-- > 0;) {
+        const retention_use& it = uses[index];
         if (!is_on_device(it.kind)) continue;
         if (!around) {
           const std::uint32_t until = next[it.chunk];
-          retained_[at] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
+          retained_[index] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
             return (load > it.begin && load <= until) || load + seen_.record.size() <= until;
           });
         }

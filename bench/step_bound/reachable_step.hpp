@@ -49,11 +49,11 @@ namespace detail {
         if (access_index != work_piece::never)
           has_work[static_cast<std::size_t>((access_index % all + all) % all)] = true;
   std::vector<std::uint32_t> access_indices;
-  for (std::uint32_t at = 0; at < has_work.size(); ++at)
-    if (has_work[at]) access_indices.push_back(at);
+  for (std::uint32_t index = 0; index < has_work.size(); ++index)
+    if (has_work[index]) access_indices.push_back(index);
   if (access_indices.size() <= most_chained_accesses) return access_indices;
-  for (std::size_t at = 0; at < most_chained_accesses; ++at)
-    access_indices[at] = access_indices[at * access_indices.size() / most_chained_accesses];
+  for (std::size_t index = 0; index < most_chained_accesses; ++index)
+    access_indices[index] = access_indices[index * access_indices.size() / most_chained_accesses];
   access_indices.resize(most_chained_accesses);
   return access_indices;
 }
@@ -70,8 +70,8 @@ namespace detail {
     slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(cm::bytes{size})) / static_cast<double>(size));
   }
   std::vector<double> room;
-  for (const std::uint32_t at : access_indices) {
-    const std::uint64_t whole = unit == 0 ? 0 : work.room()[at] / unit * unit;
+  for (const std::uint32_t index : access_indices) {
+    const std::uint64_t whole = unit == 0 ? 0 : work.room()[index] / unit * unit;
     room.push_back(static_cast<double>(whole) * slowest);
   }
   return room;

@@ -69,8 +69,8 @@ class compute_clock {
   explicit compute_clock(std::span<const std::uint64_t> access_nanoseconds)
       : before_(access_nanoseconds.size() + 1, 0), access_count_{static_cast<std::int64_t>(access_nanoseconds.size())}
   {
-    for (std::size_t at = 0; at < access_nanoseconds.size(); ++at)
-      before_[at + 1] = before_[at] + static_cast<double>(access_nanoseconds[at]);
+    for (std::size_t index = 0; index < access_nanoseconds.size(); ++index)
+      before_[index + 1] = before_[index] + static_cast<double>(access_nanoseconds[index]);
   }
 
   [[nodiscard]] std::int64_t access_count() const noexcept { return access_count_; }
@@ -126,7 +126,8 @@ class step_work {
     taken_.assign(input.device_bytes.size() + 1, 0);
     number_tasks();
     std::vector<std::vector<std::uint32_t>> of_chunk(input.chunk_bytes.size());
-    for (std::uint32_t at = 0; at < input.uses.size(); ++at) of_chunk[input.uses[at].chunk].push_back(at);
+    for (std::uint32_t index = 0; index < input.uses.size(); ++index)
+      of_chunk[input.uses[index].chunk].push_back(index);
     for (const std::vector<std::uint32_t>& mine : of_chunk) walk(mine);
     close_tasks();
     find_room();
@@ -196,13 +197,13 @@ class step_work {
     task_of_use_.assign(input_->uses.size(), 0);
     std::size_t next = 0;
     for (const host_task& it : input_->host_tasks) add_task(it);
-    for (std::size_t at = 0; at < input_->uses.size(); ++at) {
-      const retention_use& use = input_->uses[at];
+    for (std::size_t index = 0; index < input_->uses.size(); ++index) {
+      const retention_use& use = input_->uses[index];
       if (is_on_device(use.kind) || use.kind == use_kind::drop) continue;
       while (next < input_->host_tasks.size() && input_->host_tasks[next].end <= use.begin) ++next;
-      task_of_use_[at] = static_cast<std::uint32_t>(next);
+      task_of_use_[index] = static_cast<std::uint32_t>(next);
       if (next < input_->host_tasks.size() && input_->host_tasks[next].begin <= use.begin) continue;
-      task_of_use_[at] = static_cast<std::uint32_t>(updates_.size());
+      task_of_use_[index] = static_cast<std::uint32_t>(updates_.size());
       add_task({use.begin, use.begin + 1, 0, host_task::none});
     }
   }
@@ -221,20 +222,20 @@ class step_work {
   {
     copies now;
     for (std::int64_t round = -1; round < 1; ++round)
-      for (const std::uint32_t at : mine)
-        is_on_device(input_->uses[at].kind) ? use_on_device(now, at, round) : use_elsewhere(now, at, round);
+      for (const std::uint32_t index : mine)
+        is_on_device(input_->uses[index].kind) ? use_on_device(now, index, round) : use_elsewhere(now, index, round);
     std::int64_t counted = 0;
-    for (const std::uint32_t at : mine) {
-      const retention_use& it = input_->uses[at];
+    for (const std::uint32_t index : mine) {
+      const retention_use& it = input_->uses[index];
       if (!is_on_device(it.kind) || it.end <= counted) continue;
       take(std::max<std::int64_t>(counted, it.begin), it.end, input_->chunk_bytes[it.chunk]);
       counted = it.end;
     }
   }
 
-  void use_on_device(copies& now, std::uint32_t at, std::int64_t round)
+  void use_on_device(copies& now, std::uint32_t index, std::int64_t round)
   {
-    const retention_use& it = input_->uses[at];
+    const retention_use& it = input_->uses[index];
     const std::int64_t begin = it.begin + round * clock_.access_count();
     const bool needs = it.kind != use_kind::overwrite && !now.is_empty;
     const double loading = needs ? nanoseconds_for(input_->to_device, it.chunk) : 0;
@@ -261,15 +262,15 @@ class step_work {
     }
     if (now.end != work_piece::never && end < now.end) return;
     now.end = end;
-    now.last = at;
+    now.last = index;
   }
 
   /// On the host, or a drop.
-  void use_elsewhere(copies& now, std::uint32_t at, std::int64_t round)
+  void use_elsewhere(copies& now, std::uint32_t index, std::int64_t round)
   {
-    const retention_use& it = input_->uses[at];
+    const retention_use& it = input_->uses[index];
     const bool writes = it.kind != use_kind::host_read;
-    const std::uint32_t task = task_of_use_[at];
+    const std::uint32_t task = task_of_use_[index];
     const bool retained = now.on_device && input_->retained[now.last] != 0;
     if (now.on_device && now.is_dirty) {
       if (it.kind == use_kind::host_read || it.kind == use_kind::host_update)
@@ -376,10 +377,11 @@ class step_work {
   void find_room()
   {
     std::uint64_t taken = 0;
-    for (std::size_t at = 0; at < input_->device_bytes.size(); ++at) {
-      taken += taken_[at];
-      cm::expects(taken <= input_->device_bytes[at], "chunks that are used and chunks that stay do not fit the device");
-      room_.push_back(input_->device_bytes[at] - taken);
+    for (std::size_t index = 0; index < input_->device_bytes.size(); ++index) {
+      taken += taken_[index];
+      cm::expects(taken <= input_->device_bytes[index],
+                  "chunks that are used and chunks that stay do not fit the device");
+      room_.push_back(input_->device_bytes[index] - taken);
     }
   }
 

@@ -68,11 +68,11 @@ class managed_run {
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
     const std::uint32_t host_copies = all - missing_host_copies;
     state_.reset_tier(cm::tier::host, cm::bytes{host_copies * eviction_bench::frame_bytes}, frame, host_copies);
-    for (std::uint32_t at = what.chunks(); at-- > 0;) {
-      const bool on_host = at >= missing_host_copies;
-      state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
-                     cm::access_index{0}, log_);
-      state_.unpin(on_host ? cm::tier::host : cm::tier::device, at, true);
+    for (std::uint32_t index = what.chunks(); index-- > 0;) {
+      const bool on_host = index >= missing_host_copies;
+      state_.acquire(index, index, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write,
+                     cm::access_record::never, cm::access_index{0}, log_);
+      state_.unpin(on_host ? cm::tier::host : cm::tier::device, index, true);
     }
   }
 
@@ -140,11 +140,11 @@ class managed_run {
     }
   }
 
-  void end(std::uint32_t at)
+  void end(std::uint32_t index)
   {
-    const cm::access_entry& entry = record_.entries()[at];
+    const cm::access_entry& entry = record_.entries()[index];
     if (entry.kind == cm::entry_kind::lease_device)
-      state_.end_lease(cm::tier::device, lease_at_[at], record_.details()[at].bytes, log_);
+      state_.end_lease(cm::tier::device, lease_at_[index], record_.details()[index].bytes, log_);
     else
       state_.unpin(tier_of(entry.kind), chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
   }

@@ -23,7 +23,7 @@ class retention_of_record {
       const cm::access_entry& entry = what.record.entries()[now];
       const cm::entry_detail& detail = what.record.details()[now];
       if (entry.kind == cm::entry_kind::lease_device)
-        for (std::uint32_t at = now; at < detail.until; ++at) leased[at] += detail.bytes;
+        for (std::uint32_t index = now; index < detail.until; ++index) leased[index] += detail.bytes;
       if (cm::is_access(entry.kind)) uses_.push_back({entry.slot, now, detail.until, kind_of(entry.kind)});
     }
     for (std::size_t now = 0; now < leased.size(); ++now)

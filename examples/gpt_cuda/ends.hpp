@@ -29,11 +29,11 @@ class ends {
   void send(std::span<const unsigned char> windows, unsigned char* to) const
   {
     if (!n_.computes()) return;
-    for (std::size_t at = 0; at < windows.size(); at += write_bytes_kernel::most) {
+    for (std::size_t index = 0; index < windows.size(); index += write_bytes_kernel::most) {
       write_bytes_kernel body;
-      body.to = to + at;
-      body.size = static_cast<std::uint32_t>(std::min<std::size_t>(windows.size() - at, write_bytes_kernel::most));
-      std::memcpy(body.values, windows.data() + at, body.size);
+      body.to = to + index;
+      body.size = static_cast<std::uint32_t>(std::min<std::size_t>(windows.size() - index, write_bytes_kernel::most));
+      std::memcpy(body.values, windows.data() + index, body.size);
       n_.run(body);
     }
   }

@@ -84,9 +84,9 @@ struct sort_rows_kernel {
       return found;
     };
     team.after_lower(equal, [&](std::uint32_t lane, std::uint32_t before) {
-      std::uint32_t at = below + before;
+      std::uint32_t index = below + before;
       for (std::uint32_t row = begin_of(lane); row < begin_of(lane + 1); ++row)
-        if (text.token(row) == token) order[at++] = row;
+        if (text.token(row) == token) order[index++] = row;
       if (lane == 0) begins[token] = below;
       if (lane == 0 && token + 1 == vocabulary) begins[vocabulary] = rows;
     });
@@ -114,8 +114,8 @@ struct token_gradient_kernel {
     const std::uint64_t column = index % (width / pack) * pack;
     const eight total = team.sum([&](std::uint32_t lane) {
       eight sum{};
-      for (std::uint32_t at = begins[token] + lane; at < begins[token + 1]; at += lanes) {
-        sum = sum + load(slope + std::uint64_t{order[at]} * width + column);
+      for (std::uint32_t position = begins[token] + lane; position < begins[token + 1]; position += lanes) {
+        sum = sum + load(slope + std::uint64_t{order[position]} * width + column);
       }
       return sum;
     });

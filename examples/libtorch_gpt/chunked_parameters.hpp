@@ -216,7 +216,7 @@ class chunked_parameters {
 
   /// Behind the accumulation of a gradient: autograd has nothing more to add in this backward pass.
   struct hand_over : torch::autograd::FunctionPostHook {
-    hand_over(const life_type& life, std::size_t at) : life_{life}, at_{at} {}
+    hand_over(const life_type& life, std::size_t index) : life_{life}, at_{index} {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override
     {

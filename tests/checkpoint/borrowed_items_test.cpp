@@ -90,18 +90,18 @@ void save_in_flight(cm::bytes buffer, int opens)
   CHECK(now.losses() == then.losses());
   std::vector<cm::tensor_handle> others;
   then.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) { others.push_back(it); });
-  std::size_t at = 0;
+  std::size_t index = 0;
   now.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) {
     for (const std::string_view name : {"adam/momentum", "adam/variance"}) {
       if (!now.m.is_filled(it, now.m.list(name))) continue;
       const auto left = now.m.acquire_bytes(it, now.m.list(name), cm::access::read, cm::memory_location::host);
       const auto of_right =
-          then.m.acquire_bytes(others[at], then.m.list(name), cm::access::read, cm::memory_location::host);
+          then.m.acquire_bytes(others[index], then.m.list(name), cm::access::read, cm::memory_location::host);
       CHECK(std::ranges::equal(left.span(), of_right.span()));
     }
     const auto left = now.m.acquire_bytes(it, cm::value_list, cm::access::read, cm::memory_location::host);
     const auto of_right =
-        then.m.acquire_bytes(others[at++], cm::value_list, cm::access::read, cm::memory_location::host);
+        then.m.acquire_bytes(others[index++], cm::value_list, cm::access::read, cm::memory_location::host);
     CHECK(std::ranges::equal(left.span(), of_right.span()));
   });
 }
@@ -227,7 +227,7 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
       memory.runtime().fail_operation(operation, lost);
       cm::manager<support::fake_device> m{memory, {.chunk_bytes = 4_KiB}};
       std::vector<cm::tensor<float>> weights;
-      for (int at = 0; at < 6; ++at) weights.push_back(m.add<float>({1000}, cm::role::parameter));
+      for (int index = 0; index < 6; ++index) weights.push_back(m.add<float>({1000}, cm::role::parameter));
       const auto buffer_of_model = m.add<float>({1000}, cm::role::buffer);
       bool has_begun = false;
       try {

@@ -18,8 +18,8 @@ TEST_CASE("so is one of a later micro-batch, by the step", "[checks]")
 {
   rig<> it;
   const auto scope = it.m.iteration(2);
-  for (std::uint32_t at = 0; at < 4; ++at) {
-    const auto gradient = it.m.gradient(it.weights.slice(at));
+  for (std::uint32_t index = 0; index < 4; ++index) {
+    const auto gradient = it.m.gradient(it.weights.slice(index));
     if (gradient.beta() == 0)
       for (float& value : gradient.span()) value = 1.0F;
   }

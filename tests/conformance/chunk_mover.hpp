@@ -121,8 +121,8 @@ class mover_trial {
     if (std::string wrong = bring(second_); !wrong.empty()) return wrong;
     if (now(second_) != trained || now(first_) != trained) return "what was taken did not come back";
     for (const std::byte* place : {window_, first_, second_})
-      for (std::uint64_t at = 0; at < guard; ++at)
-        if (place[units_ + at] != mark || *(place - 1 - at) != mark) return "bytes beside the window changed";
+      for (std::uint64_t index = 0; index < guard; ++index)
+        if (place[units_ + index] != mark || *(place - 1 - index) != mark) return "bytes beside the window changed";
     return backend_.faults().empty() ? "" : "work outside of the window: " + backend_.faults()[0];
   }
 

@@ -33,9 +33,9 @@ class eviction_trial {
         watch_{allocations}
   {
     support::record_builder build;
-    for (std::uint32_t at = 0; at < access_count; ++at) build.brief(dice_.below(chunks));
+    for (std::uint32_t index = 0; index < access_count; ++index) build.brief(dice_.below(chunks));
     std::vector<std::uint32_t> own(chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+    for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
     record_ = build.finish(own, chunks);
     for (Policy* each : {&policy_, &twin_}) {
       each->reset(chunks);

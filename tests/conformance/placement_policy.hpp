@@ -99,8 +99,9 @@ class outlook_trial {
     if (tiers_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
     if (tiers_of(copy_, chunkmem::no_tier) != given) return "a copy gives another tier";
     if (given.size() < smaller_.size()) return "a larger device was refused";
-    for (std::size_t at = 0; at < smaller_.size(); ++at)
-      if (smaller_[at] == tier::device && given[at] == tier::host) return "a larger device moved a state to the host";
+    for (std::size_t index = 0; index < smaller_.size(); ++index)
+      if (smaller_[index] == tier::device && given[index] == tier::host)
+        return "a larger device moved a state to the host";
     smaller_ = given;
     return nullptr;
   }

@@ -84,8 +84,8 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
   using chunkmem::transfer::move;
   const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.access_index}; };
   const auto by_key = [&](const move& left, const move& right) { return key(left) < key(right); };
-  for (std::size_t at = 1; at < actions.size(); ++at)
-    if (actions[at].access_index < actions[at - 1].access_index)
+  for (std::size_t index = 1; index < actions.size(); ++index)
+    if (actions[index].access_index < actions[index - 1].access_index)
       return "actions are not in the order of access indices";
   moves wanted;
   for (const move& it : demand)
@@ -94,9 +94,9 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
   if (wanted.size() != given.size()) return "a move is missing or was made twice";
   std::sort(wanted.begin(), wanted.end(), by_key);
   std::sort(given.begin(), given.end(), by_key);
-  for (std::size_t at = 0; at < given.size(); ++at) {
-    const move& it = given[at];
-    const move& demanded = wanted[at];
+  for (std::size_t index = 0; index < given.size(); ++index) {
+    const move& it = given[index];
+    const move& demanded = wanted[index];
     if (std::tuple{it.kind, it.chunk, it.place, it.frames} !=
         std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
       return "a move is missing or was made twice";
@@ -144,9 +144,9 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   });
   if (!memory.mistake.empty()) return memory.mistake;
   if (next != actions.size()) return "actions are left over";
-  for (std::uint32_t at = 0; at < state.chunks(); ++at)
-    if (state[at].first_frame[tier::device] != run.end[at].first_frame[tier::device] ||
-        state[at].is_valid(tier::host) != run.end[at].is_valid(tier::host))
+  for (std::uint32_t index = 0; index < state.chunks(); ++index)
+    if (state[index].first_frame[tier::device] != run.end[index].first_frame[tier::device] ||
+        state[index].is_valid(tier::host) != run.end[index].is_valid(tier::host))
       return "the end is another one";
   return {};
 }

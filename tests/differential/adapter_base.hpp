@@ -229,8 +229,9 @@ class adapter_base : public subject {
       frames.resize(chunks, 1);
       frames[it.chunk] = std::max(frames[it.chunk], it.frames);
     }
-    for (const std::uint32_t at : present)
-      result.push_back(at == no_slot ? slot_place{} : slot_place{base + places[at].chunk, frames[places[at].chunk]});
+    for (const std::uint32_t index : present)
+      result.push_back(index == no_slot ? slot_place{}
+                                        : slot_place{base + places[index].chunk, frames[places[index].chunk]});
     base += chunks;
   }
 };

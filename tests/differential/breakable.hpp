@@ -43,9 +43,9 @@ class breakable_layout {
   {
     cm::place_all(inner_, sizes, places);
     if (planted_ != bug::overlap) return;
-    for (std::size_t at = 1; at < places.size(); ++at)
-      if (places[at].chunk == places[at - 1].chunk && sizes[at] <= sizes[at - 1])
-        places[at].offset = places[at - 1].offset;
+    for (std::size_t index = 1; index < places.size(); ++index)
+      if (places[index].chunk == places[index - 1].chunk && sizes[index] <= sizes[index - 1])
+        places[index].offset = places[index - 1].offset;
   }
 
  private:

@@ -55,7 +55,7 @@ inline constexpr std::uint64_t inner = 56;
   const auto random = [&](std::uint64_t turn, std::uint64_t below) {
     return static_cast<std::uint64_t>((mixed::noise(seed * 1'000'003 + step * 131 + turn) + 0.5F) * 4096.0F) % below;
   };
-  for (std::uint64_t at = count; at > 1; --at) std::swap(all[at - 1], all[random(at, at)]);
+  for (std::uint64_t index = count; index > 1; --index) std::swap(all[index - 1], all[random(index, index)]);
   all.resize(1 + random(0, count));
   return all;
 }
@@ -79,12 +79,12 @@ class plain {
     std::vector<float> narrow(batch * width);
     std::vector<float> flow(batch * width);
     mixed::draw_input(act(x[0]), now);
-    for (std::size_t at = 0; at < order.size(); ++at) {
-      mixed::multiply(wide.data(), act(x[at]), weights_.value(up_of(order[at])), width, inner);
-      mixed::add_bias(wide.data(), weights_.value(bias_of(order[at])), inner);
-      mixed::store_softsign(act(h[at]), wide.data(), batch * inner);
-      mixed::multiply(narrow.data(), act(h[at]), weights_.value(down_of(order[at])), inner, width);
-      mixed::residual(act(x[at + 1]), act(x[at]), narrow.data());
+    for (std::size_t index = 0; index < order.size(); ++index) {
+      mixed::multiply(wide.data(), act(x[index]), weights_.value(up_of(order[index])), width, inner);
+      mixed::add_bias(wide.data(), weights_.value(bias_of(order[index])), inner);
+      mixed::store_softsign(act(h[index]), wide.data(), batch * inner);
+      mixed::multiply(narrow.data(), act(h[index]), weights_.value(down_of(order[index])), inner, width);
+      mixed::residual(act(x[index + 1]), act(x[index]), narrow.data());
     }
     mixed::multiply(narrow.data(), act(x.back()), weights_.value(0), width, width);
     float loss = 0;
@@ -93,7 +93,8 @@ class plain {
     const mixed::floats slope{narrow.data()};
     mixed::multiply_transposed(flow.data(), slope, weights_.value(0), width, width, false);
     mixed::outer(weights_.gradient(0), act(x.back()), slope, width, width, weights_.beta(0));
-    for (std::size_t at = order.size(); at-- > 0;) backward(order[at], act(x[at]), act(h[at]), flow, wide);
+    for (std::size_t index = order.size(); index-- > 0;)
+      backward(order[index], act(x[index]), act(h[index]), flow, wide);
     weights_.update();
   }
 
@@ -155,7 +156,7 @@ class managed {
       const auto x = make(x_.slice(0));
       launch([out = mixed::view(x), now] { mixed::draw_input(out, now); });
     }
-    for (std::uint32_t at = 0; at < order.size(); ++at) forward(at, order[at]);
+    for (std::uint32_t index = 0; index < order.size(); ++index) forward(index, order[index]);
     head(now, static_cast<std::uint32_t>(order.size()));
     scope.pass(cm::pass::backward);
     for (auto at = static_cast<std::uint32_t>(order.size()); at-- > 0;) backward(at, order[at]);
@@ -186,7 +187,7 @@ class managed {
   {
     return m_.acquire(it, cm::access::write, stream_);
   }
-  [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
+  [[nodiscard]] auto weight(std::size_t index) { return use(weights_.template as<Element>(index)); }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
     return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
@@ -202,12 +203,12 @@ class managed {
     if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
-  void forward(std::uint32_t at, std::uint32_t expert)
+  void forward(std::uint32_t index, std::uint32_t expert)
   {
     const auto wide = workspace(batch * inner);
     const auto narrow = workspace(batch * width);
-    const auto x = use(x_.slice(at));
-    const auto h = make(h_.slice(at));
+    const auto x = use(x_.slice(index));
+    const auto h = make(h_.slice(index));
     {
       const auto up = weight(up_of(expert));
       const auto bias = use(weights_.template as<float>(bias_of(expert)));
@@ -219,7 +220,7 @@ class managed {
       });
     }
     const auto down = weight(down_of(expert));
-    const auto next = make(x_.slice(at + 1));
+    const auto next = make(x_.slice(index + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
             next = mixed::view(next)] {
       mixed::multiply(out, h, down, inner, width);
@@ -248,12 +249,12 @@ class managed {
                            });
   }
 
-  void backward(std::uint32_t at, std::uint32_t expert)
+  void backward(std::uint32_t index, std::uint32_t expert)
   {
     {
       const auto wide = workspace(batch * inner);
-      const auto h = use(h_.slice(at));
-      const auto x = use(x_.slice(at));
+      const auto h = use(h_.slice(index));
+      const auto x = use(x_.slice(index));
       const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
       auto down = weight(down_of(expert));
       launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down)] {
@@ -278,8 +279,8 @@ class managed {
                                mixed::outer(out, x, wide, width, inner, beta);
                              });
     }
-    m_.drop(x_.slice(at + 1));
-    m_.drop(h_.slice(at));
+    m_.drop(x_.slice(index + 1));
+    m_.drop(h_.slice(index));
   }
 
   Manager& m_;

@@ -123,15 +123,15 @@ struct four_chunks {
     other = memory.adopt();
     weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
   }
-  void put(std::uint32_t at, cm::memory_location place)
+  void put(std::uint32_t index, cm::memory_location place)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::write, place);
-    for (float& value : pin.span()) value = static_cast<float>(at);
+    const auto pin = m.acquire(weights.slice(index), cm::access::write, place);
+    for (float& value : pin.span()) value = static_cast<float>(index);
   }
   /// A kernel that copies the first number of a chunk, whenever it runs.
-  void look(std::uint32_t at, agent stream)
+  void look(std::uint32_t index, agent stream)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::read, stream);
+    const auto pin = m.acquire(weights.slice(index), cm::access::read, stream);
     memory.launch(stream, [to = &seen, from = pin.data()] { *to = *from; });
   }
 

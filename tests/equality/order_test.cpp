@@ -192,8 +192,8 @@ TEST_CASE("pins that are still held stop a step where it can be taken again", "[
       for (std::uint32_t now = 0; now < 6; ++now) {
         differentiate(it, now);
         {
-          const std::size_t at = on_gradient ? not_done : mixed::idle;
-          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(at),
+          const std::size_t index = on_gradient ? not_done : mixed::idle;
+          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(index),
                                                    on_gradient ? cm::gradient_list : cm::value_list, cm::access::read,
                                                    cm::memory_location::device);
           if (on_gradient) {

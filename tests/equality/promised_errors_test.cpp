@@ -127,8 +127,8 @@ TEST_CASE("nothing is written to a gradient after it was declared done", "[param
 {
   for (const manner& how : both)
     train_with_mistakes(how, recipe(), nothing, [](fixture_type& it, std::uint32_t) {
-      const std::size_t at = 3;  // down of the first layer: done by its pin, as 3 % 3 == 0
-      const auto weight = it.run.weights().as<cm::bf16>(at);
+      const std::size_t index = 3;  // down of the first layer: done by its pin, as 3 % 3 == 0
+      const auto weight = it.run.weights().as<cm::bf16>(index);
       REQUIRE(it.m.has_gradient(weight));
       CHECK_THROWS_AS(it.m.gradient(weight), cm::usage_error);
       CHECK_THROWS_AS(it.m.gradient(weight, cm::agent::compute), cm::usage_error);
@@ -186,8 +186,8 @@ TEST_CASE("a 16-bit weight with a master is not written inside an iteration", "[
     train_with_mistakes(
         how, recipe(),
         [](fixture_type& it, std::uint32_t) {
-          for (const std::size_t at : {std::size_t{0}, private_weight, mixed::idle}) {
-            const auto weight = it.run.weights().as<cm::bf16>(at);
+          for (const std::size_t index : {std::size_t{0}, private_weight, mixed::idle}) {
+            const auto weight = it.run.weights().as<cm::bf16>(index);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write), cm::usage_error);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write), cm::usage_error);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write, cm::memory_location::host), cm::usage_error);

@@ -79,7 +79,7 @@ TEST_CASE("belady without a record is lru", "[eviction]")
 TEST_CASE("belady evicts what the record never touches first and then what is farthest", "[eviction]")
 {
   support::record_builder build;
-  for (int at = 0; at < 100; ++at) build.brief(0);
+  for (int index = 0; index < 100; ++index) build.brief(0);
   eviction::belady policy;
   policy.reset(10);
   policy.on_profile(build.finish({0}, 10));

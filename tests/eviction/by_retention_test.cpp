@@ -20,7 +20,7 @@ TEST_CASE("by_retention keeps the laws of an eviction policy", "[eviction]")
 TEST_CASE("what a plan gives up leaves in the order in which it was let go of, and before all that stays", "[eviction]")
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < 6; ++at) build.brief(at);
+  for (std::uint32_t index = 0; index < 6; ++index) build.brief(index);
   const access_record record = build.finish({0, 1, 2, 3, 4, 5}, 6);
   eviction::by_retention policy;
   policy.reset(6);

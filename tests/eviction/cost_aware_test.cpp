@@ -24,7 +24,7 @@ constexpr std::uint32_t access_count = 100;
 access_record some_record()
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < access_count; ++at) build.brief(0);
+  for (std::uint32_t index = 0; index < access_count; ++index) build.brief(0);
   return build.finish({0}, 1);
 }
 

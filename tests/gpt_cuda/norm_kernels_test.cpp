@@ -23,23 +23,23 @@ struct reference {
   {
     const auto w = static_cast<double>(width);
     for (std::size_t row = 0; row < rows; ++row) {
-      const std::size_t at = row * width;
+      const std::size_t index = row * width;
       double mean = 0.0, variance = 0.0, one = 0.0, along = 0.0;
-      for (std::size_t i = 0; i < width; ++i) mean += x[at + i] / w;
-      for (std::size_t i = 0; i < width; ++i) variance += (x[at + i] - mean) * (x[at + i] - mean) / w;
+      for (std::size_t i = 0; i < width; ++i) mean += x[index + i] / w;
+      for (std::size_t i = 0; i < width; ++i) variance += (x[index + i] - mean) * (x[index + i] - mean) / w;
       const double rstd = 1.0 / std::sqrt(variance + 1e-5);
       statistics[2 * row] = mean;
       statistics[2 * row + 1] = rstd;
       for (std::size_t i = 0; i < width; ++i) {
-        const double normed = (x[at + i] - mean) * rstd;
-        y[at + i] = normed * norm[i] + norm[width + i];
-        one += dy[at + i] * norm[i] / w;
-        along += dy[at + i] * norm[i] * normed / w;
-        d_norm[i] += dy[at + i] * normed;
-        d_norm[width + i] += dy[at + i];
+        const double normed = (x[index + i] - mean) * rstd;
+        y[index + i] = normed * norm[i] + norm[width + i];
+        one += dy[index + i] * norm[i] / w;
+        along += dy[index + i] * norm[i] * normed / w;
+        d_norm[i] += dy[index + i] * normed;
+        d_norm[width + i] += dy[index + i];
       }
       for (std::size_t i = 0; i < width; ++i)
-        dx[at + i] = rstd * (dy[at + i] * norm[i] - one - (x[at + i] - mean) * rstd * along);
+        dx[index + i] = rstd * (dy[index + i] * norm[i] - one - (x[index + i] - mean) * rstd * along);
     }
   }
 };

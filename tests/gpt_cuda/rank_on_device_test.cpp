@@ -48,7 +48,7 @@ using place = gpt::cuda::rank_on_device<fake_gpu_of_rank, group, support::fake_m
 std::vector<std::shared_ptr<fake_nccl_world>> worlds(std::uint32_t groups, std::uint32_t ranks)
 {
   std::vector<std::shared_ptr<fake_nccl_world>> result;
-  for (std::uint32_t at = 0; at < groups; ++at)
+  for (std::uint32_t index = 0; index < groups; ++index)
     result.push_back(std::make_shared<fake_nccl_world>(static_cast<int>(ranks)));
   return result;
 }
@@ -161,9 +161,10 @@ TEST_CASE("ranks with a GPU each learn what one GPU learns from all their rows",
   const std::vector<float> two = losses_of(chosen);
   REQUIRE(one.size() == two.size());
   CHECK(one.back() < one.front() - 0.5F);
-  for (std::size_t at = 0; at < one.size(); ++at) {
-    CAPTURE(at, one[at], two[at]);
-    CHECK(std::abs(one[at] - two[at]) < 5e-3F);  // gradients of each rank are rounded to bf16 before they are added
+  for (std::size_t index = 0; index < one.size(); ++index) {
+    CAPTURE(index, one[index], two[index]);
+    CHECK(std::abs(one[index] - two[index]) <
+          5e-3F);  // gradients of each rank are rounded to bf16 before they are added
   }
 }
 

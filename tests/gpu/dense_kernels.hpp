@@ -74,9 +74,9 @@ struct product_kernel : plain_kernel<product_kernel<Out, Left, Right>> {
     const std::uint64_t row = index / columns;
     const std::uint64_t column = index % columns;
     float sum = beta == 0.0F ? 0.0F : number_of(out[index]);
-    for (std::uint64_t at = 0; at < inner; ++at)
-      sum = chunkmem::strict_fp::fused(number_of(left[row * of_left.row + at * of_left.column]),
-                                       number_of(right[at * of_right.row + column * of_right.column]), sum);
+    for (std::uint64_t position = 0; position < inner; ++position)
+      sum = chunkmem::strict_fp::fused(number_of(left[row * of_left.row + position * of_left.column]),
+                                       number_of(right[position * of_right.row + column * of_right.column]), sum);
     out[index] = element_of<Out>(sum);
   }
 };
@@ -151,7 +151,8 @@ struct loss_kernel : plain_kernel<loss_kernel> {
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {
     float sum = 0;
-    for (std::uint64_t at = 0; at < size; ++at) sum = chunkmem::strict_fp::fused(slopes[at], slopes[at], sum);
+    for (std::uint64_t index = 0; index < size; ++index)
+      sum = chunkmem::strict_fp::fused(slopes[index], slopes[index], sum);
     *loss = sum;
   }
 };

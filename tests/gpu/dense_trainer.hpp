@@ -73,8 +73,8 @@ class dense_trainer {
   {
     for (std::size_t layer = 0; layer < weights_.size(); ++layer) {
       const auto weight = m_.acquire(weights_[layer], chunkmem::access::write, chunkmem::memory_location::host);
-      for (std::uint64_t at = 0; at < weight.size(); ++at)
-        weight.data()[at] = element_of<Element>(noise(layer * weight.size() + at) * 0.5F);
+      for (std::uint64_t index = 0; index < weight.size(); ++index)
+        weight.data()[index] = element_of<Element>(noise(layer * weight.size() + index) * 0.5F);
     }
     updates_->prepare();
   }

@@ -50,8 +50,8 @@ struct kernel_runner::state {
     there.gradient = is_overwritten
                          ? there.value
                          : trip.send(const_cast<std::byte*>(all.gradient), all.elements * size_of(all.gradient_type));
-    for (std::size_t at = 0; at < all.list_count; ++at)
-      there.lists[at].data = trip.send(all.lists[at].data, all.elements * size_of(all.lists[at].type));
+    for (std::size_t index = 0; index < all.list_count; ++index)
+      there.lists[index].data = trip.send(all.lists[index].data, all.elements * size_of(all.lists[index].type));
     device_step_state begin;
     begin.number = settings.number - 1;
     begin.factor = how.factor;

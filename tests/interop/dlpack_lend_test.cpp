@@ -43,7 +43,7 @@ TEST_CASE("a lent pin describes itself, stays where it is, and ends with the con
   rig it;
   auto pin = it.m->acquire(it.weight, cm::access::write);
   float* const data = pin.data();
-  for (std::size_t at = 0; at < 1024; ++at) data[at] = static_cast<float>(at);
+  for (std::size_t index = 0; index < 1024; ++index) data[index] = static_cast<float>(index);
   DLManagedTensor* const lent = cm::interop::to_dlpack(std::move(pin), it.m->info(it.weight).extents);
   CHECK_FALSE(pin.is_live());
   const DLTensor& seen = lent->dl_tensor;

@@ -26,7 +26,7 @@ struct counting_kernel {
   std::uint64_t* to;
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 3; }
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const counting_kernel& prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t at) const noexcept { to[at] = at; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { to[index] = index; }
 };
 
 }  // namespace

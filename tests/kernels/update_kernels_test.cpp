@@ -65,10 +65,11 @@ TEST_CASE("updates by kernels have the bits of the host's for every four hostile
     opt::parameter_bytes all[2];
     for (std::size_t which = 0; which < 2; ++which) {
       for (auto& each : numbers[which]) each.resize(pairs * hostile_count);
-      for (std::size_t at = 0; at < pairs * hostile_count; ++at) {
-        const std::size_t digits[] = {at % hostile_count, at / hostile_count % hostile_count, at / pairs, part};
+      for (std::size_t index = 0; index < pairs * hostile_count; ++index) {
+        const std::size_t digits[] = {index % hostile_count, index / hostile_count % hostile_count, index / pairs,
+                                      part};
         for (std::size_t list = 0; list < 4; ++list)
-          std::memcpy(&numbers[which][list][at], &hostile_bits[digits[list]], 4);
+          std::memcpy(&numbers[which][list][index], &hostile_bits[digits[list]], 4);
       }
       const auto bytes = [&](std::size_t list) { return reinterpret_cast<std::byte*>(numbers[which][list].data()); };
       all[which].value = bytes(0);

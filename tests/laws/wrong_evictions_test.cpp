@@ -201,8 +201,8 @@ struct passes_the_last_id_over : lowest_id {
   static constexpr std::string_view name = "passes_the_last_id_over";
   chunk_id victim(access_index) const noexcept
   {
-    for (std::size_t at = 0; at + 1 < items_.size(); ++at)
-      if (items_[at].chunk != chunk_id::none) return items_[at].chunk;
+    for (std::size_t index = 0; index + 1 < items_.size(); ++index)
+      if (items_[index].chunk != chunk_id::none) return items_[index].chunk;
     return chunk_id::none;
   }
 };

@@ -30,7 +30,7 @@ struct turns_bytes_over {
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.launch(stream, [=] {
-      for (std::uint64_t at = 0; at < size.count(); ++at) to[at] = ~from[at];
+      for (std::uint64_t index = 0; index < size.count(); ++index) to[index] = ~from[index];
     });
   }
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)

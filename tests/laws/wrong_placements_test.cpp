@@ -34,9 +34,9 @@ struct first_that_fit {
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     std::uint64_t need = now.working.count() + now.tide.count();
-    for (std::size_t at = 0; at < tiers.size(); ++at) {
-      need += now.states[at].count();
-      tiers[at] = need <= now.device.count() ? tier::device : tier::host;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      need += now.states[index].count();
+      tiers[index] = need <= now.device.count() ? tier::device : tier::host;
     }
   }
 };
@@ -77,10 +77,10 @@ struct counts_below_zero : first_that_fit {
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     std::uint64_t left = now.device.count() - now.working.count() - now.tide.count();
-    for (std::size_t at = 0; at < tiers.size(); ++at) {
-      const bool fits = now.states[at].count() <= left;
-      tiers[at] = fits ? tier::device : tier::host;
-      if (fits) left -= now.states[at].count();
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const bool fits = now.states[index].count() <= left;
+      tiers[index] = fits ? tier::device : tier::host;
+      if (fits) left -= now.states[index].count();
     }
   }
 };
@@ -95,10 +95,10 @@ struct largest_that_fit : first_that_fit {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t left, std::size_t right) { return now.states[left] > now.states[right]; });
     std::uint64_t need = now.working.count() + now.tide.count();
-    for (const std::size_t at : order) {
-      const bool fits = need + now.states[at].count() <= now.device.count();
-      tiers[at] = fits ? tier::device : tier::host;
-      if (fits) need += now.states[at].count();
+    for (const std::size_t index : order) {
+      const bool fits = need + now.states[index].count() <= now.device.count();
+      tiers[index] = fits ? tier::device : tier::host;
+      if (fits) need += now.states[index].count();
     }
   }
 };
@@ -110,8 +110,8 @@ struct writes_device_tiers_only : first_that_fit {
   {
     std::vector<tier> wanted(tiers.size());
     first_that_fit::assign(now, wanted);
-    for (std::size_t at = 0; at < tiers.size(); ++at)
-      if (wanted[at] == tier::device) tiers[at] = tier::device;
+    for (std::size_t index = 0; index < tiers.size(); ++index)
+      if (wanted[index] == tier::device) tiers[index] = tier::device;
   }
 };
 

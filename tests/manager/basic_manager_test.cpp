@@ -33,9 +33,9 @@ constexpr cm::list_spec specs[] = {
 
 struct fixture {
   fixture() { m.use(specs); }
-  void fill(std::uint32_t at, float with)
+  void fill(std::uint32_t index, float with)
   {
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = with;
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = with;
   }
 
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
@@ -147,11 +147,12 @@ TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at",
       const auto weights = m.add_stacked<float>(6, {512}, cm::role::parameter);
       const cm::list_id list = m.list("second");
       for (std::uint32_t round = 0; round < 2; ++round)
-        for (std::uint32_t at = 0; at < 6; ++at) {
-          for (const float value : m.acquire<float>(weights.slice(at), list, how, first).span()) REQUIRE(value == 0.0F);
+        for (std::uint32_t index = 0; index < 6; ++index) {
+          for (const float value : m.acquire<float>(weights.slice(index), list, how, first).span())
+            REQUIRE(value == 0.0F);
           const cm::memory_location second =
               first == cm::memory_location::host ? cm::memory_location::device : cm::memory_location::host;
-          for (const float value : m.acquire<float>(weights.slice(at), list, cm::access::read, second).span())
+          for (const float value : m.acquire<float>(weights.slice(index), list, cm::access::read, second).span())
             REQUIRE(value == 0.0F);
         }
       memory.drain();
@@ -243,9 +244,9 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
   const cm::list_id first = it.m.list("first");
   const cm::list_id second = it.m.list("second");
   it.m.exchange(first, second);  // as the very first call
-  for (std::uint32_t at = 0; at < 6; ++at)
+  for (std::uint32_t index = 0; index < 6; ++index)
     for (float& value :
-         it.m.acquire<float>(it.weights.slice(at), first, cm::access::write, cm::memory_location::host).span())
+         it.m.acquire<float>(it.weights.slice(index), first, cm::access::write, cm::memory_location::host).span())
       value = 3;
   for (const auto& [left, right] :
        {std::pair{first, cm::list_id::none}, std::pair{cm::list_id{77}, second}, std::pair{first, it.m.list("half")}})
@@ -261,10 +262,10 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
   CHECK_THROWS_AS(it.m.rehearse([&] { it.m.exchange(first, second); }), cm::usage_error);
   it.m.exchange(first, second);
   it.m.exchange(second, second);
-  for (std::uint32_t at = 0; at < 6; ++at) {
-    CHECK(it.m.acquire<float>(it.weights.slice(at), second, cm::access::read, cm::memory_location::host).span()[1] ==
+  for (std::uint32_t index = 0; index < 6; ++index) {
+    CHECK(it.m.acquire<float>(it.weights.slice(index), second, cm::access::read, cm::memory_location::host).span()[1] ==
           3.0F);
-    CHECK(it.m.acquire<float>(it.weights.slice(at), first, cm::access::read, cm::memory_location::host).span()[1] ==
+    CHECK(it.m.acquire<float>(it.weights.slice(index), first, cm::access::read, cm::memory_location::host).span()[1] ==
           0.0F);
   }
 }
@@ -389,17 +390,17 @@ TEST_CASE("virtual time takes the same decisions as real bytes", "[manager]")
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
   auto train = [](auto& m, auto& where) {
     const auto weights = m.template add_stacked<float>(24, {1000}, cm::role::parameter);
-    for (std::uint32_t at = 0; at < 24; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::agent::compute);
+    for (std::uint32_t index = 0; index < 24; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::write, cm::agent::compute);
     }
     for (int step = 0; step < 5; ++step) {
       auto scope = m.iteration();
-      for (std::uint32_t at = 0; at < 24; ++at) {
+      for (std::uint32_t index = 0; index < 24; ++index) {
         const auto lease = m.lease(cm::tier::device, 2_KiB, cm::agent::compute);
-        const auto pin = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+        const auto pin = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       }
-      for (std::uint32_t at = 24; at-- > 0;) {
-        const auto pin = m.acquire(weights.slice(at), cm::access::read_write, cm::agent::compute);
+      for (std::uint32_t index = 24; index-- > 0;) {
+        const auto pin = m.acquire(weights.slice(index), cm::access::read_write, cm::agent::compute);
       }
     }
     (void)where;

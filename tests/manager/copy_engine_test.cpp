@@ -26,15 +26,15 @@ namespace {
 
 /// As a cache does it: the chunk has frames in both tiers while it is copied.
 template <class Copies>
-void load(Copies& copies, std::uint32_t at, chunk it, std::uint32_t first)
+void load(Copies& copies, std::uint32_t index, chunk it, std::uint32_t first)
 {
   it.put(tier::device, first, false);
-  copies.copy(at, it, tier::host, tier::device);
+  copies.copy(index, it, tier::host, tier::device);
 }
 template <class Copies>
-void write_back(Copies& copies, std::uint32_t at, const chunk& it)
+void write_back(Copies& copies, std::uint32_t index, const chunk& it)
 {
-  copies.copy(at, it, tier::device, tier::host);
+  copies.copy(index, it, tier::device, tier::host);
 }
 
 struct list_sink {
@@ -232,7 +232,7 @@ struct gathering_set_up {
     copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
     places.reset(std::vector<std::uint32_t>(4, 1), 4);
     places[0].first_frame[tier::host] = chunk::elsewhere;
-    for (const std::uint32_t at : {1U, 2U}) places[at].live = 1;
+    for (const std::uint32_t index : {1U, 2U}) places[index].live = 1;
     copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
   }
   [[nodiscard]] std::vector<call> copied() const
@@ -267,8 +267,8 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
                           support::copied(agent::to_device, whole + 512, &it.device[frame_size], 64)});
   REQUIRE(it.told.size() == 1);
   CHECK((!it.told[0].is_sum && it.told[0].whole == whole && it.told[0].size == 1'000 && it.told[0].label == 70));
-  for (std::size_t at = it.told[0].behind; at < it.backend.heard.size(); ++at)
-    CHECK(it.backend.heard[at].what != call::kind::copy);
+  for (std::size_t index = it.told[0].behind; index < it.backend.heard.size(); ++index)
+    CHECK(it.backend.heard[index].what != call::kind::copy);
 
   it.places[1].first_frame[tier::device] = 5;  // now both are there, and the host's copies still valid
   it.places[2].set_valid(tier::host, true);

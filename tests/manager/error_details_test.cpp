@@ -127,9 +127,9 @@ TEST_CASE("a copy that failed is told, with the last events where the sink recal
   memory.set_plan({.copy = memory.copies(), .persistent = true});
   const auto error = refused<cm::device_error>([&] { return m.acquire(stack.slice(0), cm::access::read); });
   CHECK_THAT(text_of(error), ContainsSubstring("residency outside of iterations"));
-  const std::size_t at = text_of(error).find("last events:\n");
-  REQUIRE(at != std::string::npos);
-  const std::string events = text_of(error).substr(at);
+  const std::size_t index = text_of(error).find("last events:\n");
+  REQUIRE(index != std::string::npos);
+  const std::string events = text_of(error).substr(index);
   CHECK(std::count(events.begin(), events.end(), '\n') == 25);
   CHECK_THAT(events, ContainsSubstring("evict of chunk 17, bytes 4096, from device to host\n"));
   CHECK_THAT(events, !ContainsSubstring("chunk 1,"));

@@ -51,29 +51,30 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
         FAIL("seed " << seed << ": a writer does not follow a reader");
     };
     for (int step = 0; step < 120; ++step) {
-      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(hazards.size()));
+      const std::uint32_t index = dice.below(static_cast<std::uint32_t>(hazards.size()));
       const std::uint32_t other = dice.below(static_cast<std::uint32_t>(hazards.size()));
-      if (dice.one_in(3) && at != other) {  // a copy from one frame into another
+      if (dice.one_in(3) && index != other) {  // a copy from one frame into another
         const agent stream = dice.one_in(2) ? agent::to_device : agent::to_host;
-        tracker.follow(stream, hazards[at], hazards[at].writers, wait_cause::other);
+        tracker.follow(stream, hazards[index], hazards[index].writers, wait_cause::other);
         tracker.follow(stream, hazards[other], hazards[other].users, wait_cause::other);
-        check(stream, frames[at], false);
+        check(stream, frames[index], false);
         check(stream, frames[other], true);
         const std::uint64_t number = backend.work(stream);
         const event done = tracker.copied(stream);
         tracker.stamp_copy(done, hazards[other], true);
-        tracker.stamp_copy(done, hazards[at], false);
+        tracker.stamp_copy(done, hazards[index], false);
         frames[other].writers[stream] = number;
-        frames[at].readers[stream] = number;
+        frames[index].readers[stream] = number;
       } else {  // a pin of the caller, of the compute stream or of a stream of the caller's own
         const agent users[] = {agent::host, agent::compute, caller_stream};
         const agent stream = users[dice.below(3)];
         const bool writing = dice.one_in(2);
-        tracker.follow(stream, hazards[at], writing ? hazards[at].users : hazards[at].writers, wait_cause::demand_miss);
-        check(stream, frames[at], writing);
+        tracker.follow(stream, hazards[index], writing ? hazards[index].users : hazards[index].writers,
+                       wait_cause::demand_miss);
+        check(stream, frames[index], writing);
         const std::uint64_t number = backend.work(stream);
-        tracker.stamp(stream, hazards[at], writing);
-        (writing ? frames[at].writers : frames[at].readers)[stream] = number;
+        tracker.stamp(stream, hazards[index], writing);
+        (writing ? frames[index].writers : frames[index].readers)[stream] = number;
       }
     }
   }
@@ -108,10 +109,10 @@ TEST_CASE("who follows an early use does not wait for what was enqueued since, a
   device_health health;
   hazard_tracker<listening_backend> tracker{backend, health};
   std::vector<frame_hazards> frames(400);
-  for (std::size_t at = 0; at < frames.size(); ++at) {
+  for (std::size_t index = 0; index < frames.size(); ++index) {
     backend.work(agent::compute);
-    tracker.stamp(agent::compute, frames[at], true);
-    tracker.follow(agent::to_host, frames[at], frames[at].writers, wait_cause::other);
+    tracker.stamp(agent::compute, frames[index], true);
+    tracker.follow(agent::to_host, frames[index], frames[index].writers, wait_cause::other);
   }
   tracker.follow(agent::to_device, frames[390], frames[390].users, wait_cause::other);
   CHECK(backend.knows(agent::to_device, agent::compute) == 391);

@@ -33,7 +33,7 @@ struct fixture {
 
   void fill(float with)
   {
-    for (std::uint32_t at = 0; at < layers; ++at) fill(at, with);
+    for (std::uint32_t index = 0; index < layers; ++index) fill(index, with);
   }
   void fill(std::uint32_t layer, float with)
   {
@@ -43,8 +43,8 @@ struct fixture {
 
   void differentiate()
   {
-    for (std::uint32_t at = layers; at-- > 0;) {
-      auto pin = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = layers; index-- > 0;) {
+      auto pin = m.acquire(weights.slice(index), cm::access::read);
       const float value = m.rehearsing() ? 0.0F : cm::to_float(pin.span()[0]);
       const auto gradient = m.gradient(std::move(pin));
       for (Element& it : gradient.span()) it = cm::round_to<Element>(2.0F * value);
@@ -53,8 +53,8 @@ struct fixture {
   /// The master becomes the gradient, and the weight the nearest to it.
   void update()
   {
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto it = weights.slice(at);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto it = weights.slice(index);
       {
         const auto gradient =
             m.template acquire<Element>(it, cm::gradient_list, cm::access::read, cm::memory_location::host);
@@ -78,8 +78,8 @@ struct fixture {
   std::vector<float> values()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < layers; ++at)
-      for (const Element it : m.acquire(weights.slice(at), cm::access::read, cm::memory_location::host).span())
+    for (std::uint32_t index = 0; index < layers; ++index)
+      for (const Element it : m.acquire(weights.slice(index), cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
     return all;
   }
@@ -387,7 +387,7 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
 {
   using backend = support::failing<arena>;
   std::uint64_t refused = 0;
-  for (std::uint64_t at = 0;; ++at) {
+  for (std::uint64_t index = 0;; ++index) {
     backend memory{{}, cm::backend::host_arena_options{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
     cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
     const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);
@@ -403,7 +403,7 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
     }
     for (std::uint32_t layer = 0; layer < layers; ++layer) REQUIRE(has_master(layer));
     for (const std::uint32_t layer : {1U, 3U}) fill(layer, 2.5F);
-    memory.set_plan({.copy = memory.copies() + at});
+    memory.set_plan({.copy = memory.copies() + index});
     try {
       const auto scope = m.iteration();
       memory.set_plan({});
@@ -443,8 +443,8 @@ TEST_CASE("weights can be read where the host had no room for their masters", "[
           0.5F);
   }
   const auto after = m.residency();
-  for (std::size_t at = 0; at < after.chunks.size(); ++at)
-    CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
+  for (std::size_t index = 0; index < after.chunks.size(); ++index)
+    CHECK(after.chunks[index].place.live == before.chunks[index].place.live);
   const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
   CHECK(room.size() == 6_KiB);
 }

@@ -33,9 +33,9 @@ struct scan {
     state.reset(std::vector<std::uint32_t>(chunks, 1), chunks);
     state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
     state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) {
-      state.acquire(at, at, entry_kind::write_on_host, never, access_index{0}, log);
-      state.unpin(tier::host, at, true);
+    for (std::uint32_t index = 0; index < chunks; ++index) {
+      state.acquire(index, index, entry_kind::write_on_host, never, access_index{0}, log);
+      state.unpin(tier::host, index, true);
     }
     run();
   }
@@ -55,10 +55,10 @@ struct scan {
   {
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       std::uint32_t held = 1;
-      for (std::uint32_t at = 0; at < record.size(); ++at) {
-        const std::uint32_t until = plan.retained_until[at];
+      for (std::uint32_t index = 0; index < record.size(); ++index) {
+        const std::uint32_t until = plan.retained_until[index];
         if (until != never)
-          held += until > at ? (at < now && now < until ? 1U : 0U) : (now > at || now < until ? 1U : 0U);
+          held += until > index ? (index < now && now < until ? 1U : 0U) : (now > index || now < until ? 1U : 0U);
       }
       if (held > frames) return false;
     }

@@ -83,15 +83,15 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
 {
   support::record_builder build;  // three chunks in a ring, room for two: one stays for ever, two are loaded each time
   for (int round = 0; round < 2; ++round)
-    for (std::uint32_t at = 0; at < 3; ++at) build.brief(at);
+    for (std::uint32_t index = 0; index < 3; ++index) build.brief(index);
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
   const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());
@@ -116,22 +116,23 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
   TestType memory{{.device_capacity = 8 * 512_B, .host_capacity = 9 * 512_B}};
   manager_type m{memory, {.chunk_bytes = 512_B}};
   std::vector<tensor<float>> all;
-  for (std::uint32_t at = 0; at < tensors; ++at) all.push_back(m.template add<float>({elements}, role::buffer));
+  for (std::uint32_t index = 0; index < tensors; ++index)
+    all.push_back(m.template add<float>({elements}, role::buffer));
   std::vector<float> expected(tensors);
-  for (std::uint32_t at = 0; at < tensors; ++at) {
-    auto pin = m.acquire(all[at], access::write);
-    for (float& it : pin.span()) it = expected[at] = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < tensors; ++index) {
+    auto pin = m.acquire(all[index], access::write);
+    for (float& it : pin.span()) it = expected[index] = static_cast<float>(index);
   }
   report before;
   for (int step = 0; step < 8; ++step) {
     before = m.report();
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < tensors; ++at) {
-      const bool reads = at % 3 == 0;
-      auto pin = m.acquire(all[at], reads ? access::read : access::read_write);
-      for (const float it : pin.span()) REQUIRE(it == expected[at]);
+    for (std::uint32_t index = 0; index < tensors; ++index) {
+      const bool reads = index % 3 == 0;
+      auto pin = m.acquire(all[index], reads ? access::read : access::read_write);
+      for (const float it : pin.span()) REQUIRE(it == expected[index]);
       if (reads) continue;
-      expected[at] += 1;
+      expected[index] += 1;
       for (float& it : pin.writable()) it += 1;
     }
   }

@@ -26,7 +26,7 @@ constexpr bytes frame = 1_KiB;
 registry four_parameters()
 {
   registry tensors;
-  for (int at = 0; at < 4; ++at) tensors.add({256}, dtype::float32, role::parameter, group_id{0});
+  for (int index = 0; index < 4; ++index) tensors.add({256}, dtype::float32, role::parameter, group_id{0});
   tensors.add({256}, dtype::float32, role::buffer, group_id{0});
   tensors.add_list({"momentum", dtype::float32, 1});
   tensors.add_list({"variance", dtype::float32, 1});
@@ -40,7 +40,7 @@ template <class Placement>
 int on_device(const state_tiers<Placement>& tiers)
 {
   int count = 0;
-  for (std::uint32_t at = 0; at < 4; ++at) count += tiers.preferred_tier(at) == tier::device ? 1 : 0;
+  for (std::uint32_t index = 0; index < 4; ++index) count += tiers.preferred_tier(index) == tier::device ? 1 : 0;
   return count;
 }
 

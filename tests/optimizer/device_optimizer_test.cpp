@@ -55,10 +55,10 @@ struct model {
       m.use(scale);
     }
     support::dice dice{99};
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::memory_location::host).span())
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      for (Element& value : m.acquire(weights.slice(index), cm::access::write, cm::memory_location::host).span())
         value = cm::round_to<Element>(random(dice));
-      for (float& value : m.acquire(biases.slice(at), cm::access::write, cm::memory_location::host).span())
+      for (float& value : m.acquire(biases.slice(index), cm::access::write, cm::memory_location::host).span())
         value = random(dice);
     }
     if (on_device) optimizer->prepare();
@@ -70,13 +70,14 @@ struct model {
   void differentiate(std::uint64_t now, std::uint32_t spoilt)
   {
     support::dice dice{now};
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      if (at == now % layers) continue;  // not every parameter has a gradient in every step
-      auto weight = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      if (index == now % layers) continue;  // not every parameter has a gradient in every step
+      auto weight = m.acquire(weights.slice(index), cm::access::read);
       const auto gradient = m.gradient(std::move(weight));
       for (Element& value : gradient.span()) value = cm::round_to<Element>(random(dice));
-      if (at == spoilt) gradient.span()[elements / 2] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
-      for (float& value : m.gradient(biases.slice(at)).span()) value = random(dice);
+      if (index == spoilt)
+        gradient.span()[elements / 2] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
+      for (float& value : m.gradient(biases.slice(index)).span()) value = random(dice);
     }
   }
 
@@ -283,8 +284,8 @@ TEST_CASE("a rehearsed step on the device needs what the real one needs", "[opti
   model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
   const auto need = it.m.rehearse([&] {
     const auto scope = it.m.iteration();
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto gradient = it.m.gradient(it.weights.slice(at));
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto gradient = it.m.gradient(it.weights.slice(index));
     }
     it.optimizer->step({});
   });

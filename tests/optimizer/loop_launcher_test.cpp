@@ -23,7 +23,7 @@ struct square_kernel {
   std::uint64_t size;
   [[nodiscard]] std::uint64_t count() const { return size; }
   [[nodiscard]] const square_kernel& prepared() const { return *this; }
-  void operator()(std::uint64_t at) const { out[at] = static_cast<int>(at * at); }
+  void operator()(std::uint64_t index) const { out[index] = static_cast<int>(index * index); }
 };
 
 /// Words instead of sums: says who was combined with whom.
@@ -34,7 +34,7 @@ struct folding_kernel {
   using sums_type = order;
   order* out;
   [[nodiscard]] std::uint64_t count() const { return 3; }
-  [[nodiscard]] order lane(std::uint64_t block, std::uint32_t at) const { return {1000 * block + at + 1}; }
+  [[nodiscard]] order lane(std::uint64_t block, std::uint32_t index) const { return {1000 * block + index + 1}; }
   static void combine(order& into, order other) { into.hash = into.hash * 31 + other.hash; }
   void store(std::uint64_t block, order sums) const { out[block] = sums; }
 };
@@ -48,7 +48,7 @@ struct chain_kernel {
   chain* out;
   [[nodiscard]] std::uint64_t count() const { return 3; }
   [[nodiscard]] std::uint64_t length(std::uint64_t row) const { return 40 * row; }
-  [[nodiscard]] chain load(std::uint64_t row, std::uint64_t at) const { return {100 * row + at}; }
+  [[nodiscard]] chain load(std::uint64_t row, std::uint64_t index) const { return {100 * row + index}; }
   void store(std::uint64_t row, const chain& total) const { out[row] = total; }
 };
 
@@ -66,7 +66,7 @@ TEST_CASE("a loop runs every index once", "[optimizer]")
 {
   std::vector<int> out(101, -1);
   loop_launcher::run(square_kernel{out.data(), 100});
-  for (int at = 0; at < 100; ++at) CHECK(out[static_cast<std::size_t>(at)] == at * at);
+  for (int index = 0; index < 100; ++index) CHECK(out[static_cast<std::size_t>(index)] == index * index);
   CHECK(out[100] == -1);
 }
 
@@ -76,9 +76,9 @@ TEST_CASE("lanes are folded by sixteens, eights, fours, twos and ones", "[optimi
   loop_launcher::run(folding_kernel{out});
   for (std::uint64_t block = 0; block < 3; ++block) {
     std::vector<std::uint64_t> lanes;
-    for (std::uint64_t at = 0; at < 32; ++at) lanes.push_back(1000 * block + at + 1);
+    for (std::uint64_t index = 0; index < 32; ++index) lanes.push_back(1000 * block + index + 1);
     for (const std::size_t half : {16U, 8U, 4U, 2U, 1U})
-      for (std::size_t at = 0; at < half; ++at) lanes[at] = lanes[at] * 31 + lanes[at + half];
+      for (std::size_t index = 0; index < half; ++index) lanes[index] = lanes[index] * 31 + lanes[index + half];
     CHECK(out[block].hash == lanes[0]);
   }
 }
@@ -89,7 +89,7 @@ TEST_CASE("rows are added up in their order, from a fresh total", "[optimizer]")
   loop_launcher::run(chain_kernel{out});
   for (std::uint64_t row = 0; row < 3; ++row) {
     std::uint64_t hash = 7;
-    for (std::uint64_t at = 0; at < 40 * row; ++at) hash = hash * 31 + 100 * row + at;
+    for (std::uint64_t index = 0; index < 40 * row; ++index) hash = hash * 31 + 100 * row + index;
     CHECK(out[row].hash == hash);
   }
 }

@@ -70,24 +70,24 @@ class rank_walk {
     for (std::uint32_t micro_batch = 0; micro_batch < how.micro_batches; ++micro_batch) {
       gathered_ = nothing;
       if (how.divided == stage::three)
-        for (std::uint32_t at = 0; at < how.chunks; ++at) use(chunk(how, at));
+        for (std::uint32_t index = 0; index < how.chunks; ++index) use(chunk(how, index));
       gathered_ = nothing;
-      for (std::uint32_t at = how.chunks; at-- > 0;) {
-        if (how.divided == stage::three && at >= how.kept) use(chunk(how, at));
-        if (how.when == reduce::each || micro_batch + 1 == how.micro_batches) reduce_behind(chunk(how, at));
+      for (std::uint32_t index = how.chunks; index-- > 0;) {
+        if (how.divided == stage::three && index >= how.kept) use(chunk(how, index));
+        if (how.when == reduce::each || micro_batch + 1 == how.micro_batches) reduce_behind(chunk(how, index));
       }
     }
     gathered_ = nothing;
     if (how.divided != stage::three)  // updated parameters, for everybody
-      for (std::uint32_t at = 0; at < how.chunks; ++at) use(chunk(how, at));
+      for (std::uint32_t index = 0; index < how.chunks; ++index) use(chunk(how, index));
   }
 
  private:
   static constexpr std::uint32_t nothing = UINT32_MAX;
 
-  static owned_chunk chunk(const training& how, std::uint32_t at)
+  static owned_chunk chunk(const training& how, std::uint32_t index)
   {
-    return {chunk_id{at}, bytes{how.chunk_bytes}, how.chunks};
+    return {chunk_id{index}, bytes{how.chunk_bytes}, how.chunks};
   }
 
   void use(const owned_chunk& one)

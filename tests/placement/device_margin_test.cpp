@@ -26,7 +26,7 @@ TEST_CASE("device_margin gives the first states what the tide and all other chun
     std::size_t first = 0;
     while (first < 4 && tiers[first] == tier::device) ++first;
     // never one after one that had no room
-    for (std::size_t at = first; at < 4; ++at) REQUIRE(tiers[at] == tier::host);
+    for (std::size_t index = first; index < 4; ++index) REQUIRE(tiers[index] == tier::host);
     return first;
   };
   CHECK(on_device(2'000, 400, true, 1.0) == 2);

@@ -26,7 +26,8 @@ static_assert(placement_policy<large_on_host> && !profiled_placement<large_on_ho
 struct every_second_on_device : large_on_host {
   void assign(const placement::outlook&, std::span<tier> tiers) const
   {
-    for (std::size_t at = 0; at < tiers.size(); ++at) tiers[at] = at % 2 == 0 ? tier::host : tier::device;
+    for (std::size_t index = 0; index < tiers.size(); ++index)
+      tiers[index] = index % 2 == 0 ? tier::host : tier::device;
   }
 };
 static_assert(profiled_placement<every_second_on_device>);

@@ -23,9 +23,9 @@ access_record random_record(std::uint64_t seed, std::uint32_t entries)
   std::vector<std::uint32_t> open;
   while (build.size() < entries) {
     if (!open.empty() && dice.one_in(2)) {
-      const std::size_t at = dice.below(static_cast<std::uint32_t>(open.size()));
-      build.release(open[at]);
-      open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
+      const std::size_t index = dice.below(static_cast<std::uint32_t>(open.size()));
+      build.release(open[index]);
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(index));
       continue;
     }
     constexpr entry_kind kinds[] = {
@@ -144,10 +144,10 @@ TEST_CASE("a profile that was cut short or changed is refused or read as another
 {
   const std::string text = text_of(random_record(42, 25));
   for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(survives(text.substr(0, length)));
-  for (std::size_t at = 0; at < text.size(); ++at)
+  for (std::size_t index = 0; index < text.size(); ++index)
     for (const char other : {'0', '9', ' ', '\n', '-', 'x', '\0', '\xff'}) {
       std::string changed = text;
-      changed[at] = other;
+      changed[index] = other;
       (void)survives(changed);
     }
   support::dice dice{7};

@@ -69,7 +69,7 @@ struct walker {
 walk random_walk(support::dice& dice, std::uint32_t size)
 {
   walk steps;
-  for (std::uint32_t at = 0; at < size; ++at)
+  for (std::uint32_t index = 0; index < size; ++index)
     steps.push_back({dice.below(slots), static_cast<entry_kind>(dice.below(3))});
   return steps;
 }
@@ -77,12 +77,12 @@ walk random_walk(support::dice& dice, std::uint32_t size)
 bool same(const access_record& left, const access_record& right)
 {
   if (left.size() != right.size() || left.releases().size() != right.releases().size()) return false;
-  for (std::uint32_t at = 0; at < left.size(); ++at) {
-    const access_entry& a = left.entries()[at];
-    const access_entry& b = right.entries()[at];
+  for (std::uint32_t index = 0; index < left.size(); ++index) {
+    const access_entry& a = left.entries()[index];
+    const access_entry& b = right.entries()[index];
     if (a.slot != b.slot || a.kind != b.kind || a.next_of_slot != b.next_of_slot || a.next_of_chunk != b.next_of_chunk)
       return false;
-    if (left.details()[at].until != right.details()[at].until) return false;
+    if (left.details()[index].until != right.details()[index].until) return false;
   }
   return true;
 }
@@ -115,23 +115,24 @@ TEST_CASE("a difference at any place makes the record the new iteration", "[prof
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     support::dice dice{seed};
     const walk original = random_walk(dice, 12);
-    for (std::uint32_t at = 0; at <= original.size(); ++at)
+    for (std::uint32_t index = 0; index <= original.size(); ++index)
       for (int change = 0; change < 5; ++change) {
         walk other = original;
         const step extra{dice.below(slots), static_cast<entry_kind>(dice.below(3))};
-        if (at == original.size() && change != 1) continue;
-        if (change == 0) other[at].slot = (other[at].slot + 1) % slots;
-        if (change == 1) other.insert(other.begin() + at, extra);
-        if (change == 2) other.erase(other.begin() + at);
-        if (change == 3) other.resize(at);
-        if (change == 4) other[at].kind = other[at].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
+        if (index == original.size() && change != 1) continue;
+        if (change == 0) other[index].slot = (other[index].slot + 1) % slots;
+        if (change == 1) other.insert(other.begin() + index, extra);
+        if (change == 2) other.erase(other.begin() + index);
+        if (change == 3) other.resize(index);
+        if (change == 4)
+          other[index].kind = other[index].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
         const bool equal = original.size() == other.size() &&
                            std::equal(original.begin(), original.end(), other.begin(),
                                       [](step a, step b) { return a.slot == b.slot && a.kind == b.kind; });
         walker it;
         it.run("train", original);
         const iteration_outcome outcome = it.run("train", other);
-        INFO("seed " << seed << ", at " << at << ", change " << change);
+        INFO("seed " << seed << ", at " << index << ", change " << change);
         if (outcome != (equal ? iteration_outcome::repeated : iteration_outcome::changed)) FAIL("the outcome is wrong");
         if (other.empty()) continue;  // nothing was recorded: the next iteration is
         if (!same(it.log.record(), recorded(other))) FAIL("the record is not the new iteration");
@@ -163,7 +164,7 @@ TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
       walker it;
       it.run("train", steps);
       it.begin("train");
-      for (std::uint32_t at = 0; at < reached; ++at) it.take(steps[at]);
+      for (std::uint32_t index = 0; index < reached; ++index) it.take(steps[index]);
       if (diverging) it.take({(steps[reached % 10].slot + 1) % slots, entry_kind::write});
       CHECK(it.end(false) == iteration_outcome::abandoned);
       CHECK(same(it.log.record(), before));
@@ -358,9 +359,9 @@ TEST_CASE("a recorder says how far its iteration is", "[profile]")
   walker it;
   CHECK(it.log.progress() == 0);
   it.begin("train");
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    CHECK(it.log.progress() == at);
-    it.take({at, entry_kind::read});
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    CHECK(it.log.progress() == index);
+    it.take({index, entry_kind::read});
   }
   it.end();
   CHECK(it.log.progress() == 0);
@@ -510,8 +511,8 @@ TEST_CASE("a record that began as another one names every release that came afte
     CAPTURE(seed, followed);
     REQUIRE(told.size() == real.size());
     if (told.releases().size() != real.releases().size()) FAIL("not every release was written down once");
-    for (std::size_t at = 1; at < told.releases().size(); ++at)
-      if (told.releases()[at - 1].until > told.releases()[at].until) FAIL("releases are not in their order");
+    for (std::size_t index = 1; index < told.releases().size(); ++index)
+      if (told.releases()[index - 1].until > told.releases()[index].until) FAIL("releases are not in their order");
     for (std::uint32_t access_index = 0; access_index < real.size(); ++access_index) {
       const std::uint32_t wanted = real.details()[access_index].until;
       const std::uint32_t got = told.details()[access_index].until;

@@ -135,10 +135,10 @@ struct told_rig {
       m.derive(wholes.back(), shares.back(), 128);
     }
     gradients = m.add<float>({64}, role::activation);
-    for (std::size_t at = 0; at < wholes.size(); ++at) {
-      const auto changes = m.change(wholes[at]);
-      for (float& it : m.acquire(shares[at], access::write, memory_location::host).span())
-        it = static_cast<float>(at + 1);
+    for (std::size_t index = 0; index < wholes.size(); ++index) {
+      const auto changes = m.change(wholes[index]);
+      for (float& it : m.acquire(shares[index], access::write, memory_location::host).span())
+        it = static_cast<float>(index + 1);
     }
   }
 };
@@ -148,10 +148,10 @@ struct told_rig {
 TEST_CASE("ranks gather by label, and a share lies where it was said to", "[sharding]")
 {
   told_rig it;
-  for (const std::size_t at : {1U, 0U}) {
-    const auto pin = it.m.acquire(it.wholes[at], access::read);
+  for (const std::size_t index : {1U, 0U}) {
+    const auto pin = it.m.acquire(it.wholes[index], access::read);
     const auto* const values = reinterpret_cast<const float*>(pin.data());
-    CHECK((values[32] == static_cast<float>(at + 1) && values[47] == static_cast<float>(at + 1)));
+    CHECK((values[32] == static_cast<float>(index + 1) && values[47] == static_cast<float>(index + 1)));
   }
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
 }

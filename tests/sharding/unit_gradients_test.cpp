@@ -34,7 +34,7 @@ struct rig {
 
   explicit rig(const sharding::sharding_options& options = {})
   {
-    for (int at = 0; at < 3; ++at) plan.add(dtype::float32, group_id{0}, true, 100);
+    for (int index = 0; index < 3; ++index) plan.add(dtype::float32, group_id{0}, true, 100);
     plan.seal(frame, 1);
     units.declare(
         m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; },
@@ -50,7 +50,7 @@ struct rig {
   {
     auto opened = gradients.open(m, units[0], tensor, agent::host);
     float* const to = reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first;
-    for (int at = 0; at < 100; ++at) to[at] = opened.adds ? to[at] + value : value;
+    for (int index = 0; index < 100; ++index) to[index] = opened.adds ? to[index] + value : value;
     return opened.adds;
   }
   void done(std::uint32_t tensor) { gradients.done(m, units[0], tensor); }
@@ -233,9 +233,9 @@ struct told_rig {
     const std::vector<std::uint32_t> unit_of{0, 0, 1};
     gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F});
     m.seal();
-    for (std::uint32_t at = 0; at < 2; ++at)
+    for (std::uint32_t index = 0; index < 2; ++index)
       sharding::with_element(type, [&]<class Element>(Element) {
-        const auto pin = m.acquire(tensor<Element>{units[at].share}, access::write);
+        const auto pin = m.acquire(tensor<Element>{units[index].share}, access::write);
         for (Element& it : pin.span()) it = Element{};
       });
   }
@@ -267,9 +267,9 @@ TEST_CASE("a unit is summed once under its number, and the rank keeps its own pa
     it.gradients.finish(it.m, it.units[0], 0);
     it.gradients.finish(it.m, it.units[0], 0);  // not open any more
     REQUIRE(it.told.sums.size() == 2);
-    for (const std::uint32_t at : {0U, 1U}) {
-      const auto& sum = it.told.sums[1 - at];
-      CHECK((sum.label == at && sum.size == it.units[at].elements * 4 && sum.how.type == dtype::float32 &&
+    for (const std::uint32_t index : {0U, 1U}) {
+      const auto& sum = it.told.sums[1 - index];
+      CHECK((sum.label == index && sum.size == it.units[index].elements * 4 && sum.how.type == dtype::float32 &&
              sum.how.scale == 0.5F));
     }
     const std::vector<float> own = it.share_of(0);

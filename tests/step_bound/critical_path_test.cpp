@@ -68,10 +68,10 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
     INFO("seed " << seed);
     dice random{seed};
     std::vector<std::uint64_t> nanoseconds;
-    for (std::uint32_t at = random.between(1, 6); at > 0; --at) nanoseconds.push_back(random.below(10));
+    for (std::uint32_t index = random.between(1, 6); index > 0; --index) nanoseconds.push_back(random.below(10));
     const compute_clock clock{nanoseconds};
     std::vector<work_piece> pieces;
-    for (std::uint32_t at = random.between(1, 4); at > 0; --at) {
+    for (std::uint32_t index = random.between(1, 4); index > 0; --index) {
       work_piece it;
       it.nanoseconds = random.between(1, 30);
       const std::int64_t to = random.below(static_cast<std::uint32_t>(nanoseconds.size()));
@@ -97,8 +97,8 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
 
     // Fewer accesses: never more.
     std::vector<std::uint32_t> some{0};
-    for (std::uint32_t at = 1; at < nanoseconds.size(); ++at)
-      if (random.one_in(2)) some.push_back(at);
+    for (std::uint32_t index = 1; index < nanoseconds.size(); ++index)
+      if (random.one_in(2)) some.push_back(index);
     critical_path fewer{clock, some};
     fewer.add_queue(pieces, chain_kind::loads);
     CHECK(fewer.longest(clock.whole(), chain) <= found * (1 + 1e-6));

@@ -90,14 +90,14 @@ class fastest_step {
     open_.push({when, at});
   }
 
-  void expand(int at, int when)
+  void expand(int index, int when)
   {
-    const machine now = nodes_[static_cast<std::size_t>(at)].state;
-    const int level = nodes_[static_cast<std::size_t>(at)].level;
+    const machine now = nodes_[static_cast<std::size_t>(index)].state;
+    const int level = nodes_[static_cast<std::size_t>(index)].level;
     if (now.computing < 0 && may_compute(now)) {
       machine next = now;
       begin_access(next);
-      push(when, level, next, at);
+      push(when, level, next, index);
     }
     for (int chunk = 0; chunk < static_cast<int>(up_.size()); ++chunk) {
       const auto c = static_cast<std::size_t>(chunk);
@@ -106,13 +106,13 @@ class fastest_step {
         next.loading = chunk;
         next.loading_left = up_[c];
         next.chunks[c].place = 1;
-        push(when, level, next, at);
+        push(when, level, next, index);
       }
       if (now.saving < 0 && now.chunks[c].is_dirty && !is_written(now, chunk)) {
         machine next = now;
         next.saving = chunk;
         next.saving_left = down_[c];
-        push(when, level, next, at);
+        push(when, level, next, index);
       }
     }
     for (int task = 0; task < static_cast<int>(now.tasks.size()) && now.updating < 0; ++task) {
@@ -120,13 +120,13 @@ class fastest_step {
       machine next = now;
       next.updating = task;
       next.updating_left = static_cast<int>(input_.host_tasks[static_cast<std::size_t>(task)].nanoseconds);
-      push(when, level, next, at);
+      push(when, level, next, index);
     }
-    pass_time(now, level, when, at);
+    pass_time(now, level, when, index);
   }
 
   /// Until the next thing ends.
-  void pass_time(const machine& now, int level, int when, int at)
+  void pass_time(const machine& now, int level, int when, int index)
   {
     int step = INT32_MAX;
     if (now.computing >= 0) step = std::min(step, now.computing);
@@ -141,7 +141,7 @@ class fastest_step {
     if (next.saving >= 0 && (next.saving_left -= step) == 0) end_saving(next);
     if (next.updating >= 0 && (next.updating_left -= step) == 0) end_updating(next);
     if (next.computing == 0) level += end_access(next);
-    push(when + step, level, next, at);
+    push(when + step, level, next, index);
   }
 
   static void end_saving(machine& next)
@@ -176,11 +176,11 @@ class fastest_step {
   {
     chunk_state& it = next.chunks[chunk];
     std::size_t last = SIZE_MAX;
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != chunk || !is_on_device(use.kind)) continue;
       if (static_cast<int>(use.begin) < end && static_cast<int>(use.end) > end) return;  // still in use
-      if (static_cast<int>(use.end) == end) last = at;
+      if (static_cast<int>(use.end) == end) last = index;
     }
     if (last == SIZE_MAX) return;
     const auto [following, wait] = next_use(chunk, end, true);
@@ -200,11 +200,11 @@ class fastest_step {
   std::pair<std::size_t, int> next_use(std::size_t chunk, int from, bool skips_host_reads) const
   {
     std::pair<std::size_t, int> best{SIZE_MAX, INT32_MAX};
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != chunk || (skips_host_reads && use.kind == use_kind::host_read)) continue;
       const int wait = (static_cast<int>(use.begin) - from + 2 * access_count_) % access_count_;
-      if (wait < best.second) best = {at, wait};
+      if (wait < best.second) best = {index, wait};
     }
     return best;
   }
@@ -270,11 +270,11 @@ class fastest_step {
     if (now.chunks[c].place != 0) return false;
     const int from = now.computing >= 0 ? now.access_index + 1 : now.access_index;
     std::pair<std::size_t, int> next{SIZE_MAX, INT32_MAX};  // on the device
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != c || !is_on_device(use.kind)) continue;
       const int wait = (static_cast<int>(use.begin) - from + 2 * access_count_) % access_count_;
-      if (wait < next.second) next = {at, wait};
+      if (wait < next.second) next = {index, wait};
     }
     if (next.first == SIZE_MAX || input_.uses[next.first].kind == use_kind::overwrite) return false;
     const int access_index = from + next.second;
@@ -330,13 +330,14 @@ class fastest_step {
   }
 
   /// Two visits of the same state at the start of an iteration, along the fastest run.
-  [[nodiscard]] double least_loop(int at) const
+  [[nodiscard]] double least_loop(int index) const
   {
     std::vector<int> starts;
-    for (; at >= 0; at = nodes_[static_cast<std::size_t>(at)].parent) {
-      const int parent = nodes_[static_cast<std::size_t>(at)].parent;
-      if (parent >= 0 && nodes_[static_cast<std::size_t>(at)].level != nodes_[static_cast<std::size_t>(parent)].level)
-        starts.push_back(at);
+    for (; index >= 0; index = nodes_[static_cast<std::size_t>(index)].parent) {
+      const int parent = nodes_[static_cast<std::size_t>(index)].parent;
+      if (parent >= 0 &&
+          nodes_[static_cast<std::size_t>(index)].level != nodes_[static_cast<std::size_t>(parent)].level)
+        starts.push_back(index);
     }
     double least = 0;
     for (std::size_t later = 0; later < starts.size(); ++later)

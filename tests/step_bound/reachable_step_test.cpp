@@ -66,7 +66,7 @@ step_trace roll(dice& random)
       made.use(chunk, now, kind, random.one_in(2), length);
       taken[chunk] = now + length;
       if (is_on_device(kind))
-        for (std::uint32_t at = now; at < now + length; ++at) used[at] += made.chunk_bytes[chunk];
+        for (std::uint32_t index = now; index < now + length; ++index) used[index] += made.chunk_bytes[chunk];
     }
   }
   for (std::uint32_t now = 0; now < access_count; ++now) {
@@ -173,7 +173,8 @@ TEST_CASE("at the turn from forward to backward what has just left comes back", 
   trace.access_nanoseconds.assign(8, 10);
   trace.chunk_bytes.assign(4, 100);
   trace.device_bytes.assign(8, 100);
-  for (std::uint32_t at = 0; at < 8; ++at) trace.use(at < 4 ? at : 7 - at, at, use_kind::read, at == 7);
+  for (std::uint32_t index = 0; index < 8; ++index)
+    trace.use(index < 4 ? index : 7 - index, index, use_kind::read, index == 7);
   trace.retained[3] = 1;
   const reachable_step found = find_reachable_step(trace.input());
   CHECK(found.to_device == 600);
@@ -188,10 +189,11 @@ TEST_CASE("a global norm holds up all updates, and the last gradient passes down
   trace.access_nanoseconds = {10, 10, 10, 10, 10, 10, 10, 10, 0, 0, 0, 0};
   trace.chunk_bytes.assign(4, 100);
   trace.device_bytes.assign(12, 400);
-  for (std::uint32_t at = 0; at < 4; ++at) trace.use(at, at, use_kind::read, true);
-  for (std::uint32_t at = 4; at < 8; ++at) trace.use(7 - at, at, use_kind::update);
-  for (std::uint32_t at = 8; at < 12; ++at) trace.use(at - 8, at, use_kind::host_update);
-  for (std::uint32_t at = 8; at < 12; ++at) trace.host_tasks.push_back({at, at + 1, 1'000, host_task::none});
+  for (std::uint32_t index = 0; index < 4; ++index) trace.use(index, index, use_kind::read, true);
+  for (std::uint32_t index = 4; index < 8; ++index) trace.use(7 - index, index, use_kind::update);
+  for (std::uint32_t index = 8; index < 12; ++index) trace.use(index - 8, index, use_kind::host_update);
+  for (std::uint32_t index = 8; index < 12; ++index)
+    trace.host_tasks.push_back({index, index + 1, 1'000, host_task::none});
   const reachable_step free = find_reachable_step(trace.input());
   CHECK(free.host == 4'000);
   CHECK(free.nanoseconds >= 4'000);
@@ -212,9 +214,9 @@ TEST_CASE("merged moments give a bound that is not above the exact one", "[step_
   trace.chunk_bytes.assign(chunks, 100);
   trace.access_nanoseconds.assign(2 * chunks, 60);
   trace.device_bytes.assign(2 * chunks, 100 * (chunks / 2 + 8));
-  for (std::uint32_t at = 0; at < 2 * chunks; ++at) {
-    const std::uint32_t chunk = at < chunks ? at : 2 * chunks - 1 - at;
-    trace.use(chunk, at, use_kind::read, at < chunks ? chunk % 2 == 0 : chunk % 2 == 1);
+  for (std::uint32_t index = 0; index < 2 * chunks; ++index) {
+    const std::uint32_t chunk = index < chunks ? index : 2 * chunks - 1 - index;
+    trace.use(chunk, index, use_kind::read, index < chunks ? chunk % 2 == 0 : chunk % 2 == 1);
   }
   const reachable_step found = find_reachable_step(trace.input());
   CHECK(found.compute == 240'000);

@@ -55,7 +55,7 @@ class trainer {
     weights_.initialise();
     {
       const auto pin = m_.acquire(gate_, chunkmem::access::write, place_to_fill<Backend>);
-      for (std::size_t at = 0; at < width; ++at) view(pin).set(at, initial_gate(at));
+      for (std::size_t index = 0; index < width; ++index) view(pin).set(index, initial_gate(index));
     }
     const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill<Backend>);
     for (float& value : pin.span()) value = 0;
@@ -148,9 +148,9 @@ class trainer {
  private:
   using tensor = chunkmem::tensor<Element>;
   template <class Kind>
-  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t index) const noexcept
   {
-    return weights_.template as<Kind>(at);
+    return weights_.template as<Kind>(index);
   }
   template <class Kind>
   [[nodiscard]] auto use(chunkmem::tensor<Kind> it)

@@ -53,9 +53,9 @@ class toy_trainer {
 
   void initialise()
   {
-    for (std::size_t at = 0; at < parameters_.size(); ++at) {
-      const auto pin = m_.acquire(parameters_[at], chunkmem::access::write, place_to_fill);
-      fill(pin.span(), at + 1);
+    for (std::size_t index = 0; index < parameters_.size(); ++index) {
+      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill);
+      fill(pin.span(), index + 1);
     }
     const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill);
     for (float& value : pin.span()) value = 0;

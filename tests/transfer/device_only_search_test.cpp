@@ -61,10 +61,10 @@ void check(const transfer::retention_input& input, const retention_plan& plan)
     host_copies += !plan.device_only.empty() && plan.device_only[chunk] != 0 ? 0 : input.chunk_bytes[chunk];
   CHECK(host_copies <= *std::ranges::min_element(input.host_bytes));
   if (plan.device_only.empty()) return;
-  for (std::size_t at = 0; at < input.uses.size(); ++at) {
-    if (plan.device_only[input.uses[at].chunk] == 0) continue;
-    CHECK((transfer::is_on_device(input.uses[at].kind) || input.uses[at].kind == use_kind::drop));
-    CHECK(plan.retained[at] == 1);
+  for (std::size_t index = 0; index < input.uses.size(); ++index) {
+    if (plan.device_only[input.uses[index].chunk] == 0) continue;
+    CHECK((transfer::is_on_device(input.uses[index].kind) || input.uses[index].kind == use_kind::drop));
+    CHECK(plan.retained[index] == 1);
   }
   const retention_problem problem{input};
   transfer::row_prices price{problem.room().size()};

@@ -33,10 +33,10 @@ transfer::retention_request request_for(const conformance::demand_run& run)
 access_record read_and_update(std::uint32_t count)
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < count; ++at) build.brief(at);
-  for (std::uint32_t at = 0; at < count; ++at) build.brief(at, entry_kind::read_write_on_host);
+  for (std::uint32_t index = 0; index < count; ++index) build.brief(index);
+  for (std::uint32_t index = 0; index < count; ++index) build.brief(index, entry_kind::read_write_on_host);
   std::vector<std::uint32_t> own;
-  for (std::uint32_t at = 0; at < count; ++at) own.push_back(at);
+  for (std::uint32_t index = 0; index < count; ++index) own.push_back(index);
   return build.finish(own, count);
 }
 
@@ -56,11 +56,11 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
     // At access 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
     const std::uint32_t expected = frames == 1 ? 1 : std::min(frames - 1, 5U);
     REQUIRE(plan.early.size() == expected);
-    for (std::uint32_t at = 0; at < expected; ++at) {
-      CHECK(plan.early[at].chunk == at);
-      CHECK(plan.early[at].first_use == at);
-      CHECK(plan.early[at].border == frames);
-      CHECK(plan.first_use[at] == at);
+    for (std::uint32_t index = 0; index < expected; ++index) {
+      CHECK(plan.early[index].chunk == index);
+      CHECK(plan.early[index].first_use == index);
+      CHECK(plan.early[index].border == frames);
+      CHECK(plan.first_use[index] == index);
     }
   }
 }

@@ -51,7 +51,7 @@ TEST_CASE("the least of a stretch is that of its moments", "[transfer]")
   for (int round = 0; round < 100; ++round) {
     support::record_builder build;
     std::vector<std::uint32_t> open;
-    for (std::uint32_t at = dice.between(2, 40); at > 0; --at) {
+    for (std::uint32_t index = dice.between(2, 40); index > 0; --index) {
       while (!open.empty() && dice.one_in(2)) {
         std::swap(dice.pick(open), open.back());
         build.release(open.back());

@@ -33,7 +33,7 @@ TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[
   support::record_builder build;
   build.brief(0);  // accesses 0 and 1: the last use of chunk 0
   build.brief(0);
-  for (int at = 0; at < 8; ++at) build.brief(1);
+  for (int index = 0; index < 8; ++index) build.brief(1);
   build.brief(2);  // access 10
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
@@ -56,7 +56,7 @@ TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[
 TEST_CASE("a claim and a lease stay at their moment, after the copies of that moment", "[transfer]")
 {
   support::record_builder build;
-  for (int at = 0; at < 4; ++at) build.brief(0);
+  for (int index = 0; index < 4; ++index) build.brief(0);
   build.brief(1, entry_kind::write);  // access 4
   build.brief(2);                     // access 5
   const std::vector<std::uint32_t> own{0, 1, 2};

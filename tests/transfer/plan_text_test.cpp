@@ -38,7 +38,7 @@ stored_plan roll_plan(std::uint64_t seed)
   const std::uint32_t access_count = dice.below(30);
   if (access_count == 0) return plan;
   const auto access_index_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(access_count); };
-  for (std::uint32_t at = 0; at < access_count; ++at) {
+  for (std::uint32_t index = 0; index < access_count; ++index) {
     plan.retained_until.push_back(access_index_or_never());
     plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   }

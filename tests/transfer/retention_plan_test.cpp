@@ -124,7 +124,7 @@ TEST_CASE("uses that last and overlap are planned as they are", "[transfer]")
     for (std::uint32_t now = 0; now < 30; ++now) {
       const std::uint32_t chunk = random.below(8);
       what.use(chunk, now, static_cast<transfer::use_kind>(random.below(3)), random.between(1, std::min(30 - now, 5U)));
-      for (std::uint32_t at = now; at < what.uses.back().end; ++at) used[at] += what.chunk_bytes[chunk];
+      for (std::uint32_t index = now; index < what.uses.back().end; ++index) used[index] += what.chunk_bytes[chunk];
     }
     for (std::uint32_t now = 0; now < 30; ++now) what.device_bytes[now] = used[now] + random.below(5);
     const retention_problem problem{what.input()};

@@ -136,7 +136,7 @@ TEST_CASE("where the host has no room for every host copy, the chunks are named 
   CHECK(problem.host_copy_bytes() == 7);
   CHECK(problem.host_copy_room() == 6);
   for (const auto& it : problem.host_copies())
-    for (std::uint32_t at = it.begin; at < it.end; ++at) CHECK(problem.epochs()[at].size == it.size);
+    for (std::uint32_t index = it.begin; index < it.end; ++index) CHECK(problem.epochs()[index].size == it.size);
   host[3] = 12;
   CHECK_THROWS_AS(retention_problem{input}, out_of_memory);
 }

@@ -22,15 +22,15 @@ std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t f
                             std::uint32_t access_count)
 {
   std::uint32_t least = UINT32_MAX;
-  std::uint32_t at = from;
+  std::uint32_t index = from;
   for (std::size_t hops = 0; hops <= record.stretches().size(); ++hops) {
-    const transfer::held_stretch& it = record.stretches()[at];
+    const transfer::held_stretch& it = record.stretches()[index];
     const bool goes_on = retained[it.last] != 0;
     const std::uint32_t next = record.stretches()[it.next].begin;
     const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + access_count;
     for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % access_count));
     if (!goes_on) return least;
-    at = it.next;
+    index = it.next;
   }
   return least;
 }
@@ -52,14 +52,14 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
     for (std::uint8_t& each : retained) each = dice.one_in(2) ? 1 : 0;
     transfer::stay_links links;
     const transfer::retention answer = links.link(record, retained, tide, it.record.size());
-    for (std::uint32_t at = 0; at < record.stretches().size(); ++at) {
-      const transfer::held_stretch& stretch = record.stretches()[at];
+    for (std::uint32_t index = 0; index < record.stretches().size(); ++index) {
+      const transfer::held_stretch& stretch = record.stretches()[index];
       const bool stay = retained[stretch.last] != 0;
       const std::uint32_t next = stay ? record.stretches()[stretch.next].begin : access_record::never;
       for (std::uint32_t use = 0; use < record.uses().size(); ++use)
-        if (record.stretch_of_use()[use] == at) REQUIRE(answer.retained_until[record.uses()[use].begin] == next);
-      if (record.last_of_chunk()[stretch.chunk] == at) REQUIRE(answer.first_use[stretch.chunk] == next);
-      REQUIRE(answer.borders[stretch.begin] == walked_border(record, at, retained, tide, it.record.size()));
+        if (record.stretch_of_use()[use] == index) REQUIRE(answer.retained_until[record.uses()[use].begin] == next);
+      if (record.last_of_chunk()[stretch.chunk] == index) REQUIRE(answer.first_use[stretch.chunk] == next);
+      REQUIRE(answer.borders[stretch.begin] == walked_border(record, index, retained, tide, it.record.size()));
       kept += stay ? 1 : 0;
     }
   }

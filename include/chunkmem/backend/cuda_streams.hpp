@@ -110,18 +110,18 @@ class cuda_streams {
   /// @throws device_error   nothing was enqueued
   void enqueue(agent stream, inline_task&& task)
   {
-    lane& at = *lanes_[index_of(stream)];
-    make_room(at);
-    void* const slot = at.tasks.put(std::move(task));
+    lane& this_lane = *lanes_[index_of(stream)];
+    make_room(this_lane);
+    void* const slot = this_lane.tasks.put(std::move(task));
     const auto give = [&](const Api& api) {
       return api.launch_host(
-          at.stream(), [](void* it) { cuda_tasks::run(it); }, slot);
+          this_lane.stream(), [](void* it) { cuda_tasks::run(it); }, slot);
     };
     if (session_->attempt("cudaLaunchHostFunc", give) != 0) [[unlikely]] {
-      at.tasks.take_back();
+      this_lane.tasks.take_back();
       session_->raise();
     }
-    at.tasks.keep();
+    this_lane.tasks.keep();
   }
 
   /// Waits for everything. False: the session is lost, and work may still be running.
@@ -201,10 +201,11 @@ class cuda_streams {
                      << point.value << " of agent " << index_of(point.source) << " (launch the graph first)"};
   }
 
-  [[nodiscard]] std::uint64_t record(lane& at)
+  [[nodiscard]] std::uint64_t record(lane& this_lane)
   {
-    if (!order_.record(at.point(at.given + 1), at.stream())) at.finished(at.given + 1);
-    return ++at.given;
+    if (!order_.record(this_lane.point(this_lane.given + 1), this_lane.stream()))
+      this_lane.finished(this_lane.given + 1);
+    return ++this_lane.given;
   }
 
   void finish(lane& source, std::uint64_t value)
@@ -247,15 +248,16 @@ class cuda_streams {
   }
 
   /// Waits for the oldest part of the tasks where all slots are taken.
-  void make_room(lane& at)
+  void make_room(lane& this_lane)
   {
     constexpr std::uint64_t parts = cuda_tasks::room / cuda_tasks::part;
-    const std::uint64_t part = at.tasks.given() / cuda_tasks::part;
-    if (at.tasks.given() != 0 && at.tasks.given() % cuda_tasks::part == 0) at.marks[(part - 1) % parts] = record(at);
-    if (!at.tasks.is_full()) [[likely]]
+    const std::uint64_t part = this_lane.tasks.given() / cuda_tasks::part;
+    if (this_lane.tasks.given() != 0 && this_lane.tasks.given() % cuda_tasks::part == 0)
+      this_lane.marks[(part - 1) % parts] = record(this_lane);
+    if (!this_lane.tasks.is_full()) [[likely]]
       return;
     ++throttled_;
-    finish(at, at.marks[part % parts]);
+    finish(this_lane, this_lane.marks[part % parts]);
   }
 
   cuda_session<Api>* session_;

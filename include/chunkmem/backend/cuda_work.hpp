@@ -74,8 +74,8 @@ class cuda_work {
       streams_->enqueue(stream, inline_task{[to, pattern, count] { std::memset(to, pattern, count); }});
     } else {
       const cuda_current_device<Api> current{*session_, device_};
-      const stream_type at = streams_->stream(stream);
-      session_->require("cudaMemsetAsync", [&](const Api& api) { return api.fill(to, pattern, count, at); });
+      const stream_type on_stream = streams_->stream(stream);
+      session_->require("cudaMemsetAsync", [&](const Api& api) { return api.fill(to, pattern, count, on_stream); });
       own_is_busy_ = own_is_busy_ || stream == agent::host;
       if (stream == agent::host) finish_own();
     }
@@ -145,17 +145,18 @@ class cuda_work {
   {
     const std::size_t count = std::exchange(waiting.count, 0);
     if (count == 0) return;
-    const stream_type at = streams_->stream(stream);
+    const stream_type on_stream = streams_->stream(stream);
     own_is_busy_ = own_is_busy_ || stream == agent::host;
     if (count > 1 && !streams_->is_capturing()) {
       session_->require("cudaMemcpyBatchAsync", [&](const Api& api) {
-        return api.copy_batch(waiting.to, waiting.from, waiting.sizes, count, at);
+        return api.copy_batch(waiting.to, waiting.from, waiting.sizes, count, on_stream);
       });
       return;
     }
     for (std::size_t i = 0; i < count; ++i) {
-      session_->require("cudaMemcpyAsync",
-                        [&](const Api& api) { return api.copy(waiting.to[i], waiting.from[i], waiting.sizes[i], at); });
+      session_->require("cudaMemcpyAsync", [&](const Api& api) {
+        return api.copy(waiting.to[i], waiting.from[i], waiting.sizes[i], on_stream);
+      });
     }
   }
 

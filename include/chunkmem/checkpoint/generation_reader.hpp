@@ -52,11 +52,11 @@ class generation_reader {
   {
     std::uint64_t first = 0;  // block of the file
     std::uint32_t file = 0;
-    for (std::uint64_t at = begin; count-- > 0; at += stride) {
-      for (; file < is_.files.size() && at - first >= is_.content.files[file].sums.size() - 1; ++file)
+    for (std::uint64_t index = begin; count-- > 0; index += stride) {
+      for (; file < is_.files.size() && index - first >= is_.content.files[file].sums.size() - 1; ++file)
         first += is_.content.files[file].sums.size() - 1;
       if (file == is_.files.size()) return;
-      (void)block(file, 1 + (at - first));
+      (void)block(file, 1 + (index - first));
     }
   }
   /// Bytes of a file from `begin` on, once all were checked. @pre they are in the file, behind its header

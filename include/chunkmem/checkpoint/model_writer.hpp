@@ -82,11 +82,11 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
   manifest longest = plan.rest;
   longest.generation = UINT64_MAX;
   for (std::size_t all = 0; all < plan.files.size() * ranks; ++all) {
-    const std::size_t at = all % plan.files.size();
-    std::uint64_t size = plan.tables[at].size();
-    for (const save_plan::entry& it : plan.files[at]) size += it.size();
-    const std::uint64_t header = plan.tables[at].size();
-    longest.files.push_back({tensors_name(UINT64_MAX, at), size, header,
+    const std::size_t index = all % plan.files.size();
+    std::uint64_t size = plan.tables[index].size();
+    for (const save_plan::entry& it : plan.files[index]) size += it.size();
+    const std::uint64_t header = plan.tables[index].size();
+    longest.files.push_back({tensors_name(UINT64_MAX, index), size, header,
                              std::vector<std::uint64_t>(static_cast<std::size_t>(blocks_in(size, header)))});
   }
   try {

@@ -166,13 +166,13 @@ inline void refuse_long_tokens(std::string_view header, const loader_limits& lim
   constexpr std::string_view structure = "{}[]:,";
   bool in_text = false;
   std::size_t length = 0;
-  for (std::size_t at = 0; at < header.size(); ++at) {
-    if (header[at] == '"') in_text = !in_text;
-    if (header[at] == '"' || (!in_text && structure.find(header[at]) != structure.npos)) {
+  for (std::size_t index = 0; index < header.size(); ++index) {
+    if (header[index] == '"') in_text = !in_text;
+    if (header[index] == '"' || (!in_text && structure.find(header[index]) != structure.npos)) {
       length = 0;
       continue;
     }
-    if (in_text && header[at] == '\\') ++at;
+    if (in_text && header[index] == '\\') ++index;
     if (++length > (in_text ? std::max(limits.text_length, limits.name_length) : longest_gap))
       table_events::refuse("a text, a number or a gap is too long");
   }

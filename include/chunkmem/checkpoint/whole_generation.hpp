@@ -112,13 +112,13 @@ template <file_folder Folder>
   found.content = read_manifest(detail::read_text(folder, detail::manifest_name(number), limits.manifest), limits);
   if (found.content.generation != number)
     throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
-  for (std::size_t at = 0; at < found.content.files.size(); ++at) {
-    const stored_file& stored = found.content.files[at];
-    if (stored.name != detail::tensors_name(number, at))
+  for (std::size_t index = 0; index < found.content.files.size(); ++index) {
+    const stored_file& stored = found.content.files[index];
+    if (stored.name != detail::tensors_name(number, index))
       throw format_error{"a manifest of a checkpoint names a file that is not its own"};
     auto file = io::open_own(folder, stored.name);
     found.files.push_back(detail::read_tensors(file, stored, limits));
-    if (open != nullptr && at < detail::most_open) open->push_back(std::move(file));
+    if (open != nullptr && index < detail::most_open) open->push_back(std::move(file));
   }
   return found;
 }

@@ -175,15 +175,15 @@ class mpi {
     check();
     if (all.size() != mine.size() * ranks())
       throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    const attempt at{
+    const attempt this_attempt{
         .what = {.what = operation::exchange, .size = mine.size_bytes()}, .of = part::words, .sequence = ++exchanges_};
     try {
-      state_->words.agree(at);
-      const std::span<const std::uint64_t> found = state_->words.gather(at, mine);
+      state_->words.agree(this_attempt);
+      const std::span<const std::uint64_t> found = state_->words.gather(this_attempt, mine);
       for (std::uint32_t step = 0; step < ranks(); ++step)
         std::ranges::copy(found.subspan(step * mine.size(), mine.size()),
                           all.subspan((index_of(rank()) + step) % ranks() * mine.size(), mine.size()).begin());
-      state_->group.finish(at);
+      state_->group.finish(this_attempt);
     } catch (const comm_error& error) {
       state_->words.cancel();
       state_->group.fail(error);

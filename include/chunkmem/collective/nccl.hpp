@@ -130,8 +130,8 @@ class nccl {
       return enqueue(backend, stream, "all_gather", give);
     }
     enqueue(backend, stream, "all_gather", [=](const Api& api, comm_type group, auto on) {
-      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
-        return api.broadcast(whole + at, whole + at, size, dtype::uint8, static_cast<int>(root), group, on);
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t index, std::size_t size) {
+        return api.broadcast(whole + index, whole + index, size, dtype::uint8, static_cast<int>(root), group, on);
       });
     });
   }
@@ -148,8 +148,9 @@ class nccl {
       });
     }
     enqueue(backend, stream, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
-      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
-        return api.reduce(whole + at, whole + at, size / each, how.type, added, static_cast<int>(root), group, on);
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t index, std::size_t size) {
+        return api.reduce(whole + index, whole + index, size / each, how.type, added, static_cast<int>(root), group,
+                          on);
       });
     });
   }

@@ -86,7 +86,7 @@ class self {
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     if (all.size() != mine.size()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    for (std::size_t at = 0; at < mine.size(); ++at) all[at] = mine[at];
+    for (std::size_t index = 0; index < mine.size(); ++index) all[index] = mine[index];
   }
   void check() const noexcept {}
   void revoke() noexcept {}

@@ -120,7 +120,7 @@ class simulated_ranks {
       throw usage_error{error_text{} << "chunkmem: an exchange of " << mine.size() << " words between " << ranks()
                                      << " ranks needs room for " << mine.size() * ranks() << ", not " << all.size()
                                      << " (give room for all ranks' words)"};
-    for (std::size_t at = 0; at < all.size(); ++at) all[at] = mine[at % mine.size()];
+    for (std::size_t index = 0; index < all.size(); ++index) all[index] = mine[index % mine.size()];
     ++counts_[operation::exchange].calls;
   }
   void check() const noexcept {}

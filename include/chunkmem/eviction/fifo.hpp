@@ -62,10 +62,10 @@ class fifo {
     }
   };
 
-  void put(std::uint32_t at, const entry& it) noexcept
+  void put(std::uint32_t index, const entry& it) noexcept
   {
-    heap_[at] = it;
-    place_[it.chunk] = at;
+    heap_[index] = it;
+    place_[it.chunk] = index;
   }
 
   void rise(std::uint32_t hole, const entry& it) noexcept

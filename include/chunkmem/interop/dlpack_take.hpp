@@ -105,7 +105,8 @@ inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const
     return;
   }
   const std::int64_t step = from.strides[axis] * static_cast<std::int64_t>(size);
-  for (std::int64_t at = 0; at < from.shape[axis]; ++at) copy_strided(from, size, axis + 1, source + at * step, to);
+  for (std::int64_t index = 0; index < from.shape[axis]; ++index)
+    copy_strided(from, size, axis + 1, source + index * step, to);
 }
 
 [[nodiscard]] inline bool has_shape(const DLTensor& from, const shape& wanted) noexcept

@@ -46,11 +46,11 @@ class lease_table {
   template <class BeforeEnd>
   bool give(const void* address, bytes size, BeforeEnd before_end)
   {
-    for (std::size_t at = leases_.size(); at-- > 0;) {
-      entry& it = leases_[at];
+    for (std::size_t index = leases_.size(); index-- > 0;) {
+      entry& it = leases_[index];
       if (it.size != size || !it.held.is_live() || it.held.data() != address) continue;
       before_end(it.stream);
-      leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
+      leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(index));
       return true;
     }
     return false;

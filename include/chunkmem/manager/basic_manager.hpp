@@ -545,8 +545,8 @@ class basic_manager {
   template <class Visit>
   void for_each_list(Visit visit) const
   {
-    for (std::uint32_t at = 2; at < engine_.tensors().lists(); ++at)
-      visit(list_id{at}, engine_.tensors().spec_of(list_id{at}));
+    for (std::uint32_t index = 2; index < engine_.tensors().lists(); ++index)
+      visit(list_id{index}, engine_.tensors().spec_of(list_id{index}));
   }
 
   // For optimizers, checkpoints and shards: they have no business of a trainer.

@@ -71,11 +71,11 @@ class chunk_shares {
   {
     std::ranges::sort(runs_, {}, [](const chunk_share& it) { return std::pair{it.whole, it.begin}; });
     std::size_t last = 0;
-    for (std::size_t at = 1; at < runs_.size(); ++at) {
-      if (follows(runs_[last], runs_[at]))
-        runs_[last].size += runs_[at].size;
+    for (std::size_t index = 1; index < runs_.size(); ++index) {
+      if (follows(runs_[last], runs_[index]))
+        runs_[last].size += runs_[index].size;
       else
-        runs_[++last] = runs_[at];
+        runs_[++last] = runs_[index];
     }
     if (!runs_.empty()) runs_.resize(last + 1);
   }

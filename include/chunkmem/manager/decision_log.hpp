@@ -45,19 +45,25 @@ class decision_log {
   {
     if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
   }
-  void copy(std::uint32_t at, const chunk& chunk_state, tier from, tier to)
+  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
   {
-    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, at, chunk_state);
+    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, index, chunk_state);
   }
-  void claimed(std::uint32_t at, const chunk& chunk_state, tier) { add(transfer::move_kind::claim, at, chunk_state); }
-  void evicted(std::uint32_t at, const chunk& chunk_state, tier) { add(transfer::move_kind::evict, at, chunk_state); }
+  void claimed(std::uint32_t index, const chunk& chunk_state, tier)
+  {
+    add(transfer::move_kind::claim, index, chunk_state);
+  }
+  void evicted(std::uint32_t index, const chunk& chunk_state, tier)
+  {
+    add(transfer::move_kind::evict, index, chunk_state);
+  }
   void discarded(std::uint32_t, const chunk&, tier) noexcept {}
   void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:
-  void add(transfer::move_kind kind, std::uint32_t at, const chunk& chunk_state)
+  void add(transfer::move_kind kind, std::uint32_t index, const chunk& chunk_state)
   {
-    add(kind, now_, at, chunk_state.first_frame[tier::device], chunk_state.frames);
+    add(kind, now_, index, chunk_state.first_frame[tier::device], chunk_state.frames);
   }
   void add(transfer::move_kind kind, std::uint32_t access_index, std::uint32_t chunk, std::uint64_t place,
            std::uint32_t frames)

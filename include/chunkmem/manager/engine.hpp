@@ -129,7 +129,7 @@ class engine {
   [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
 
-  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return tensors_.slots()[at].size; }
+  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t index) const noexcept { return tensors_.slots()[index].size; }
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
@@ -197,7 +197,7 @@ class engine {
     if constexpr (watch_type::is_on) {
       watch_.part().forget_all();
       if (left == gradient_list || right == gradient_list)
-        for (std::uint32_t at = 0; at < tensors_.parameters(); ++at) watch_.part().gradient_gone(at);
+        for (std::uint32_t index = 0; index < tensors_.parameters(); ++index) watch_.part().gradient_gone(index);
     }
   }
 
@@ -230,15 +230,15 @@ class engine {
   /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
   void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
   {
-    const std::uint32_t at = tensors_.slots()[index].chunk;
-    copies_.sum(at, chunks_[at], label, how);
+    const std::uint32_t position = tensors_.slots()[index].chunk;
+    copies_.sum(position, chunks_[position], label, how);
   }
   /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
   /// write keeps it on the device
   void gather_over_ranks(std::uint32_t index)
   {
-    const std::uint32_t at = tensors_.slots()[index].chunk;
-    copies_.make_whole(at, chunks_[at].first_frame[tier::device]);
+    const std::uint32_t position = tensors_.slots()[index].chunk;
+    copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
   // Accesses.
@@ -376,7 +376,7 @@ class engine {
   void verify()
   {
     if constexpr (watch_type::is_on) {
-      for (std::uint32_t at = 0; at < tensors_.slots().size(); ++at) compare(at);
+      for (std::uint32_t index = 0; index < tensors_.slots().size(); ++index) compare(index);
       watch_.part().expect_no_mistake();
     }
   }
@@ -492,14 +492,14 @@ class engine {
     if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
-  void unpin_chunk(std::uint32_t at, entry_kind kind) noexcept
+  void unpin_chunk(std::uint32_t index, entry_kind kind) noexcept
   {
-    chunks_.unpin(tier_of(kind), at, writes(access_of(kind)));
+    chunks_.unpin(tier_of(kind), index, writes(access_of(kind)));
   }
 
-  void stamp(const access_token& held, std::uint32_t at) noexcept
+  void stamp(const access_token& held, std::uint32_t index) noexcept
   {
-    const chunk& parent = chunks_[at];
+    const chunk& parent = chunks_[index];
     const tier where = tier_of(held.kind);
     frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
     copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));

@@ -45,8 +45,8 @@ class gradient_places {
       else if (entry.slot < 2 * tensors.parameters())
         weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
     }
-    for (std::uint32_t at = 0; at < weights_.size(); ++at)
-      if (tensors.master_of(at) == slot::nowhere) weights_[at].apart = true;
+    for (std::uint32_t index = 0; index < weights_.size(); ++index)
+      if (tensors.master_of(index) == slot::nowhere) weights_[index].apart = true;
     pending_ = true;
   }
 
@@ -85,19 +85,19 @@ class gradient_places {
   {
     pending_ = false;
     bool moved = false;
-    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
-      weight& it = weights_[at];
+    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
+      weight& it = weights_[index];
       const bool wanted = it.seen && !it.apart;
       if (it.lent == wanted) continue;
-      const slot& value = tensors.slots()[at];
-      const slot& gradient = tensors.slots()[tensors.gradient_of(at)];
+      const slot& value = tensors.slots()[index];
+      const slot& gradient = tensors.slots()[tensors.gradient_of(index)];
       if (gradient.state != tensor_state::free || value.state == tensor_state::gradient) {
         pending_ = true;
         continue;
       }
       if (wanted) it.own = {gradient.chunk, gradient.offset};
       const place target = wanted ? place{value.chunk, value.offset} : it.own;
-      tensors.move_gradient(at, target.chunk, target.offset);
+      tensors.move_gradient(index, target.chunk, target.offset);
       it.lent = wanted;
       moved = true;
     }
@@ -107,20 +107,21 @@ class gradient_places {
   /// @throws usage_error   the lists cannot change places while gradients lie in their weights
   void refuse_exchange(const registry& tensors, list_id left, list_id right) const
   {
-    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
-      if (!weights_[at].lent) continue;
+    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
+      if (!weights_[index].lent) continue;
       expects(left != gradient_list && right != gradient_list,
               "the gradient list was to be exchanged under gradient::in_place");
-      expects(tensors.slots()[at].state != tensor_state::gradient &&
-                  tensors.slots()[tensors.gradient_of(at)].state == tensor_state::free,
+      expects(tensors.slots()[index].state != tensor_state::gradient &&
+                  tensors.slots()[tensors.gradient_of(index)].state == tensor_state::free,
               "a list was to be exchanged while gradients lie in their weights: take the step first");
     }
   }
   /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
   void follow_values(registry& tensors) noexcept
   {
-    for (std::uint32_t at = 0; at < weights_.size(); ++at)
-      if (weights_[at].lent) tensors.move_gradient(at, tensors.slots()[at].chunk, tensors.slots()[at].offset);
+    for (std::uint32_t index = 0; index < weights_.size(); ++index)
+      if (weights_[index].lent)
+        tensors.move_gradient(index, tensors.slots()[index].chunk, tensors.slots()[index].offset);
   }
 
  private:

@@ -105,7 +105,7 @@ class gradient_store {
   void consume_all()
   {
     engine_->health().expect_alive();
-    for (std::uint32_t at = 0; at < engine_->tensors().parameters(); ++at) consume(at);
+    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) consume(index);
   }
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
@@ -170,7 +170,7 @@ class gradient_store {
     if constexpr (!Engine::has_bytes) return;
     const std::span<const float> from = master.span();
     const std::span<Element> to = weight.span();
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = round_to<Element>(from[index]);
   }
 
   Engine* engine_;

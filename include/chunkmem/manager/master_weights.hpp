@@ -92,7 +92,7 @@ class master_weights {
   {
     made_.clear();
     made_.reserve(engine_->tensors().parameters());
-    for (std::uint32_t at = 0; at < engine_->tensors().parameters(); ++at) make(at);
+    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) make(index);
   }
   void unmake_all() noexcept
   {
@@ -131,7 +131,7 @@ class master_weights {
     if constexpr (!Engine::has_bytes) return;
     const std::span<const Element> from = weight.span();
     const std::span<float> to = master.span();
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = to_float(from[index]);
   }
 
   Engine* engine_;

@@ -50,8 +50,8 @@ class model_places {
   void order_by_first_use(registry& tensors, const access_record& step, bytes frame, bytes device)
   {
     std::vector<std::uint32_t> first(tensors.slots().size(), access_record::never);
-    for (std::uint32_t at = step.size(); at-- > 0;)
-      if (step.entries()[at].slot != access_record::never) first[step.entries()[at].slot] = at;
+    for (std::uint32_t index = step.size(); index-- > 0;)
+      if (step.entries()[index].slot != access_record::never) first[step.entries()[index].slot] = index;
     tensors.place_by_use(first, layout_, frame);
     ordered_ = true;
     tiers_.reset(tensors, frame, device);

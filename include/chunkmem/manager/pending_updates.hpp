@@ -79,9 +79,9 @@ class pending_updates {
   {
     if (!any()) return;
     const std::uint32_t parameters = tensors_->parameters();
-    for (std::uint32_t at = 0; at < tensors_->lists() * parameters; ++at)
-      if (has(at % parameters) || has_in(chunk_of(at % parameters)))
-        tensors_->slots()[at].next_access_index = access_record::never;
+    for (std::uint32_t index = 0; index < tensors_->lists() * parameters; ++index)
+      if (has(index % parameters) || has_in(chunk_of(index % parameters)))
+        tensors_->slots()[index].next_access_index = access_record::never;
   }
   /// Nothing waits any more.
   void discard() noexcept

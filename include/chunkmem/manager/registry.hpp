@@ -142,8 +142,8 @@ class registry {
   [[nodiscard]] std::uint32_t master_of(std::uint32_t value_slot) const noexcept
   {
     if (!has_masters() || !is_value_of_parameter(value_slot)) return slot::nowhere;
-    const std::uint32_t at = index_of(masters_) * parameters_ + value_slot;
-    return table_.slots[at].chunk == slot::nowhere ? slot::nowhere : at;
+    const std::uint32_t index = index_of(masters_) * parameters_ + value_slot;
+    return table_.slots[index].chunk == slot::nowhere ? slot::nowhere : index;
   }
   /// In a list of an optimizer.
   [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept
@@ -209,8 +209,8 @@ class registry {
   /// @throws usage_error   there is no such list
   [[nodiscard]] list_id list(std::string_view name) const
   {
-    for (std::uint32_t at = 0; at < lists_.size(); ++at)
-      if (lists_[at].name == name) return list_id{at};
+    for (std::uint32_t index = 0; index < lists_.size(); ++index)
+      if (lists_[index].name == name) return list_id{index};
     throw usage_error{error_text{} << "chunkmem: there is no list named " << name
                                    << " (call use with the optimizer before)"};
   }
@@ -228,19 +228,20 @@ class registry {
               "lists of two element types were to be exchanged");
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
-    for (std::uint32_t at = 0; at < parameters_; ++at) {
-      expects(table_.slots[first + at].pins + table_.slots[second + at].pins == 0,
+    for (std::uint32_t index = 0; index < parameters_; ++index) {
+      expects(table_.slots[first + index].pins + table_.slots[second + index].pins == 0,
               "a list was to be exchanged while a pin holds it");
-      expects((table_.slots[first + at].chunk == slot::nowhere) == (table_.slots[second + at].chunk == slot::nowhere),
-              "a master list was to be exchanged with a list that has more parameters");
+      expects(
+          (table_.slots[first + index].chunk == slot::nowhere) == (table_.slots[second + index].chunk == slot::nowhere),
+          "a master list was to be exchanged with a list that has more parameters");
     }
-    for (std::uint32_t at = 0; at < parameters_; ++at) {
+    for (std::uint32_t index = 0; index < parameters_; ++index) {
       // these two stay with the names
-      std::swap(table_.slots[first + at].next_access_index, table_.slots[second + at].next_access_index);
-      std::swap(table_.slots[first + at].starts_at_zero, table_.slots[second + at].starts_at_zero);
-      std::swap(table_.slots[first + at], table_.slots[second + at]);
-      std::swap(table_.chunk_of_slot[first + at], table_.chunk_of_slot[second + at]);
-      exchanged(first + at, second + at);
+      std::swap(table_.slots[first + index].next_access_index, table_.slots[second + index].next_access_index);
+      std::swap(table_.slots[first + index].starts_at_zero, table_.slots[second + index].starts_at_zero);
+      std::swap(table_.slots[first + index], table_.slots[second + index]);
+      std::swap(table_.chunk_of_slot[first + index], table_.chunk_of_slot[second + index]);
+      exchanged(first + index, second + index);
     }
   }
 
@@ -264,24 +265,24 @@ class registry {
   /// What files call a tensor: its name, or "tensor.<number>". Allocates
   [[nodiscard]] std::string name_of(tensor_id id) const
   {
-    const std::size_t at = index_of(id);
-    return at < names_.size() && !names_[at].empty() ? names_[at] : "tensor." + std::to_string(at);
+    const std::size_t index = index_of(id);
+    return index < names_.size() && !names_[index].empty() ? names_[index] : "tensor." + std::to_string(index);
   }
   /// The same for messages, a name in quotes. Allocates nothing.
   void write_name(tensor_id id, error_text& text) const noexcept
   {
-    const std::size_t at = index_of(id);
-    if (at < names_.size() && !names_[at].empty())
-      text << "'" << names_[at] << "'";
+    const std::size_t index = index_of(id);
+    if (index < names_.size() && !names_[index].empty())
+      text << "'" << names_[index] << "'";
     else
-      text << "tensor." << std::uint64_t{at};
+      text << "tensor." << std::uint64_t{index};
   }
   /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
   [[nodiscard]] tensor_label label(std::uint32_t slot) const noexcept
   {
     const auto [id, list] = describe(slot);
-    const std::size_t at = index_of(id);
-    return {id, at < names_.size() ? std::string_view{names_[at]} : std::string_view{}, list};
+    const std::size_t index = index_of(id);
+    return {id, index < names_.size() ? std::string_view{names_[index]} : std::string_view{}, list};
   }
   /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the
   /// tensor
@@ -296,13 +297,13 @@ class registry {
   }
 
   /// Which tensor and list a slot belongs to. O(tensors).
-  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t at) const noexcept
+  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t index) const noexcept
   {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
-      if (value_slot(tensor_id{id}) == at) return {tensor_id{id}, lists_[0].name};
+      if (value_slot(tensor_id{id}) == index) return {tensor_id{id}, lists_[0].name};
       if (tensors_[id].part != role::parameter) continue;
       for (std::uint32_t list = 1; list < lists_.size(); ++list)
-        if (slot_in(tensor_id{id}, list_id{list}) == at) return {tensor_id{id}, lists_[list].name};
+        if (slot_in(tensor_id{id}, list_id{list}) == index) return {tensor_id{id}, lists_[list].name};
     }
     return {tensor_id::none, "unknown"};
   }

@@ -106,10 +106,10 @@ class rehearsal {
     std::vector<std::uint32_t> pins(frames_.tensors.frames_of_chunk().size(), 0);
     std::uint64_t now = 0;
     std::uint64_t most = 0;
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      const access_entry& entry = record.entries()[at];
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      const access_entry& entry = record.entries()[index];
       if (entry.kind == entry_kind::lease_device) {
-        now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
+        now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
       } else if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device) {
         const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
         const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();

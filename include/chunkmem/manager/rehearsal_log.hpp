@@ -34,8 +34,8 @@ class rehearsal_log {
   {
     assume_filled(*tensors_);
     begin_turn(1, *tensors_);
-    for (std::size_t at = 0; at < before_.size(); ++at)
-      if (turns_[0].touched[at] == 0) turns_[1].filled[at] |= turns_[0].filled[at];
+    for (std::size_t index = 0; index < before_.size(); ++index)
+      if (turns_[0].touched[index] == 0) turns_[1].filled[index] |= turns_[0].filled[index];
   }
 
   void end() noexcept
@@ -134,7 +134,8 @@ class rehearsal_log {
     turn& it = turns_[which];
     it.filled.assign(before_.size(), 0);
     it.touched.assign(before_.size(), 0);
-    for (std::size_t at = 0; at < before_.size(); ++at) it.filled[at] = tensors.slots()[at].state != tensor_state::free;
+    for (std::size_t index = 0; index < before_.size(); ++index)
+      it.filled[index] = tensors.slots()[index].state != tensor_state::free;
     it.record.clear();
     last_ = which;
     ++serial_;
@@ -146,8 +147,8 @@ class rehearsal_log {
       const role part = tensors.info(tensor_id{id}).part;
       if (part == role::activation) continue;
       const std::uint32_t value = tensors.value_slot(tensor_id{id});
-      for (const std::uint32_t at : {value, tensors.master_of(value)})
-        if (at != slot::nowhere && turns_[last_].touched[at] == 0) turns_[last_].filled[at] = 1;
+      for (const std::uint32_t index : {value, tensors.master_of(value)})
+        if (index != slot::nowhere && turns_[last_].touched[index] == 0) turns_[last_].filled[index] = 1;
     }
   }
 

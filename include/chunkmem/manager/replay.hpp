@@ -50,9 +50,9 @@ class replay {
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
     // kept beyond its end: a repeated iteration would keep it again
-    for (std::uint32_t at = 0; at < record.size(); ++at)
-      if (!record.is_drop(at) && record.details()[at].until == entry_detail::never)
-        end(record, chunk_of_slot, state, log, at);
+    for (std::uint32_t index = 0; index < record.size(); ++index)
+      if (!record.is_drop(index) && record.details()[index].until == entry_detail::never)
+        end(record, chunk_of_slot, state, log, index);
   }
 
   /// Runs the record again and again until it ends as it ended before: then it fits for ever.
@@ -111,12 +111,12 @@ class replay {
   }
 
   void end(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
-           decision_log& log, std::uint32_t at)
+           decision_log& log, std::uint32_t index)
   {
-    const access_entry& entry = record.entries()[at];
+    const access_entry& entry = record.entries()[index];
     const tier where = tier_of(entry.kind);
     if (is_lease(entry.kind))
-      state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
+      state.end_lease(where, lease_at_[index], record.details()[index].bytes, log);
     else
       state.unpin(where, chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
   }

@@ -189,17 +189,17 @@ namespace detail {
   if (!tensors.is_sealed()) return result;
   result.tensors = detail::tensors_of(tensors, names);
   result.chunks.resize(tensors.frames_of_chunk().size());
-  for (std::uint32_t at = 0; at < result.chunks.size(); ++at) {
-    result.chunks[at].place.frames = tensors.frames_of_chunk()[at];
-    if (at < from.chunks()) result.chunks[at].place = from[at];
-    result.chunks[at].used = bytes{tensors.used()[at]};
+  for (std::uint32_t index = 0; index < result.chunks.size(); ++index) {
+    result.chunks[index].place.frames = tensors.frames_of_chunk()[index];
+    if (index < from.chunks()) result.chunks[index].place = from[index];
+    result.chunks[index].used = bytes{tensors.used()[index]};
   }
   std::vector<tensor_state> states;
-  for (std::uint32_t at = 0; at < result.tensors.size(); ++at) {
-    const tensor_snapshot& one = result.tensors[at];
+  for (std::uint32_t index = 0; index < result.tensors.size(); ++index) {
+    const tensor_snapshot& one = result.tensors[index];
     chunk_snapshot& parent = result.chunks[one.chunk];
     if (parent.tensors++ == 0) {
-      parent.first_tensor = at;
+      parent.first_tensor = index;
       parent.list = one.list;
       parent.part = one.part;
     }
@@ -240,27 +240,27 @@ class residency_writer {
         it.frames, " frames free, longest run free ", it.longest_free, ", that could be cleared ", it.longest_clearable,
         "\n");
     if (!it.runs.empty()) add("  frames: ");
-    for (std::size_t at = 0; at < it.runs.size() && at < most; ++at) {
-      const frame_run& run = it.runs[at];
-      add(at == 0 ? "" : ", ", run.first);
+    for (std::size_t index = 0; index < it.runs.size() && index < most; ++index) {
+      const frame_run& run = it.runs[index];
+      add(index == 0 ? "" : ", ", run.first);
       if (run.frames > 1) add("-", run.first + run.frames - 1);
       add(" ", name_of(run.use));
     }
     if (it.runs.size() > most) add(", and ", it.runs.size() - most, " more runs");
     if (!it.runs.empty()) add("\n");
     if (!it.leases.empty()) add("  leases: ");
-    for (std::size_t at = 0; at < it.leases.size() && at < most; ++at)
-      add(at == 0 ? "" : ", ", it.leases[at].size, " B at ", it.leases[at].begin);
+    for (std::size_t index = 0; index < it.leases.size() && index < most; ++index)
+      add(index == 0 ? "" : ", ", it.leases[index].size, " B at ", it.leases[index].begin);
     if (it.leases.size() > most) add(", and ", it.leases.size() - most, " more");
     if (!it.leases.empty()) add("\n");
   }
 
-  void add_chunk(const residency_snapshot& from, std::uint32_t at, std::size_t most)
+  void add_chunk(const residency_snapshot& from, std::uint32_t index, std::size_t most)
   {
-    const chunk_snapshot& it = from.chunks[at];
+    const chunk_snapshot& it = from.chunks[index];
     const chunk& place = it.place;
     const std::string_view kind = it.list == 0 ? name_of(it.part) : std::string_view{from.lists[it.list]};
-    add("  chunk ", at, " (");
+    add("  chunk ", index, " (");
     add_name(it.tensors == 0 ? "no tensor" : kind);
     add("): ");
     for (const tier where : all_tiers) {
@@ -310,8 +310,8 @@ class residency_writer {
   {
     std::size_t told = 0;
     for (const bool pinned : {true, false})
-      for (std::uint32_t at = it.first_tensor; at < it.first_tensor + it.tensors && told < most; ++at) {
-        const tensor_snapshot& one = from.tensors[at];
+      for (std::uint32_t index = it.first_tensor; index < it.first_tensor + it.tensors && told < most; ++index) {
+        const tensor_snapshot& one = from.tensors[index];
         if ((one.pins > 0) != pinned) continue;
         add(told++ == 0 ? ": " : ", ");
         add_name(one.name);
@@ -352,13 +352,14 @@ class residency_writer {
            from.frame.count(), " B\n");
   for (const tier where : all_tiers) text.add_tier(name_of(where), from.tiers[where], most);
   std::array<std::vector<std::uint32_t>, 4> sorted;
-  for (std::uint32_t at = 0; at < from.chunks.size(); ++at)
-    sorted[detail::importance(from.chunks[at].place)].push_back(at);
+  for (std::uint32_t index = 0; index < from.chunks.size(); ++index)
+    sorted[detail::importance(from.chunks[index].place)].push_back(index);
   text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(),
            " with a single copy, ", sorted[2].size(), " others that lie somewhere\n");
   std::size_t told = 0;
   for (const auto& group : sorted)
-    for (std::size_t at = 0; at < group.size() && told < most; ++at, ++told) text.add_chunk(from, group[at], most);
+    for (std::size_t index = 0; index < group.size() && told < most; ++index, ++told)
+      text.add_chunk(from, group[index], most);
   if (from.chunks.size() > told) text.add("  and ", from.chunks.size() - told, " more\n");
   return text.take();
 }

@@ -143,7 +143,7 @@ class schedule {
 
   /// The hot path: the access that comes next, and the entry that the record has there.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return recorder_.cursor(); }
-  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return recorder_.entry(at); }
+  [[nodiscard]] const access_entry& entry(std::uint32_t index) const noexcept { return recorder_.entry(index); }
   void advance() noexcept { recorder_.advance(); }
   [[nodiscard]] bool is_logging() const noexcept { return recorder_.is_logging(); }
 
@@ -335,7 +335,7 @@ class schedule {
   {
     const auto first = recorder_.record().first_of_slot();
     auto& slots = tensors_->slots();
-    for (std::size_t at = 0; at < slots.size(); ++at) slots[at].next_access_index = first[at];
+    for (std::size_t index = 0; index < slots.size(); ++index) slots[index].next_access_index = first[index];
   }
 
   void restart_policy()

@@ -48,21 +48,22 @@ struct slot_table {
   {
     std::vector<bytes> sizes;
     sizes.reserve(order.size());
-    for (const std::uint32_t at : order) sizes.emplace_back(slots[at].size);
+    for (const std::uint32_t index : order) sizes.emplace_back(slots[index].size);
     std::vector<chunk_place> places(sizes.size());
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());
-    for (std::size_t at = 0; at < order.size(); ++at) {
-      slot& target = slots[order[at]];
-      target.chunk = base + places[at].chunk;
-      target.offset = places[at].offset;
+    for (std::size_t index = 0; index < order.size(); ++index) {
+      slot& target = slots[order[index]];
+      target.chunk = base + places[index].chunk;
+      target.offset = places[index].offset;
       if (target.chunk >= frames_of_chunk.size()) {
         frames_of_chunk.resize(target.chunk + 1, 1);
         used.resize(target.chunk + 1, 0);
       }
-      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[at].frames);
-      used[target.chunk] = std::max(used[target.chunk], target.offset + align_up(sizes[at], tensor_alignment).count());
+      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[index].frames);
+      used[target.chunk] =
+          std::max(used[target.chunk], target.offset + align_up(sizes[index], tensor_alignment).count());
     }
   }
 

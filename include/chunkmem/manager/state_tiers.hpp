@@ -35,7 +35,7 @@ class state_tiers {
     states_.assign(tensors.parameters(), bytes{});
     working_ = bytes{};
     std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
-    for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
+    for (std::uint32_t index = 0; index < tensors.slots().size(); ++index) add(tensors, frame, index, counted);
     tiers_.clear();
     for (const bytes size : states_) tiers_.push_back(policy_.preferred_tier(role::optimizer_state, size));
     assign(device);
@@ -63,12 +63,12 @@ class state_tiers {
   }
 
  private:
-  void add(const registry& tensors, bytes frame, std::uint32_t at, std::vector<std::uint8_t>& counted)
+  void add(const registry& tensors, bytes frame, std::uint32_t index, std::vector<std::uint8_t>& counted)
   {
-    const slot& slot_state = tensors.slots()[at];
+    const slot& slot_state = tensors.slots()[index];
     if (slot_state.chunk == slot::nowhere) return;
-    if (tensors.is_state(at))
-      states_[at % tensors.parameters()] += bytes{slot_state.size};
+    if (tensors.is_state(index))
+      states_[index % tensors.parameters()] += bytes{slot_state.size};
     else if (std::exchange(counted[slot_state.chunk], std::uint8_t{1}) == 0)
       working_ += tensors.frames_of_chunk()[slot_state.chunk] * frame;
   }

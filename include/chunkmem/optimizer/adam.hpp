@@ -121,9 +121,9 @@ struct adam_work : adam_factors {
                                      float* variance, const float* gradient) const noexcept
   {
     for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      observe(parameter[at], gradient[at], momentum[at], variance[at]);
-      variances[step] = variance[at];
+      const std::size_t index = first + step;
+      observe(parameter[index], gradient[index], momentum[index], variance[index]);
+      variances[step] = variance[index];
     }
   }
 

@@ -35,9 +35,9 @@ class decide_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t length(std::uint64_t) const noexcept { return tensors_; }
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t, std::uint64_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t, std::uint64_t index) const noexcept
   {
-    return measures_[at];
+    return measures_[index];
   }
 
   CHUNKMEM_HOST_DEVICE void store(std::uint64_t, const gradient_measure& total) const noexcept
@@ -105,7 +105,7 @@ class rates_kernel {
 
   /// To be used while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const rates_kernel& prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t at) const noexcept { to_[at] = rates_[at]; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { to_[index] = rates_[index]; }
 
  private:
   float* to_;

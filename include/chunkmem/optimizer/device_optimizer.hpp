@@ -133,7 +133,7 @@ class device_optimizer {
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
     write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_},
-                [&](std::size_t at) { return rates[at]; });
+                [&](std::size_t index) { return rates[index]; });
   }
 
   /// The loss scale, where kernels on `stream` can read it as long as the result lives: for losses that no host hears
@@ -190,7 +190,7 @@ class device_optimizer {
     float rates[rates_kernel::most];
     for (std::size_t first = 0; first < sizes_.groups; first += rates_kernel::most) {
       const std::size_t count = std::min<std::size_t>(rates_kernel::most, sizes_.groups - first);
-      for (std::size_t at = 0; at < count; ++at) rates[at] = rate_of(first + at);
+      for (std::size_t index = 0; index < count; ++index) rates[index] = rate_of(first + index);
       launcher_(manager_.backend(), agent::compute, rates_kernel{memory.rates() + first, {rates, count}});
     }
   }

@@ -53,10 +53,10 @@ class device_step {
   {
     blocks_ = 0;
     launch(clear_ranges_kernel{memory_.ranges(), memory_.sizes().parameters});
-    for (std::uint64_t at = 0; at < memory_.sizes().groups; ++at) {
-      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(at)});
-      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + at,
-                                                        memory_.factors() + at});
+    for (std::uint64_t index = 0; index < memory_.sizes().groups; ++index) {
+      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(index)});
+      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + index,
+                                                        memory_.factors() + index});
     }
   }
 

@@ -50,9 +50,9 @@ class loop_launcher {
   {
     for (std::uint64_t block = 0; block < kernel.count(); ++block) {
       typename Kernel::sums_type sums[warp_lanes];
-      for (std::uint32_t at = 0; at < warp_lanes; ++at) sums[at] = kernel.lane(block, at);
+      for (std::uint32_t index = 0; index < warp_lanes; ++index) sums[index] = kernel.lane(block, index);
       for (std::uint32_t half = warp_lanes / 2; half > 0; half /= 2)
-        for (std::uint32_t at = 0; at < half; ++at) kernel.combine(sums[at], sums[at + half]);
+        for (std::uint32_t index = 0; index < half; ++index) kernel.combine(sums[index], sums[index + half]);
       kernel.store(block, sums[0]);
     }
   }
@@ -62,7 +62,7 @@ class loop_launcher {
   {
     for (std::uint64_t row = 0; row < kernel.count(); ++row) {
       typename Kernel::total_type total{};
-      for (std::uint64_t at = 0; at < kernel.length(row); ++at) total.add(kernel.load(row, at));
+      for (std::uint64_t index = 0; index < kernel.length(row); ++index) total.add(kernel.load(row, index));
       kernel.store(row, total);
     }
   }

@@ -520,21 +520,21 @@ class step_driver {
     pin_type pins[max_lists];
     write_access value_mode = access::read_write;
     std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
-    const auto take = [&](std::size_t list, std::size_t at, write_access mode) {
-      pins[at] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
-      all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
+    const auto take = [&](std::size_t list, std::size_t index, write_access mode) {
+      pins[index] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
+      all.lists[index].data = reinterpret_cast<std::byte*>(pins[index].data());
     };
     for (std::size_t list = 0; list < list_count_; ++list) {
       const bool is_master = specs_[list].use == list_use::master;
       if (is_master && !is_16_bit(info.type)) continue;
-      const std::size_t at = all.list_count++;
-      all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
+      const std::size_t index = all.list_count++;
+      all.lists[index] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !rehearsing() && !owner_.is_filled(parameter, lists_[list]);
       if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
       if (is_master && all.fresh_master)
-        fresh = list, fresh_at = at;
+        fresh = list, fresh_at = index;
       else
-        take(list, at, access::read_write);
+        take(list, index, access::read_write);
     }
     const auto value = owner_.acquire_bytes(parameter, value_list, value_mode, place);
     // last: where another pin fails, the master would be there without its numbers

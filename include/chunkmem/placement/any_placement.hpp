@@ -36,8 +36,8 @@ class any_placement : public policy_choice<Policies...> {
       if constexpr (profiled_placement<Chosen>)
         chosen.assign(now, tiers);
       else
-        for (std::size_t at = 0; at < tiers.size(); ++at)
-          tiers[at] = chosen.preferred_tier(role::optimizer_state, now.states[at]);
+        for (std::size_t index = 0; index < tiers.size(); ++index)
+          tiers[index] = chosen.preferred_tier(role::optimizer_state, now.states[index]);
     });
   }
 };

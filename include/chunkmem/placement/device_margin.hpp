@@ -41,10 +41,10 @@ struct device_margin {
     const std::uint64_t margin = now.is_measured && now.device > taken ? (now.device - taken).count() : 0;
     auto left = static_cast<std::uint64_t>(static_cast<double>(margin) * share);
     bool fits = true;
-    for (std::size_t at = 0; at < tiers.size(); ++at) {
-      fits = fits && now.states[at].count() <= left;
-      tiers[at] = fits ? tier::device : tier::host;
-      if (fits) left -= now.states[at].count();
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      fits = fits && now.states[index].count() <= left;
+      tiers[index] = fits ? tier::device : tier::host;
+      if (fits) left -= now.states[index].count();
     }
   }
 };

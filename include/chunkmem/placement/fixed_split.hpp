@@ -39,10 +39,10 @@ struct fixed_split {
     for (const bytes each : now.states) all += each;
     const auto wanted = static_cast<std::uint64_t>(static_cast<double>(all.count()) * device_share);
     bytes given;
-    for (std::size_t at = 0; at < tiers.size(); ++at) {
-      const bytes with_this = given + now.states[at];
-      tiers[at] = with_this.count() <= wanted ? tier::device : tier::host;
-      if (tiers[at] == tier::device) given = with_this;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const bytes with_this = given + now.states[index];
+      tiers[index] = with_this.count() <= wanted ? tier::device : tier::host;
+      if (tiers[index] == tier::device) given = with_this;
     }
     const bytes need = now.working + now.tide + given;
     if (need <= now.device) return;

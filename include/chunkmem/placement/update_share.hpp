@@ -39,9 +39,9 @@ struct update_share {
     double all = 0;
     for (const bytes each : now.states) all += static_cast<double>(each.count());
     double given = 0;
-    for (std::size_t at = 0; at < tiers.size(); ++at) {
-      given += static_cast<double>(now.states[at].count());
-      tiers[at] = given <= all * device_share ? tier::device : tier::host;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      given += static_cast<double>(now.states[index].count());
+      tiers[index] = given <= all * device_share ? tier::device : tier::host;
     }
   }
 };

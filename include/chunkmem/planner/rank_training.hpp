@@ -145,9 +145,9 @@ class rank_training {
     std::optional<lease_type> gathered;
     if (ranks_ > 1) lease(gathered, rest_of_group() * script_.units(), collective_);
     next_gather_ = 0;
-    for (std::size_t at = 0; at < script_.acts().size(); ++at) {
-      const act& it = script_.acts()[at];
-      if (ranks_ > 1) gather_before(at);
+    for (std::size_t index = 0; index < script_.acts().size(); ++index) {
+      const act& it = script_.acts()[index];
+      if (ranks_ > 1) gather_before(index);
       switch (it.kind) {
         case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
         case act_kind::give: give(leases_[it.id]); break;
@@ -188,10 +188,10 @@ class rank_training {
     {
       std::array<pin_type, 2> pins;
       if (it.reads) {
-        std::size_t at = 0;
+        std::size_t index = 0;
         for (const tensor<bf16> each : chunks_[it.id].parts()) {
-          pins[at] = manager_.acquire(each, access::read, agent::compute);
-          access_index = pins[at++].details().access_index;
+          pins[index] = manager_.acquire(each, access::read, agent::compute);
+          access_index = pins[index++].details().access_index;
         }
         if (ranks_ > 1) {
           gathering_[it.unit].clear();
@@ -200,7 +200,8 @@ class rank_training {
       }
       compute(it, access_index);
       if (it.makes_gradient && ranks_ == 1 && it.reads) {
-        for (std::size_t at = 0; at < chunks_[it.id].count; ++at) finish(it, manager_.gradient(std::move(pins[at])));
+        for (std::size_t index = 0; index < chunks_[it.id].count; ++index)
+          finish(it, manager_.gradient(std::move(pins[index])));
         return;
       }
     }

@@ -191,10 +191,10 @@ class access_record {
   {
     clear();
     reserve(2 * static_cast<std::size_t>(other.size()));
-    for (std::uint32_t at = 0; at < entries; ++at) {
-      entry_detail detail = other.details_[at];
+    for (std::uint32_t index = 0; index < entries; ++index) {
+      entry_detail detail = other.details_[index];
       if (detail.until > entries) detail.until = entry_detail::never;
-      append(other.entries_[at], detail);
+      append(other.entries_[index], detail);
     }
     for (const release_entry& end : other.releases_)
       if (end.until <= entries) releases_.push_back(end);
@@ -216,7 +216,7 @@ class access_record {
     use_of_chunk_.assign(chunks, 0);
     for (const access_entry& entry : entries_) mark_use(entry, chunk_of_slot);
     for (const bool around : {false, true})  // the second time the last entries see the first ones
-      for (std::uint32_t at = size(); at-- > 0;) link(at, chunk_of_slot, around);
+      for (std::uint32_t index = size(); index-- > 0;) link(index, chunk_of_slot, around);
   }
 
  private:

@@ -29,8 +29,8 @@ class profile_text : private text_reader {
   static void write(std::ostream& out, const access_record& record)
   {
     out << first_line << "\nupdates_first " << starts[static_cast<std::size_t>(record.start())] << '\n';
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      begins ? write_entry(out, record, at) : void(out << "end " << at << '\n');
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      begins ? write_entry(out, record, index) : void(out << "end " << index << '\n');
     });
     out << "entries " << record.size() << " highest_tide " << most_leased(record, tier::device).count() << '\n';
   }
@@ -82,17 +82,17 @@ class profile_text : private text_reader {
 
   profile_text(std::istream& in, std::string_view name) : text_reader{in, name, 200} {}
 
-  static void write_entry(std::ostream& out, const access_record& record, std::uint32_t at)
+  static void write_entry(std::ostream& out, const access_record& record, std::uint32_t index)
   {
-    const access_entry& entry = record.entries()[at];
+    const access_entry& entry = record.entries()[index];
     const auto named =
         std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.first == entry.kind; });
-    out << at << ' ' << named->second;
+    out << index << ' ' << named->second;
     if (is_lease(entry.kind))
-      out << " bytes " << record.details()[at].bytes;
+      out << " bytes " << record.details()[index].bytes;
     else
       out << " slot " << entry.slot;
-    out << " pass " << static_cast<unsigned>(record.details()[at].during) << " micro_batch " << entry.micro_batch
+    out << " pass " << static_cast<unsigned>(record.details()[index].during) << " micro_batch " << entry.micro_batch
         << '\n';
   }
 

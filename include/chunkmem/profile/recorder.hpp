@@ -35,7 +35,7 @@ class recorder {
 
   /// The access that comes next while a record is followed; otherwise a number that no slot's next access has.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return cursor_; }
-  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return entries_[at]; }
+  [[nodiscard]] const access_entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
   void advance() noexcept { ++cursor_; }
 
   [[nodiscard]] bool is_following() const noexcept { return mode_ == mode::following; }
@@ -50,18 +50,18 @@ class recorder {
   /// The record of a name, or null where none was made yet; of two that of iterations that begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
-    const std::size_t at = index_of(name);
-    return at == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(at))->done;
+    const std::size_t index = index_of(name);
+    return index == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(index))->done;
   }
   /// Which of the names that is, as index(); none where it has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {
     std::size_t found = none;
-    std::size_t at = 0;
+    std::size_t index = 0;
     for (const named& known : records_) {
-      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = at;
-      ++at;
+      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = index;
+      ++index;
     }
     return found;
   }
@@ -183,15 +183,15 @@ class recorder {
   /// @return   the next use of its chunk, or never where this access is an extra one
   std::uint32_t resync(std::uint32_t& next_of_slot) noexcept
   {
-    std::uint32_t at = next_of_slot;
-    while (at != never && at < hint_) {
-      const std::uint32_t next = entries_[at].next_of_slot;
-      at = next > at ? next : never;
+    std::uint32_t index = next_of_slot;
+    while (index != never && index < hint_) {
+      const std::uint32_t next = entries_[index].next_of_slot;
+      index = next > index ? next : never;
     }
-    if (at == never) return never;
-    hint_ = at + 1;
-    next_of_slot = entries_[at].next_of_slot;
-    return entries_[at].next_of_chunk;
+    if (index == never) return never;
+    hint_ = index + 1;
+    next_of_slot = entries_[index].next_of_slot;
+    return entries_[index].next_of_chunk;
   }
 
   /// Nothing more of this iteration is followed or logged, and its end is that of an abandoned one.
@@ -245,17 +245,18 @@ class recorder {
   {
     access_record& log = current_->log;
     std::vector<std::uint32_t> still_open;  // entries of pinned slots, latest first
-    for (std::uint32_t at = log.size(); at-- > 0;) {
-      if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
-      const std::uint32_t slot = log.entries()[at].slot;
-      const auto same = [&](std::uint32_t other) { return is_like(other, at); };
-      const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) <
-                                            pins_of(slot, place_of(log.entries()[at].kind));
+    for (std::uint32_t index = log.size(); index-- > 0;) {
+      if (log.details()[index].until != entry_detail::never || log.is_drop(index)) continue;
+      const std::uint32_t slot = log.entries()[index].slot;
+      const auto same = [&](std::uint32_t other) { return is_like(other, index); };
+      const bool held = slot == never
+                            ? std::find(ended_leases_.begin(), ended_leases_.end(), index) == ended_leases_.end()
+                            : std::count_if(still_open.begin(), still_open.end(), same) <
+                                  pins_of(slot, place_of(log.entries()[index].kind));
       if (held)
-        still_open.push_back(at);
+        still_open.push_back(index);
       else
-        log.release(at);
+        log.release(index);
     }
   }
 
@@ -271,8 +272,8 @@ class recorder {
   /// longer.
   [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t access_index) const noexcept
   {
-    for (std::uint32_t at = 0; at < followed_; ++at)
-      if (at != access_index && !current_->log.is_released(at) && is_like(at, access_index)) return at;
+    for (std::uint32_t index = 0; index < followed_; ++index)
+      if (index != access_index && !current_->log.is_released(index) && is_like(index, access_index)) return index;
     return never;
   }
 

@@ -17,9 +17,9 @@ void visit_in_order(const access_record& record, See see)
 {
   const auto releases = record.releases();
   std::size_t ended = 0;
-  for (std::uint32_t at = 0; at <= record.size(); ++at) {
-    for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].access_index, false);
-    if (at < record.size()) see(at, true);
+  for (std::uint32_t index = 0; index <= record.size(); ++index) {
+    for (; ended < releases.size() && releases[ended].until <= index; ++ended) see(releases[ended].access_index, false);
+    if (index < record.size()) see(index, true);
   }
 }
 
@@ -29,9 +29,9 @@ void visit_in_order(const access_record& record, See see)
   const entry_kind kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
   std::uint64_t now = 0;
   std::uint64_t most = 0;
-  visit_in_order(record, [&](std::uint32_t at, bool begins) {
-    if (record.entries()[at].kind != kind) return;
-    now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
+  visit_in_order(record, [&](std::uint32_t index, bool begins) {
+    if (record.entries()[index].kind != kind) return;
+    now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
     most = std::max(most, now);
   });
   return bytes{most};

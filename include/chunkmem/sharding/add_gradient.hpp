@@ -29,8 +29,8 @@ void add_gradient(Backend& backend, Element* to, const Element* from, std::uint6
   if constexpr (Backend::host_addressable)
     backend.launch(stream, [to, from, elements]() noexcept {
       const float_environment standard;
-      for (std::uint64_t at = 0; at < elements; ++at)
-        to[at] = round_to<Element>(strict_fp::sum(to_float(to[at]), to_float(from[at])));
+      for (std::uint64_t index = 0; index < elements; ++index)
+        to[index] = round_to<Element>(strict_fp::sum(to_float(to[index]), to_float(from[index])));
     });
   else
     throw usage_error{

@@ -230,8 +230,8 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
             "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     result->all.resize(it.elements);
-    const std::uint32_t at = plan_.place(it.planned).unit;
-    const sharding::unit_tensors& unit = units_[at];
+    const std::uint32_t index = plan_.place(it.planned).unit;
+    const sharding::unit_tensors& unit = units_[index];
     expects(!m_.has_master(unit.share),
             "a weight was written whose share has a master: those of others in its unit would lose digits (write "
             "weights before the first iteration)");
@@ -246,7 +246,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
       if (first) std::fill_n(result->whole, unit.elements, Element{});
       result->whole += plan_.place(it.planned).first;
     }
-    if (const sharding::tensor_part* part = units_.part_of(at, it.planned); part != nullptr) {
+    if (const sharding::tensor_part* part = units_.part_of(index, it.planned); part != nullptr) {
       result->first = part->first;
       result->begin = part->begin - unit.share_begin;
       result->elements = part->elements;

@@ -30,8 +30,8 @@ class thread_ranks {
       : world_{ranks, of_node == 0 ? ranks : of_node}, all_{ranks, options}
   {
     world_.check();
-    for (std::uint32_t at = 0; at < world_.nodes(); ++at) nodes_.emplace_back(world_.of_node, options);
-    for (std::uint32_t at = 0; at < world_.of_node; ++at) places_.emplace_back(world_.nodes(), options);
+    for (std::uint32_t index = 0; index < world_.nodes(); ++index) nodes_.emplace_back(world_.of_node, options);
+    for (std::uint32_t index = 0; index < world_.of_node; ++index) places_.emplace_back(world_.nodes(), options);
   }
 
   /// One rank's ends of its groups. They may outlive the groups.

@@ -96,28 +96,28 @@ struct measure_rows {
   template <class Element>
   [[gnu::always_inline]] void add(const Element* values, std::size_t count) noexcept
   {
-    std::size_t at = 0;
-    for (; at + measure_lanes <= count; at += measure_lanes) add_row(values + at, measure_lanes);
-    add_row(values + at, count - at);
+    std::size_t index = 0;
+    for (; index + measure_lanes <= count; index += measure_lanes) add_row(values + index, measure_lanes);
+    add_row(values + index, count - index);
   }
 
   [[nodiscard]] gradient_measure folded() noexcept
   {
     for (std::size_t half = measure_lanes / 2; half > 0; half /= 2)
-      for (std::size_t at = 0; at < half; ++at) lane(at).add(lane(at + half));
+      for (std::size_t index = 0; index < half; ++index) lane(index).add(lane(index + half));
     return lane(0).measure();
   }
 
  private:
-  [[nodiscard, gnu::always_inline]] measure_lane lane(std::size_t at) noexcept
+  [[nodiscard, gnu::always_inline]] measure_lane lane(std::size_t index) noexcept
   {
-    return {squares[at], magnitudes[at], largest[at]};
+    return {squares[index], magnitudes[index], largest[index]};
   }
 
   template <class Element>
   [[gnu::always_inline]] void add_row(const Element* values, std::size_t count) noexcept
   {
-    for (std::size_t at = 0; at < count; ++at) lane(at).add(values[at]);
+    for (std::size_t index = 0; index < count; ++index) lane(index).add(values[index]);
   }
 };
 

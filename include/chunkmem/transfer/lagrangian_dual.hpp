@@ -67,12 +67,12 @@ class lagrangian_dual {
     double value = 0;
     std::size_t begin = 0;
     copied_to_host_ = 0;
-    for (std::size_t at = 0; at < classes_.size(); begin = classes_[at - 1].end) {
-      const group& it = classes_[at];
-      value = __builtin_fma(it.weight,
-                            it.in_host_copy > 0 ? add_host_copy(at, begin, price, width) : add(it, begin, price, width),
-                            value);
-      at += std::max(it.in_host_copy, 1U);
+    for (std::size_t index = 0; index < classes_.size(); begin = classes_[index - 1].end) {
+      const group& it = classes_[index];
+      value = __builtin_fma(
+          it.weight, it.in_host_copy > 0 ? add_host_copy(index, begin, price, width) : add(it, begin, price, width),
+          value);
+      index += std::max(it.in_host_copy, 1U);
     }
     if (has_host_copies_) {
       slope[rows_] = copied_to_host_ - host_copy_room_;
@@ -108,15 +108,15 @@ class lagrangian_dual {
   static std::vector<item> items_of(const retention_problem& problem)
   {
     std::vector<item> found;
-    std::uint32_t at = 0;
+    std::uint32_t index = 0;
     const auto add_until = [&](std::uint32_t end) {
-      for (; at < end; ++at) found.push_back({at, at + 1, false});
+      for (; index < end; ++index) found.push_back({index, index + 1, false});
     };
     for (const retention_problem::host_copy& host_copy : problem.host_copies()) {
       if (host_copy.begin == host_copy.end) continue;
       add_until(host_copy.begin);
       found.push_back({host_copy.begin, host_copy.end, true});
-      at = host_copy.end;
+      index = host_copy.end;
     }
     add_until(static_cast<std::uint32_t>(problem.epochs().size()));
     return found;
@@ -128,9 +128,9 @@ class lagrangian_dual {
     const auto compare = [&](const item& left, const item& right) {
       if (left.is_host_copy != right.is_host_copy) return left.is_host_copy <=> right.is_host_copy;
       if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
-      for (std::uint32_t at = 0; at < left.end - left.begin; ++at)
+      for (std::uint32_t index = 0; index < left.end - left.begin; ++index)
         if (const auto shapes =
-                compare_shapes(intervals, problem.epochs()[left.begin + at], problem.epochs()[right.begin + at]);
+                compare_shapes(intervals, problem.epochs()[left.begin + index], problem.epochs()[right.begin + index]);
             shapes != 0)
           return shapes;
       return std::strong_ordering::equal;
@@ -140,17 +140,17 @@ class lagrangian_dual {
       return shapes != 0 ? shapes < 0 : left.begin < right.begin;
     });
     const auto unit = static_cast<double>(problem.unit_bytes());
-    for (std::size_t at = 0; at < items.size(); ++at) {
-      const std::uint32_t count = items[at].end - items[at].begin;
-      if (at == 0 || compare(items[at - 1], items[at]) != 0)
-        for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
+    for (std::size_t index = 0; index < items.size(); ++index) {
+      const std::uint32_t count = items[index].end - items[index].begin;
+      if (index == 0 || compare(items[index - 1], items[index]) != 0)
+        for (std::uint32_t which = items[index].begin; which < items[index].end; ++which) {
           const retention_problem::epoch& epoch = problem.epochs()[which];
           intervals_.insert(intervals_.end(), intervals.begin() + epoch.begin, intervals.begin() + epoch.end);
           classes_.push_back({0, intervals_.size(), epoch.writes_back,
-                              items[at].is_host_copy && which == items[at].begin ? count : 0});
+                              items[index].is_host_copy && which == items[index].begin ? count : 0});
         }
       for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
-        classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
+        classes_[part].weight += static_cast<double>(problem.epochs()[items[index].begin].size) / unit;
     }
   }
 
@@ -159,9 +159,9 @@ class lagrangian_dual {
   {
     if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
     if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
-    for (std::uint32_t at = 0; at < a.end - a.begin; ++at) {
-      const interval& one = intervals[a.begin + at];
-      const interval& two = intervals[b.begin + at];
+    for (std::uint32_t index = 0; index < a.end - a.begin; ++index) {
+      const interval& one = intervals[a.begin + index];
+      const interval& two = intervals[b.begin + index];
       if (one.first != two.first) return one.first <=> two.first;
       if (one.last != two.last) return one.last <=> two.last;
       if (one.wraps != two.wraps) return one.wraps <=> two.wraps;
@@ -187,7 +187,7 @@ class lagrangian_dual {
     shares_.clear();
     double kept = 0;
     const double value = share(it, begin, price, width, kept);
-    for (std::size_t at = begin; at < it.end; ++at) fill(intervals_[at], it.weight, shares_[at - begin]);
+    for (std::size_t index = begin; index < it.end; ++index) fill(intervals_[index], it.weight, shares_[index - begin]);
     return value;
   }
 
@@ -197,13 +197,13 @@ class lagrangian_dual {
     shares_.clear();
     double kept = 0;
     double apart = price.host_copy();
-    std::size_t at = begin;
-    for (std::size_t part = first; part < first + classes_[first].in_host_copy; at = classes_[part++].end)
-      apart += share(classes_[part], at, price, width, kept);
+    std::size_t index = begin;
+    for (std::size_t part = first; part < first + classes_[first].in_host_copy; index = classes_[part++].end)
+      apart += share(classes_[part], index, price, width, kept);
     const smaller found = smaller_of(kept, apart, width);
     const double weight = classes_[first].weight;
     copied_to_host_ = __builtin_fma(weight, 1 - found.first, copied_to_host_);
-    for (std::size_t which = begin; which < at; ++which)
+    for (std::size_t which = begin; which < index; ++which)
       fill(intervals_[which], weight, __builtin_fma(1 - found.first, shares_[which - begin], found.first));
     return found.value;
   }
@@ -223,16 +223,16 @@ class lagrangian_dual {
     double kept = 0;
     double mixed = 1;
     const std::size_t mine = shares_.size();
-    for (std::size_t at = begin; at < it.end; ++at) {
-      const double cost = price(intervals_[at]);
-      const smaller found = smaller_of(cost, intervals_[at].loads ? 1.0 : 0.0, width);
+    for (std::size_t index = begin; index < it.end; ++index) {
+      const double cost = price(intervals_[index]);
+      const smaller found = smaller_of(cost, intervals_[index].loads ? 1.0 : 0.0, width);
       kept += cost;
       mixed += found.value;
       shares_.push_back(found.first);
     }
     const smaller found = smaller_of(kept, mixed, width);
-    for (std::size_t at = mine; at < shares_.size(); ++at)
-      shares_[at] = __builtin_fma(1 - found.first, shares_[at], found.first);
+    for (std::size_t index = mine; index < shares_.size(); ++index)
+      shares_[index] = __builtin_fma(1 - found.first, shares_[index], found.first);
     all_kept += kept;
     return found.value;
   }
@@ -316,7 +316,7 @@ class dual_ascent {
       count_ = 0;  // the pairs may mislead: once more along the slope
     }
     price_.set(now_);
-    for (std::size_t at = 0; at < priced_rows_.size(); ++at) all_[priced_rows_[at]] = now_[at];
+    for (std::size_t index = 0; index < priced_rows_.size(); ++index) all_[priced_rows_[index]] = now_[index];
     if (rows_ > priced_rows_.size()) all_.back() = now_.back();
     reached_.set(all_);
     const double true_value = dual_(price_, 0, next_slope_);
@@ -366,15 +366,16 @@ class dual_ascent {
   {
     std::array<double, 4> sums{};  // so that one sum does not wait for the other
     const std::size_t whole = left.size() / 4 * 4;
-    for (std::size_t at = 0; at < whole; at += 4)
+    for (std::size_t index = 0; index < whole; index += 4)
       for (std::size_t lane = 0; lane < 4; ++lane)
-        sums[lane] = __builtin_fma(left[at + lane], right[at + lane], sums[lane]);
-    for (std::size_t at = whole; at < left.size(); ++at) sums[0] = __builtin_fma(left[at], right[at], sums[0]);
+        sums[lane] = __builtin_fma(left[index + lane], right[index + lane], sums[lane]);
+    for (std::size_t index = whole; index < left.size(); ++index)
+      sums[0] = __builtin_fma(left[index], right[index], sums[0]);
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
   static void add(std::span<double> to, double factor, std::span<const double> from) noexcept
   {
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = __builtin_fma(factor, from[at], to[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = __builtin_fma(factor, from[index], to[index]);
   }
 
   void find_way()
@@ -432,8 +433,8 @@ class dual_ascent {
 
   void remember()
   {
-    const std::size_t at = (newest_ + 1) % pairs;
-    pair& it = pairs_[at];
+    const std::size_t index = (newest_ + 1) % pairs;
+    pair& it = pairs_[index];
     for (std::size_t row = 0; row < rows_; ++row) {
       it.step[row] = next_[row] - now_[row];
       it.bend[row] = slope_[row] - next_slope_[row];
@@ -441,7 +442,7 @@ class dual_ascent {
     const double both = product(it.step, it.bend);
     if (!(both > 1e-12 * product(it.bend, it.bend))) return;
     it.scale = 1 / both;
-    newest_ = at;
+    newest_ = index;
     count_ = std::min(count_ + 1, pairs);
   }
 

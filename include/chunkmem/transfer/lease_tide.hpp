@@ -31,12 +31,12 @@ class lease_tide {
     place_.assign(record.size(), tier_space::no_place);
     drowned_.clear();
     bool fits = true;
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      if (record.entries()[at].kind == entry_kind::lease_device) {
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      if (record.entries()[index].kind == entry_kind::lease_device) {
         if (begins)
-          fits = take(at, record.details()[at].bytes) && fits;
+          fits = take(index, record.details()[index].bytes) && fits;
         else
-          give(at, record.details()[at].bytes);
+          give(index, record.details()[index].bytes);
       }
       if (begins) drowned_.push_back(frames - dry());
     });
@@ -61,16 +61,16 @@ class lease_tide {
   }
 
  private:
-  [[nodiscard]] bool take(std::uint32_t at, std::uint64_t size)
+  [[nodiscard]] bool take(std::uint32_t index, std::uint64_t size)
   {
-    place_[at] = arena_.find_lease(size, [](std::uint32_t) { return false; });
-    if (place_[at] == tier_space::no_place) return false;
-    arena_.take_lease(place_[at], size);
+    place_[index] = arena_.find_lease(size, [](std::uint32_t) { return false; });
+    if (place_[index] == tier_space::no_place) return false;
+    arena_.take_lease(place_[index], size);
     return true;
   }
-  void give(std::uint32_t at, std::uint64_t size) noexcept
+  void give(std::uint32_t index, std::uint64_t size) noexcept
   {
-    if (place_[at] != tier_space::no_place) arena_.give_lease(place_[at], size, [](std::uint32_t) {});
+    if (place_[index] != tier_space::no_place) arena_.give_lease(place_[index], size, [](std::uint32_t) {});
   }
   [[nodiscard]] std::uint32_t dry() const noexcept
   {

@@ -39,8 +39,8 @@ class ruin_and_recreate {
   {
     std::vector<std::uint8_t> takes_part(problem.intervals().size(), 0);
     for (const std::uint32_t which : intervals_) takes_part[which] = 1;
-    for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
-      const retention_problem::epoch& epoch = problem.epochs()[at];
+    for (std::uint32_t index = 0; index < problem.epochs().size(); ++index) {
+      const retention_problem::epoch& epoch = problem.epochs()[index];
       double gained = epoch.writes_back ? 1 : 0;
       std::uint32_t members = 0;
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
@@ -50,7 +50,7 @@ class ruin_and_recreate {
         members += takes_part[which];
         if (takes_part[which] != 0 && epoch.end - epoch.begin > 1) items_.push_back({mine, which, false});
       }
-      if (members > 0) items_.push_back({gained, at, true});
+      if (members > 0) items_.push_back({gained, index, true});
       largest_ = std::max(largest_, epoch.size);
     }
     if (problem.unit_bytes() > 0) unit_ = static_cast<std::int64_t>(problem.unit_bytes());
@@ -110,8 +110,8 @@ class ruin_and_recreate {
     if (choice.is_kept(seed)) drop(choice, seed);
     std::uint32_t left = roll(1 + roll(most_dropped));  // often few: the last steps of an even spread are single ones
     const std::uint32_t start = roll(size);
-    for (std::uint32_t at = 0; at < size && left > 0; ++at) {
-      const std::uint32_t which = intervals_[(start + at) % size];
+    for (std::uint32_t index = 0; index < size && left > 0; ++index) {
+      const std::uint32_t which = intervals_[(start + index) % size];
       if (!choice.is_kept(which) || !overlap(problem_.intervals()[seed], problem_.intervals()[which]) || roll(2) == 0)
         continue;
       drop(choice, which);
@@ -122,14 +122,14 @@ class ruin_and_recreate {
   void recreate(kept_intervals& choice)
   {
     missing_.clear();
-    for (std::uint32_t at = 0; at < items_.size(); ++at)
-      if (items_[at].is_epoch ? choice.dropped_of(items_[at].index) > 0 : !choice.is_kept(items_[at].index))
-        missing_.push_back(at);
+    for (std::uint32_t index = 0; index < items_.size(); ++index)
+      if (items_[index].is_epoch ? choice.dropped_of(items_[index].index) > 0 : !choice.is_kept(items_[index].index))
+        missing_.push_back(index);
     if (roll(2) == 0)  // by chance instead of by price
       for (auto left = static_cast<std::uint32_t>(missing_.size()); left > 1; --left)
         std::swap(missing_[left - 1], missing_[roll(left)]);
-    for (const std::uint32_t at : missing_) {
-      const item& it = items_[at];
+    for (const std::uint32_t index : missing_) {
+      const item& it = items_[index];
       if (roll(passes_over) == 0) continue;
       if (it.is_epoch)
         keep_epoch(choice, it.index);
@@ -138,9 +138,9 @@ class ruin_and_recreate {
     }
   }
 
-  void keep_epoch(kept_intervals& choice, std::uint32_t at)
+  void keep_epoch(kept_intervals& choice, std::uint32_t index)
   {
-    const retention_problem::epoch& mine = problem_.epochs()[at];
+    const retention_problem::epoch& mine = problem_.epochs()[index];
     for (std::uint32_t which = mine.begin; which < mine.end; ++which)
       if (!choice.is_kept(which) && !choice.fits(which)) return;
     for (std::uint32_t which = mine.begin; which < mine.end; ++which)

@@ -31,12 +31,12 @@ class plan_text : private text_reader {
         << "\ndevice_bytes " << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes "
         << plan.moved_bytes << "\nbound_bytes " << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments "
         << plan.retained_until.size() << "\nchunks " << plan.first_use.size() << '\n';
-    for (std::size_t at = 0; at < plan.retained_until.size(); ++at)
-      out << "moment " << at << " until " << number_or(plan.retained_until[at], never) << " below "
-          << number_or(plan.borders[at], any) << '\n';
-    for (std::size_t at = 0; at < plan.first_use.size(); ++at)
-      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << host_copy_of(plan, at)
-          << '\n';
+    for (std::size_t index = 0; index < plan.retained_until.size(); ++index)
+      out << "moment " << index << " until " << number_or(plan.retained_until[index], never) << " below "
+          << number_or(plan.borders[index], any) << '\n';
+    for (std::size_t index = 0; index < plan.first_use.size(); ++index)
+      out << "chunk " << index << " until " << number_or(plan.first_use[index], never) << " home "
+          << host_copy_of(plan, index) << '\n';
     out << "end\n";
   }
 
@@ -59,8 +59,8 @@ class plan_text : private text_reader {
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
     const std::uint64_t access_count = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);
-    for (std::uint64_t at = 0; at < access_count; ++at) text.read_access(plan, at, access_count);
-    for (std::uint64_t at = 0; at < chunks; ++at) text.read_chunk(plan, at, access_count);
+    for (std::uint64_t index = 0; index < access_count; ++index) text.read_access(plan, index, access_count);
+    for (std::uint64_t index = 0; index < chunks; ++index) text.read_chunk(plan, index, access_count);
     if (std::ranges::all_of(plan.device_only, [](std::uint8_t it) { return it == 0; })) plan.device_only.clear();
     text.next_line();
     text.key("end");
@@ -88,17 +88,17 @@ class plan_text : private text_reader {
     numbers("variant", left.variant, right.variant);
     numbers("moments", left.retained_until.size(), right.retained_until.size());
     numbers("chunks", left.first_use.size(), right.first_use.size());
-    for (std::size_t at = 0; at < std::min(left.retained_until.size(), right.retained_until.size()); ++at) {
-      add("moment " + std::to_string(at) + " until", number_or(left.retained_until[at], never),
-          number_or(right.retained_until[at], never));
-      add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any),
-          number_or(right.borders[at], any));
+    for (std::size_t index = 0; index < std::min(left.retained_until.size(), right.retained_until.size()); ++index) {
+      add("moment " + std::to_string(index) + " until", number_or(left.retained_until[index], never),
+          number_or(right.retained_until[index], never));
+      add("moment " + std::to_string(index) + " below", number_or(left.borders[index], any),
+          number_or(right.borders[index], any));
     }
-    for (std::size_t at = 0; at < std::min(left.first_use.size(), right.first_use.size()); ++at) {
-      add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never),
-          number_or(right.first_use[at], never));
-      add("chunk " + std::to_string(at) + " home", std::string{host_copy_of(left, at)},
-          std::string{host_copy_of(right, at)});
+    for (std::size_t index = 0; index < std::min(left.first_use.size(), right.first_use.size()); ++index) {
+      add("chunk " + std::to_string(index) + " until", number_or(left.first_use[index], never),
+          number_or(right.first_use[index], never));
+      add("chunk " + std::to_string(index) + " home", std::string{host_copy_of(left, index)},
+          std::string{host_copy_of(right, index)});
     }
     return text;
   }
@@ -113,9 +113,9 @@ class plan_text : private text_reader {
 
   plan_text(std::istream& in, std::string_view name) : text_reader{in, name, 100} {}
 
-  static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t at)
+  static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t index)
   {
-    return !plan.device_only.empty() && plan.device_only[at] != 0 ? device_only : on_host;
+    return !plan.device_only.empty() && plan.device_only[index] != 0 ? device_only : on_host;
   }
   static std::string hexadecimal(std::uint64_t value)
   {
@@ -135,23 +135,23 @@ class plan_text : private text_reader {
     return found;
   }
 
-  void read_index(std::string_view name, std::uint64_t at)
+  void read_index(std::string_view name, std::uint64_t index)
   {
     next_line();
-    if (value(name, most_lines) != at) refuse_key(name, "is not the next one");
+    if (value(name, most_lines) != index) refuse_key(name, "is not the next one");
   }
 
-  void read_access(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t access_count)
+  void read_access(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
-    read_index("moment", at);
+    read_index("moment", index);
     plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
     plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
     expect_end();
   }
 
-  void read_chunk(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t access_count)
+  void read_chunk(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
-    read_index("chunk", at);
+    read_index("chunk", index);
     plan.first_use.push_back(
         static_cast<std::uint32_t>(value("until", access_count == 0 ? 0 : access_count - 1, never)));
     key("home");

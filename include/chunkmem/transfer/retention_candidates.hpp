@@ -207,8 +207,8 @@ class retention_candidates {
   void rank(const row_prices& price)
   {
     items_.clear();
-    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at) {
-      const retention_problem::epoch& epoch = problem_.epochs()[at];
+    for (std::uint32_t index = 0; index < problem_.epochs().size(); ++index) {
+      const retention_problem::epoch& epoch = problem_.epochs()[index];
       double cost = 0;
       double saved = epoch.writes_back ? 1 : 0;
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
@@ -218,7 +218,7 @@ class retention_candidates {
         saved += one.loads ? 1 : 0;
         if (one.loads && epoch.end - epoch.begin > 1) items_.push_back({over(1, mine), which, false});
       }
-      items_.push_back({over(saved, cost), at, true});
+      items_.push_back({over(saved, cost), index, true});
     }
     std::ranges::sort(items_, [](const item& left, const item& right) {
       if (left.worth != right.worth) return left.worth > right.worth;

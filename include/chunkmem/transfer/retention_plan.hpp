@@ -125,8 +125,8 @@ class device_only_input {
     std::vector<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
     uses_.assign(what.uses.begin(), what.uses.end());
     std::vector<retention_use> around;  // what the end of an iteration holds is there when the next one begins
-    for (std::size_t at = uses_.size(); at-- > 0;) {
-      retention_use& use = uses_[at];
+    for (std::size_t index = uses_.size(); index-- > 0;) {
+      retention_use& use = uses_[index];
       if (device_only[use.chunk] == 0) continue;
       const bool is_last = next[use.chunk] == none;
       if (use.kind != use_kind::drop) {
@@ -152,8 +152,8 @@ class device_only_input {
   {
     const auto mine = retained.subspan(added_);
     std::vector<std::uint8_t> all(mine.begin(), mine.end());
-    for (std::size_t at = 0; at < all.size(); ++at)
-      if (device_only[what_.uses[at].chunk] != 0) all[at] = 1;
+    for (std::size_t index = 0; index < all.size(); ++index)
+      if (device_only[what_.uses[index].chunk] != 0) all[index] = 1;
     return all;
   }
 
@@ -197,8 +197,8 @@ class device_only_search {
       return left.regret != right.regret ? left.regret < right.regret : left.host_copy.chunk < right.host_copy.chunk;
     });
     bytes_behind_.assign(items_.size() + 1, 0);
-    for (std::size_t at = items_.size(); at-- > 0;)
-      bytes_behind_[at] = bytes_behind_[at + 1] + items_[at].host_copy.size;
+    for (std::size_t index = items_.size(); index-- > 0;)
+      bytes_behind_[index] = bytes_behind_[index + 1] + items_[index].host_copy.size;
   }
 
   /// @throws out_of_memory   no set that fits was found
@@ -222,8 +222,8 @@ class device_only_search {
   double regret_of(const retention_problem::host_copy& host_copy, const row_prices& free_host_copies) const noexcept
   {
     double kept = 0;
-    for (std::uint32_t at = host_copy.begin; at < host_copy.end; ++at)
-      for (std::uint32_t which = problem_.epochs()[at].begin; which < problem_.epochs()[at].end; ++which)
+    for (std::uint32_t index = host_copy.begin; index < host_copy.end; ++index)
+      for (std::uint32_t which = problem_.epochs()[index].begin; which < problem_.epochs()[index].end; ++which)
         kept += free_host_copies(problem_.intervals()[which]);
     return kept - least_cost(problem_, host_copy, free_host_copies);
   }
@@ -234,11 +234,11 @@ class device_only_search {
                                            static_cast<double>(best_.moved_bytes));
   }
 
-  /// Tries the sets that take some of the items from `at` on. @param bytes, bound   of the items chosen so far
-  void descend(std::size_t at, std::uint64_t bytes, double bound)
+  /// Tries the sets that take some of the items from `index` on. @param bytes, bound   of the items chosen so far
+  void descend(std::size_t index, std::uint64_t bytes, double bound)
   {
     if (bytes >= missing_) return plan(bytes);
-    for (std::size_t next = at; next < items_.size(); ++next) {
+    for (std::size_t next = index; next < items_.size(); ++next) {
       const item& it = items_[next];
       const auto rest = static_cast<double>(missing_ - bytes);
       if (bytes + bytes_behind_[next] < missing_ || is_hopeless(__builtin_fma(it.regret, rest, bound))) return;
@@ -278,8 +278,8 @@ class device_only_search {
   {
     --plans_left_;
     std::vector<std::uint8_t> device_only = chosen_;
-    for (std::size_t at = items_.size(); at-- > 0;) {
-      const retention_problem::host_copy& host_copy = items_[at].host_copy;
+    for (std::size_t index = items_.size(); index-- > 0;) {
+      const retention_problem::host_copy& host_copy = items_[index].host_copy;
       if (device_only[host_copy.chunk] == 0 || bytes - host_copy.size < missing_) continue;
       device_only[host_copy.chunk] = 0;
       bytes -= host_copy.size;

@@ -94,16 +94,16 @@ class residency_intervals {
     for (const retention_use& use : input.uses) ++begins[use.chunk + std::size_t{2}];
     std::partial_sum(begins.begin(), begins.end(), begins.begin());
     order_.resize(input.uses.size());
-    for (std::uint32_t at = 0; at < input.uses.size(); ++at)
-      order_[begins[input.uses[at].chunk + std::size_t{1}]++] = at;
+    for (std::uint32_t index = 0; index < input.uses.size(); ++index)
+      order_[begins[input.uses[index].chunk + std::size_t{1}]++] = index;
     return begins;
   }
 
   void count_used(const retention_input& input, std::span<const std::uint32_t> mine, std::uint64_t size)
   {
     std::uint32_t counted = 0;
-    for (const std::uint32_t at : mine) {
-      const retention_use& use = input.uses[at];
+    for (const std::uint32_t index : mine) {
+      const retention_use& use = input.uses[index];
       if (!is_on_device(use.kind) || use.end <= counted) continue;
       used_[std::max(counted, use.begin)] += size;
       used_[use.end] -= size;  // may wrap below zero, the sums do not
@@ -115,12 +115,12 @@ class residency_intervals {
   /// none.
   static std::size_t known_start(const retention_input& input, std::span<const std::uint32_t> mine)
   {
-    const auto changes = [&](std::uint32_t at) {
-      return input.uses[at].kind != use_kind::read && input.uses[at].kind != use_kind::host_read;
+    const auto changes = [&](std::uint32_t index) {
+      return input.uses[index].kind != use_kind::read && input.uses[index].kind != use_kind::host_read;
     };
     const auto found = std::ranges::find_if(mine, changes);
     if (found != mine.end()) return static_cast<std::size_t>(found - mine.begin());
-    const auto reads = [&](std::uint32_t at) { return is_on_device(input.uses[at].kind); };
+    const auto reads = [&](std::uint32_t index) { return is_on_device(input.uses[index].kind); };
     return static_cast<std::size_t>(std::ranges::find_if(mine, reads) - mine.begin());
   }
 
@@ -133,15 +133,15 @@ class residency_intervals {
     if (input.repeats) {
       first = known_start(input, mine);
       if (first == mine.size()) return;
-      for (std::size_t at = 0; at < first; ++at)  // an earlier use may outlast it
-        if (is_on_device(input.uses[mine[at]].kind)) hold(now, mine[at], input.uses[mine[at]].end);
+      for (std::size_t index = 0; index < first; ++index)  // an earlier use may outlast it
+        if (is_on_device(input.uses[mine[index]].kind)) hold(now, mine[index], input.uses[mine[index]].end);
       leave(now, input.uses[mine[first]], mine[first], 0, chunk);
     }
     for (std::size_t step = input.repeats ? 1 : 0; step < mine.size() + (input.repeats ? 1 : 0); ++step) {
-      const std::uint32_t at = mine[(first + step) % mine.size()];
+      const std::uint32_t index = mine[(first + step) % mine.size()];
       const std::uint32_t shift = first + step >= mine.size() ? access_count_ : 0;
-      reach(now, input.uses[at], shift, input.chunk_bytes[chunk]);
-      if (step < mine.size()) leave(now, input.uses[at], at, shift, chunk);
+      reach(now, input.uses[index], shift, input.chunk_bytes[chunk]);
+      if (step < mine.size()) leave(now, input.uses[index], index, shift, chunk);
     }
   }
 
@@ -165,7 +165,7 @@ class residency_intervals {
   }
 
   /// Where the bytes are good after a use.
-  void leave(copies& now, const retention_use& use, std::uint32_t at, std::uint32_t shift, std::uint32_t chunk)
+  void leave(copies& now, const retention_use& use, std::uint32_t index, std::uint32_t shift, std::uint32_t chunk)
   {
     if (is_on_device(use.kind)) {
       const bool writes = use.kind != use_kind::read || now.is_empty;
@@ -173,18 +173,18 @@ class residency_intervals {
       now.is_dirty = writes || (now.on_device && now.is_dirty);
       now.on_device = true;
       now.is_empty = false;
-      hold(now, at, use.end + shift);
+      hold(now, index, use.end + shift);
     } else if (use.kind != use_kind::host_read) {
       now.on_device = now.is_dirty = false;
       now.is_empty = use.kind == use_kind::drop;
     }
   }
 
-  static void hold(copies& now, std::uint32_t at, std::uint32_t end)
+  static void hold(copies& now, std::uint32_t index, std::uint32_t end)
   {
     if (end < now.end) return;
     now.end = end;
-    now.last = at;
+    now.last = index;
   }
 
   void add_interval(const copies& now, std::uint32_t begin, bool loads)
@@ -335,10 +335,10 @@ class retention_problem {
     const room_tree least{room};
     std::vector<bool> writes_back(found.epochs().size());
     std::size_t begin = 0;
-    for (std::size_t at = 0; at < found.epochs().size(); ++at) {
-      const residency_intervals::epoch& it = found.epochs()[at];
+    for (std::size_t index = 0; index < found.epochs().size(); ++index) {
+      const residency_intervals::epoch& it = found.epochs()[index];
       const std::uint64_t size = input.chunk_bytes[it.chunk];
-      writes_back[at] = it.writes_back;
+      writes_back[index] = it.writes_back;
       for (std::size_t which = begin; which < it.end; ++which) {
         const residency_intervals::interval& one = found.intervals()[which];
         const std::uint32_t end = one.begin + one.length;
@@ -346,11 +346,11 @@ class retention_problem {
                                            least.least(0, end > access_count_ ? end - access_count_ : 0));
         if (static_cast<std::int64_t>(size) <= free) continue;
         is_open[which] = false;
-        constant_ += (one.loads ? size : 0) + (writes_back[at] ? size : 0);
-        writes_back[at] = false;
+        constant_ += (one.loads ? size : 0) + (writes_back[index] ? size : 0);
+        writes_back[index] = false;
       }
       for (; begin < it.end; ++begin)
-        if (!writes_back[at] && !found.intervals()[begin].loads) is_open[begin] = false;
+        if (!writes_back[index] && !found.intervals()[begin].loads) is_open[begin] = false;
     }
     return writes_back;
   }
@@ -414,11 +414,11 @@ class retention_problem {
     const auto rows = static_cast<std::uint32_t>(access_index_of_row_.size());
     std::size_t which = 0;
     auto host_copy_of = host_copies_.begin();
-    for (std::size_t at = 0; at < found.epochs().size(); ++at) {
-      const std::uint64_t size = input.chunk_bytes[found.epochs()[at].chunk];
+    for (std::size_t index = 0; index < found.epochs().size(); ++index) {
+      const std::uint64_t size = input.chunk_bytes[found.epochs()[index].chunk];
       const auto begin = static_cast<std::uint32_t>(intervals_.size());
       const auto first = static_cast<std::uint32_t>(epochs_.size());
-      for (; which < found.epochs()[at].end; ++which) {
+      for (; which < found.epochs()[index].end; ++which) {
         if (!is_open[which]) continue;
         const residency_intervals::interval& it = found.intervals()[which];
         interval made{rows_before[it.begin],
@@ -437,11 +437,11 @@ class retention_problem {
           continue;
         }
         intervals_.push_back(made);
-        if (!writes_back[at]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
+        if (!writes_back[index]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
       }
-      if (writes_back[at] && intervals_.size() > begin) close(size, begin, true);
-      while (host_copy_of != host_copies_.end() && host_copy_of->chunk < found.epochs()[at].chunk) ++host_copy_of;
-      if (host_copy_of != host_copies_.end() && host_copy_of->chunk == found.epochs()[at].chunk)
+      if (writes_back[index] && intervals_.size() > begin) close(size, begin, true);
+      while (host_copy_of != host_copies_.end() && host_copy_of->chunk < found.epochs()[index].chunk) ++host_copy_of;
+      if (host_copy_of != host_copies_.end() && host_copy_of->chunk == found.epochs()[index].chunk)
         note_host_copy(*host_copy_of, first);
     }
   }

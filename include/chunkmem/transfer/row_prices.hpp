@@ -75,8 +75,8 @@ class row_prices {
 {
   double kept = 0;
   double apart = price.host_copy();
-  for (std::uint32_t at = host_copy.begin; at < host_copy.end; ++at) {
-    const retention_problem::epoch& one = problem.epochs()[at];
+  for (std::uint32_t index = host_copy.begin; index < host_copy.end; ++index) {
+    const retention_problem::epoch& one = problem.epochs()[index];
     const auto intervals = problem.intervals().subspan(one.begin, one.end - one.begin);
     for (const retention_problem::interval& each : intervals) kept += price(each);
     apart += least_cost(intervals, one.writes_back, price);
@@ -97,14 +97,14 @@ class row_prices {
     largest = std::max(largest, value);
   };
   auto host_copy = problem.host_copies().begin();
-  for (std::uint32_t at = 0; at < problem.epochs().size();) {
-    while (host_copy != problem.host_copies().end() && host_copy->end <= at) ++host_copy;
-    if (host_copy != problem.host_copies().end() && host_copy->begin <= at) {
+  for (std::uint32_t index = 0; index < problem.epochs().size();) {
+    while (host_copy != problem.host_copies().end() && host_copy->end <= index) ++host_copy;
+    if (host_copy != problem.host_copies().end() && host_copy->begin <= index) {
       add(host_copy->size, least_cost(problem, *host_copy, price));
-      at = host_copy->end;
+      index = host_copy->end;
       continue;
     }
-    const retention_problem::epoch& epoch = problem.epochs()[at++];
+    const retention_problem::epoch& epoch = problem.epochs()[index++];
     add(epoch.size,
         least_cost(problem.intervals().subspan(epoch.begin, epoch.end - epoch.begin), epoch.writes_back, price));
   }

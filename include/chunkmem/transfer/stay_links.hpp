@@ -40,14 +40,14 @@ class stay_links {
       const held_stretch& it = stretches[stretch];
       return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
     };
-    for (std::uint32_t at = 0; at < record.uses().size(); ++at)
-      if (const std::uint32_t stretch = record.stretch_of_use()[at]; stretch != record_uses::none)
-        retained_until_[record.uses()[at].begin] = next_use(stretch);
+    for (std::uint32_t index = 0; index < record.uses().size(); ++index)
+      if (const std::uint32_t stretch = record.stretch_of_use()[index]; stretch != record_uses::none)
+        retained_until_[record.uses()[index].begin] = next_use(stretch);
     for (std::uint32_t chunk = 0; chunk < first_use_.size(); ++chunk)
       if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
         first_use_[chunk] = next_use(last);
     for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
-      for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, retained, tide, around);
+      for (std::size_t index = stretches.size(); index-- > 0;) set_border(stretches, index, retained, tide, around);
     return {retained_until_, first_use_, borders_};
   }
 
@@ -59,10 +59,10 @@ class stay_links {
 
  private:
   /// A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
-  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> retained,
+  void set_border(std::span<const held_stretch> stretches, std::size_t index, std::span<const std::uint8_t> retained,
                   const lease_tide& tide, bool around)
   {
-    const held_stretch& stretch = stretches[at];
+    const held_stretch& stretch = stretches[index];
     if (retained[stretch.last] == 0) {
       borders_[stretch.begin] = tide.least_dry(stretch.begin, stretch.end);
       return;
@@ -126,8 +126,8 @@ class early_loads {
     std::int64_t least = left_[access_count - 1];
     std::int64_t taken = 0;
     std::uint32_t passed = 0;
-    for (std::size_t at = 0; at < record.uses().size(); ++at) {
-      const retention_use& use = record.uses()[at];
+    for (std::size_t index = 0; index < record.uses().size(); ++index) {
+      const retention_use& use = record.uses()[index];
       if (std::exchange(seen_[use.chunk], std::uint8_t{1}) != 0) continue;  // not its first
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
@@ -159,9 +159,9 @@ class early_loads {
     }
     left_.resize(access_count);
     std::uint64_t taken = 0;
-    for (std::size_t at = 0; at < access_count; ++at) {
-      taken += change_[at];
-      left_[at] = static_cast<std::int64_t>(room.device_bytes[at] - taken);
+    for (std::size_t index = 0; index < access_count; ++index) {
+      taken += change_[index];
+      left_[index] = static_cast<std::int64_t>(room.device_bytes[index] - taken);
     }
   }
 
@@ -188,14 +188,14 @@ class early_loads {
 {
   std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);
   std::vector<std::uint32_t> ready(plan.first_use.size(), 0);
-  for (std::uint32_t at = 0; at < record.size() && !plan.retained_until.empty(); ++at) {
-    const access_entry& entry = record.entries()[at];
+  for (std::uint32_t index = 0; index < record.size() && !plan.retained_until.empty(); ++index) {
+    const access_entry& entry = record.entries()[index];
     if (entry.slot == access_record::never) continue;
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
-    const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
+    const std::uint32_t end = record.is_drop(index) ? index + 1 : record.details()[index].until;
     ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
     if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device)
-      until[chunk] = plan.retained_until[at];
+      until[chunk] = plan.retained_until[index];
   }
   std::vector<early_load> early;
   lease_tide tide;

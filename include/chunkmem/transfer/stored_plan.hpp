@@ -50,10 +50,10 @@ struct stored_plan {
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
     hash ^= hash >> 31;
   };
-  for (std::uint32_t at = 0; at < record.size(); ++at) {
-    const access_entry& entry = record.entries()[at];
+  for (std::uint32_t index = 0; index < record.size(); ++index) {
+    const access_entry& entry = record.entries()[index];
     add(static_cast<std::uint64_t>(entry.kind) << 32 | entry.slot);
-    add(entry.slot == access_record::never ? record.details()[at].bytes : chunk_of_slot[entry.slot]);
+    add(entry.slot == access_record::never ? record.details()[index].bytes : chunk_of_slot[entry.slot]);
   }
   for (const release_entry& release : record.releases()) add(std::uint64_t{release.until} << 32 | release.access_index);
   for (const std::uint32_t frames : frames_of_chunk) add(frames);

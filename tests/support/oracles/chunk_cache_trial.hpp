@@ -82,16 +82,16 @@ class chunk_cache_trial {
   {
     using namespace chunkmem;
     const std::uint32_t what = dice_.below(20);
-    const std::uint32_t at = dice_.below(model_.chunks());
+    const std::uint32_t index = dice_.below(model_.chunks());
     if (what < 9) return pin(dice_.below(model_.slots()));
     if (what < 14 && !pins_.empty()) return end_pin(dice_.below(static_cast<std::uint32_t>(pins_.size())));
     if (what == 14) return drop(dice_.below(model_.slots()));
     if (what == 15) return lease();
     if (what == 16 && !leases_.empty()) return end_lease(dice_.below(static_cast<std::uint32_t>(leases_.size())));
-    if (what == 17) (void)state_.try_evict(at, memory_);
-    if (what == 18) (void)state_.try_write_back(at, memory_);
-    const chunk& it = state_[at];
-    if (what == 19) (void)(state_.try_load(at, dice_.below(frames_[tier::device]), it.live > 0, memory_));
+    if (what == 17) (void)state_.try_evict(index, memory_);
+    if (what == 18) (void)state_.try_write_back(index, memory_);
+    const chunk& it = state_[index];
+    if (what == 19) (void)(state_.try_load(index, dice_.below(frames_[tier::device]), it.live > 0, memory_));
   }
 
   void pin(std::uint32_t slot)
@@ -161,8 +161,8 @@ class chunk_cache_trial {
     const chunkmem::tier_space& space = state_.space(where);
     for (std::uint32_t first = 0; first + count <= frames_[where]; ++first) {
       bool possible = true;
-      for (std::uint32_t at = first; at < first + count; ++at) {
-        const std::uint32_t who = space.occupant(at);
+      for (std::uint32_t index = first; index < first + count; ++index) {
+        const std::uint32_t who = space.occupant(index);
         if (who == chunkmem::tier_space::free_frame) continue;
         possible = possible && who != chunkmem::tier_space::leased_frame && state_.table().may_leave(where, who);
       }
@@ -177,10 +177,10 @@ class chunk_cache_trial {
     using namespace chunkmem;
     std::uint64_t bytes = 0;
     for (const held_lease& it : leases_) bytes += it.where == where ? it.size : 0;
-    for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
-      const chunk& it = state_[at];
+    for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
+      const chunk& it = state_[index];
       const bool pinned = std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& held) {
-        return model_.chunk_of_slot[held.slot] == at &&
+        return model_.chunk_of_slot[held.slot] == index &&
                (place_of(held.kind) == chunkmem::memory_location::host) == (where == tier::host);
       });
       const bool only_copy = where == tier::host && it.is_valid(tier::host) && !it.has_frames(tier::device);
@@ -215,15 +215,15 @@ class chunk_cache_trial {
     for (const tier where : {tier::device, tier::host}) {
       std::vector<std::uint32_t> expected(frames_[where], tier_space::free_frame);
       std::uint64_t bytes_held = 0;
-      for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
-        const chunk& it = state_[at];
+      for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
+        const chunk& it = state_[index];
         const std::uint32_t first = it.first_frame[where];
         if (first == chunk::nowhere) continue;
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
           if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame)
             return "two chunks share a frame";
-          expected[first + part] = at;
+          expected[first + part] = index;
         }
       }
       for (const held_lease& it : leases_) {

@@ -25,7 +25,7 @@ class fewest_moved_bytes {
     for (std::uint32_t chunk = 0; chunk < what.chunk_bytes.size(); ++chunk) collect(chunk);
     std::ranges::stable_sort(ways_, [](const auto& left, const auto& right) { return left.size() > right.size(); });
     rest_.assign(ways_.size() + 1, 0);
-    for (std::size_t at = ways_.size(); at-- > 0;) rest_[at] = rest_[at + 1] + ways_[at].front().bytes;
+    for (std::size_t index = ways_.size(); index-- > 0;) rest_[index] = rest_[index + 1] + ways_[index].front().bytes;
   }
 
   /// @return   UINT64_MAX where it does not fit
@@ -78,8 +78,8 @@ class fewest_moved_bytes {
     for (int lap = 0; lap < (what_.repeats ? 3 : 1); ++lap) {
       result.bytes = 0;
       std::ranges::fill(result.taken, 0);
-      for (std::size_t at = 0; at < uses.size(); ++at) {
-        const use& it = uses[at];
+      for (std::size_t index = 0; index < uses.size(); ++index) {
+        const use& it = uses[index];
         if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
           result.bytes += dirty ? size : 0;
           dirty = false;
@@ -97,10 +97,10 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % access_count_;
-        resident = (retained >> at & 1U) !=
+        resident = (retained >> index & 1U) !=
                    0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
-        if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin)
+        if (uses[(index + 1) % uses.size()].kind != use_kind::drop || left != uses[(index + 1) % uses.size()].begin)
           result.host_copy = size;
         result.bytes += dirty ? size : 0;
         dirty = false;

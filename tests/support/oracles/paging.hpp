@@ -23,7 +23,7 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
   record_builder build;
   for (const std::uint32_t chunk : reads) build.brief(chunk);
   std::vector<std::uint32_t> own(chunks);
-  for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+  for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
   const access_record record = build.finish(own, chunks);
   Policy policy;
   policy.reset(chunks);

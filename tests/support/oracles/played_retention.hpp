@@ -41,9 +41,9 @@ class played_retention {
     bool is_empty = false;
   };
 
-  void begin(std::size_t at)
+  void begin(std::size_t index)
   {
-    const auto& it = what_.uses[at];
+    const auto& it = what_.uses[index];
     copies& mine = chunks_[it.chunk];
     const std::uint64_t size = what_.chunk_bytes[it.chunk];
     if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
@@ -61,7 +61,7 @@ class played_retention {
       moved_ += it.kind != use_kind::overwrite && !mine.is_empty ? size : 0;
     }
     mine = {true, mine.is_dirty || mine.is_empty || it.kind != use_kind::read, false};
-    open_.push_back(at);
+    open_.push_back(index);
   }
 
   /// Uses that end before an access; a chunk goes when its last one ends and says so.

@@ -81,8 +81,8 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
   made.chunk_bytes.resize(std::size_t{4} * weights, 2 * weight_bytes);
   std::vector<std::uint64_t> tide;
   const auto pass = [&](std::uint32_t layer, use_kind kind) {
-    for (std::uint32_t at = 0; at < shape.chunks_per_layer; ++at)
-      made.use(layer * shape.chunks_per_layer + at, static_cast<std::uint32_t>(tide.size()), kind);
+    for (std::uint32_t index = 0; index < shape.chunks_per_layer; ++index)
+      made.use(layer * shape.chunks_per_layer + index, static_cast<std::uint32_t>(tide.size()), kind);
     tide.push_back((layer + 1) * checkpoint + working_set);
   };
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) pass(layer, use_kind::read);
@@ -118,8 +118,8 @@ inline retention_trace roll_large_trace(dice& random, std::uint32_t chunks, std:
   std::uint64_t all = 0;
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) all += made.chunk_bytes.emplace_back(random.between(1, 2));
   std::uint64_t smallest = 0;
-  for (std::uint64_t at = 0; at < uses; ++at) {
-    const auto now = static_cast<std::uint32_t>(at * access_count / uses);
+  for (std::uint64_t index = 0; index < uses; ++index) {
+    const auto now = static_cast<std::uint32_t>(index * access_count / uses);
     const std::uint32_t face = random.below(4);
     made.use(random.below(chunks), now, face < 2 ? use_kind::read : static_cast<use_kind>(face - 1));
   }

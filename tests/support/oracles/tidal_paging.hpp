@@ -28,7 +28,7 @@ struct tidal_trace {
   [[nodiscard]] std::vector<std::uint32_t> own_chunks() const
   {
     std::vector<std::uint32_t> own(chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+    for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
     return own;
   }
   [[nodiscard]] chunkmem::access_record record() const
@@ -127,9 +127,9 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   state.reset_tier(tier::device, frame * what.frames[0], frame, what.frames[0]);
   state.reset_tier(tier::host, frame * what.chunks, frame, what.chunks);
   decision_log log;
-  for (std::uint32_t at = 0; at < what.chunks; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < what.chunks; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   const access_record record = what.record();
   state.start_of(record);
