@@ -20,8 +20,8 @@ template <class Words>
 [[nodiscard]] std::string listed(const Words& words)
 {
   std::string text{words.front()};
-  for (std::size_t at = 1; at < words.size(); ++at)
-    text += (at + 1 == words.size() ? " or " : ", ") + std::string{words[at]};
+  for (std::size_t index = 1; index < words.size(); ++index)
+    text += (index + 1 == words.size() ? " or " : ", ") + std::string{words[index]};
   return text;
 }
 
@@ -44,8 +44,8 @@ template <class Problem, class Number>
 template <class Problem>
 void read(CLI::App& app, int count, const char* const* arguments)
 {
-  for (int at = 0; at < count; ++at) {
-    const std::string_view word = arguments[at];
+  for (int index = 0; index < count; ++index) {
+    const std::string_view word = arguments[index];
     if (word.empty() || word.back() == '=') throw Problem{"an option has an empty value (see --help)"};
   }
   try {

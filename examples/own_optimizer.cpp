@@ -26,12 +26,12 @@ struct lion {
   }
   void update(const cm::optimizer::update_spans& spans, const cm::optimizer::step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at) {
-      float& momentum = spans.lists[0][at];
+    for (std::size_t index = 0; index < spans.parameter.size(); ++index) {
+      float& momentum = spans.lists[0][index];
       // a product feeds a sum through fma only
-      const float direction = std::fma(0.9F, momentum, 0.1F * spans.gradient[at]);
-      momentum = std::fma(0.99F, momentum, 0.01F * spans.gradient[at]);
-      if (direction != 0.0F) spans.parameter[at] -= std::copysign(settings.learning_rate, direction);
+      const float direction = std::fma(0.9F, momentum, 0.1F * spans.gradient[index]);
+      momentum = std::fma(0.99F, momentum, 0.01F * spans.gradient[index]);
+      if (direction != 0.0F) spans.parameter[index] -= std::copysign(settings.learning_rate, direction);
     }
   }
   cm::optimizer::step_progress progress;
@@ -45,15 +45,15 @@ int main()
   lion kernel;
   m.use(kernel);
   const auto weights = m.add_stacked<cm::bf16>(8, {256, 256}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 8; ++at)
-    for (cm::bf16& x : m.acquire(weights.slice(at), cm::access::write).span()) x = cm::round_to<cm::bf16>(1.0F);
+  for (std::uint32_t index = 0; index < 8; ++index)
+    for (cm::bf16& x : m.acquire(weights.slice(index), cm::access::write).span()) x = cm::round_to<cm::bf16>(1.0F);
 
   cm::optimizer::thread_pool workers{2};
   for (int step = 0; step < 128; ++step) {  // the loss is half the sum of squares: each gradient is its weight
     const auto iteration = m.iteration();
-    for (std::uint32_t at = 0; at < 8; ++at) {
-      const auto weight = m.acquire(weights.slice(at), cm::access::read);
-      auto gradient = m.gradient(weights.slice(at));
+    for (std::uint32_t index = 0; index < 8; ++index) {
+      const auto weight = m.acquire(weights.slice(index), cm::access::read);
+      auto gradient = m.gradient(weights.slice(index));
       for (std::size_t i = 0; i < gradient.span().size(); ++i) gradient.span()[i] = weight.span()[i];
       m.gradient_done(std::move(gradient));
     }

@@ -29,14 +29,14 @@ int main()
   const auto table = m.add<float>({512, 512}, cm::role::buffer);
   const auto layers = m.add_stacked<float>(8, {512, 512}, cm::role::parameter);
   for (float& x : m.acquire(table, cm::access::write).span()) x = 0.0F;
-  for (std::uint32_t at = 0; at < 8; ++at)
-    for (float& x : m.acquire(layers.slice(at), cm::access::write).span()) x = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < 8; ++index)
+    for (float& x : m.acquire(layers.slice(index), cm::access::write).span()) x = static_cast<float>(index);
 
   for (int step = 0; step < 4; ++step) {
     const auto iteration = m.iteration();
-    for (std::uint32_t at = 0; at < 8; ++at) {  // adds every layer to the table; the layers stay clean
+    for (std::uint32_t index = 0; index < 8; ++index) {  // adds every layer to the table; the layers stay clean
       const auto sum = m.acquire(table, cm::access::read_write);
-      const auto layer = m.acquire(layers.slice(at), cm::access::read);
+      const auto layer = m.acquire(layers.slice(index), cm::access::read);
       for (std::size_t i = 0; i < sum.span().size(); ++i) sum.span()[i] += layer.span()[i];
     }
   }

@@ -16,19 +16,19 @@ using usual = cm::manager<host>;                                                
 using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;  // two replaced, none restated
 static_assert(std::same_as<plain, cm::manager<host, cm::transfer::no_prefetch, cm::eviction::lru>>);  // order is free
 
-/// Walks 16 layers in a circle, with room for six, and returns the sum of the last one.
+/// Walks 16 layers in a cycle, with room for six, and returns the sum of the last one.
 template <class Manager>
 double walk(const char* name, std::uint64_t& loads)
 {
   host memory{{.device_capacity = 6_MiB, .host_capacity = 32_MiB}};
   Manager m{memory, {.chunk_bytes = 1_MiB}};
   const auto layers = m.template add_stacked<float>(16, {512, 512}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 16; ++at)
-    for (float& x : m.acquire(layers.slice(at), cm::access::write).span()) x = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < 16; ++index)
+    for (float& x : m.acquire(layers.slice(index), cm::access::write).span()) x = static_cast<float>(index);
   for (int step = 0; step < 5; ++step) {
     const auto iteration = m.iteration();
-    for (std::uint32_t at = 0; at < 16; ++at)
-      for (float& x : m.acquire(layers.slice(at), cm::access::read_write).span()) x *= 0.5F;
+    for (std::uint32_t index = 0; index < 16; ++index)
+      for (float& x : m.acquire(layers.slice(index), cm::access::read_write).span()) x *= 0.5F;
   }
   double sum = 0;
   for (const float x : m.acquire(layers.slice(15), cm::access::read).span()) sum += static_cast<double>(x);

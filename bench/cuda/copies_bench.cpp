@@ -84,19 +84,19 @@ class comparison {
  private:
   void copy_raw(std::uint64_t size, bool up, bool down)
   {
-    for (std::uint64_t at = 0; at < at_once; at += size) {
-      if (up) require(cudaMemcpyAsync(up_.device + at, up_.host + at, size, cudaMemcpyHostToDevice, up_.stream));
+    for (std::uint64_t index = 0; index < at_once; index += size) {
+      if (up) require(cudaMemcpyAsync(up_.device + index, up_.host + index, size, cudaMemcpyHostToDevice, up_.stream));
       if (down)
-        require(cudaMemcpyAsync(down_.host + at, down_.device + at, size, cudaMemcpyDeviceToHost, down_.stream));
+        require(cudaMemcpyAsync(down_.host + index, down_.device + index, size, cudaMemcpyDeviceToHost, down_.stream));
     }
     require(cudaStreamSynchronize(up_.stream));
     require(cudaStreamSynchronize(down_.stream));
   }
   void copy_ours(std::uint64_t size, bool up, bool down)
   {
-    for (std::uint64_t at = 0; at < at_once; at += size) {
-      if (up) memory_.copy(up_.device + at, up_.host + at, cm::bytes{size}, agent::to_device);
-      if (down) memory_.copy(down_.host + at, down_.device + at, cm::bytes{size}, agent::to_host);
+    for (std::uint64_t index = 0; index < at_once; index += size) {
+      if (up) memory_.copy(up_.device + index, up_.host + index, cm::bytes{size}, agent::to_device);
+      if (down) memory_.copy(down_.host + index, down_.device + index, cm::bytes{size}, agent::to_host);
     }
     memory_.wait(agent::host, memory_.record(agent::to_device));
     memory_.wait(agent::host, memory_.record(agent::to_host));
@@ -117,9 +117,9 @@ double managed_bandwidth(std::uint64_t size, bool writes)
   gpu_memory memory{{.device_capacity = frame * (count / 4), .host_capacity = frame * count}};
   cm::manager<gpu_memory> m{memory, {.chunk_bytes = frame}};
   std::vector<cm::tensor<float>> tensors;
-  for (std::uint32_t at = 0; at < count; ++at)
+  for (std::uint32_t index = 0; index < count; ++index)
     tensors.push_back(m.add<float>({size / sizeof(float)}, cm::role::buffer));
-  for (const auto it : tensors) m.acquire(it, cm::access::write, cm::at::host).release();
+  for (const auto it : tensors) m.acquire(it, cm::access::write, cm::memory_location::host).release();
   const auto walk = [&] {
     const auto scope = m.iteration();
     for (const auto it : tensors)
@@ -131,8 +131,8 @@ double managed_bandwidth(std::uint64_t size, bool writes)
     const cm::report before = m.report();
     const double seconds = seconds_of([&] {
       walk();
-      for (const agent who : {agent::compute, agent::to_device, agent::to_host})
-        memory.wait(agent::host, memory.record(who));
+      for (const agent stream : {agent::compute, agent::to_device, agent::to_host})
+        memory.wait(agent::host, memory.record(stream));
     });
     const cm::report after = m.report();
     const std::uint64_t moved =
@@ -160,11 +160,11 @@ int main()
   }
   std::printf("%s, driver %s\n%8s %26s %26s %26s %20s\n", gpu::device_name().c_str(), gpu::driver_version().c_str(),
               "copies", "to device raw/ours [GB/s]", "to host raw/ours", "both at once raw/ours", "managed load/both");
-  for (std::size_t at = 0; at < std::size(sizes); ++at) {
-    const comparison::result& it = results[at];
-    const double loads = managed_bandwidth(sizes[at] << 20, false);
-    const double both = managed_bandwidth(sizes[at] << 20, true);
-    std::printf("%4u MiB", static_cast<unsigned>(sizes[at]));
+  for (std::size_t index = 0; index < std::size(sizes); ++index) {
+    const comparison::result& it = results[index];
+    const double loads = managed_bandwidth(sizes[index] << 20, false);
+    const double both = managed_bandwidth(sizes[index] << 20, true);
+    std::printf("%4u MiB", static_cast<unsigned>(sizes[index]));
     for (int which = 0; which < 3; ++which) {
       const double factor = which == 2 ? 2 : 1;
       std::printf("      %9.2f %9.2f", factor * bytes / it.raw[which] / 1e9, factor * bytes / it.ours[which] / 1e9);

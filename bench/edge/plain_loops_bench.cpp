@@ -165,7 +165,8 @@ int main()
   if (plain.weights() != uncapped.trainer.weights()) return std::puts("weights differ"), 1;
 
   print(all);
-  for (std::size_t at = 0; at < others.size(); ++at) print_copies(all[at + 1].name, others[at]->m.report());
+  for (std::size_t index = 0; index < others.size(); ++index)
+    print_copies(all[index + 1].name, others[index]->m.report());
   print_wall_clock(all);
   const double ratio = median(all[1].user) / median(all[0].user);
   return transfer_bench::write_figures(

@@ -44,7 +44,8 @@ void walk(std::uint32_t chunks, cm::access how, std::uint32_t iterations)
   memory mem{{.device_capacity = frame * chunks, .host_capacity = frame * chunks}};
   Manager m{mem, {.chunk_bytes = frame}};
   std::vector<cm::tensor<float>> tensors;
-  for (std::uint32_t at = 0; at < chunks; ++at) tensors.push_back(m.template add<float>({64}, cm::role::parameter));
+  for (std::uint32_t index = 0; index < chunks; ++index)
+    tensors.push_back(m.template add<float>({64}, cm::role::parameter));
   for (const auto it : tensors) m.acquire(it, cm::access::write).release();
   for (std::uint32_t step = 0; step < iterations; ++step) {
     const auto scope = m.iteration();

@@ -15,13 +15,13 @@ namespace eviction_bench {
 /// The fewest frames that any way of moving chunks moves in each iteration that repeats: a linear program over the gaps
 /// between the uses of each chunk, as if chunks could be split and frames never lay apart.
 ///
-/// A gap is kept (it fills frames at each moment) or dropped (the chunk is loaded again if its next use needs bytes).
+/// A gap is kept (it fills frames at each access) or dropped (the chunk is loaded again if its next use needs bytes).
 /// The first gap that is dropped after a write costs a write-back. Source: the interval program of Albers, Arora and
 /// Khanna 1999 (SODA), around the end of an iteration.
 class byte_bound {
  public:
   explicit byte_bound(const trace& what)
-      : trace_{what}, moments_{what.record.size()}, pinned_(moments_), leased_(moments_)
+      : trace_{what}, access_count_{what.record.size()}, pinned_(access_count_), leased_(access_count_)
   {
     collect_uses();
     for (std::uint32_t chunk = 0; chunk < what.chunks(); ++chunk) collect_gaps(chunk);
@@ -49,7 +49,8 @@ class byte_bound {
     glp_term_out(GLP_OFF);
     glp_prob* const program = glp_create_prob();
     build(program, device_frames);
-    for (int at = 1; at <= static_cast<int>(gaps_.size()) + epochs_; ++at) glp_set_col_kind(program, at, GLP_BV);
+    for (int index = 1; index <= static_cast<int>(gaps_.size()) + epochs_; ++index)
+      glp_set_col_kind(program, index, GLP_BV);
     double value = -1;
     glp_iocp how;
     glp_init_iocp(&how);
@@ -65,12 +66,12 @@ class byte_bound {
  private:
   struct use {
     std::uint32_t begin;
-    std::uint32_t end;  // moment before which it was released
+    std::uint32_t end;  // access before which it was released
     cm::entry_kind kind;
   };
   struct gap {
     std::uint32_t begin;
-    std::uint32_t end;  // of the moments that it spans, around the end
+    std::uint32_t end;  // of the accesses that it spans, around the end
     std::uint32_t size;
     bool loads;
     int epoch;  // -1: leaves for nothing
@@ -79,15 +80,15 @@ class byte_bound {
   void collect_uses()
   {
     uses_.resize(trace_.chunks());
-    for (std::uint32_t at = 0; at < moments_; ++at) {
-      const cm::access_entry& entry = trace_.record.entries()[at];
-      const std::uint32_t until = trace_.record.details()[at].until;
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
+      const cm::access_entry& entry = trace_.record.entries()[index];
+      const std::uint32_t until = trace_.record.details()[index].until;
       if (entry.kind == cm::entry_kind::lease_device)
-        for (std::uint32_t now = at; now < until; ++now) leased_[now] += trace_.record.details()[at].bytes;
+        for (std::uint32_t now = index; now < until; ++now) leased_[now] += trace_.record.details()[index].bytes;
       if (!cm::is_access(entry.kind)) continue;
-      uses_[entry.slot].push_back({at, until, entry.kind});
-      if (cm::place_of(entry.kind) == cm::at::device)
-        for (std::uint32_t now = at; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
+      uses_[entry.slot].push_back({index, until, entry.kind});
+      if (cm::place_of(entry.kind) == cm::memory_location::device)
+        for (std::uint32_t now = index; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
     }
   }
 
@@ -101,7 +102,7 @@ class byte_bound {
       const bool counts = step >= uses.size();
       const use& now = uses[step % uses.size()];
       const use& next = uses[(step + 1) % uses.size()];
-      const bool here = cm::place_of(now.kind) == cm::at::device;
+      const bool here = cm::place_of(now.kind) == cm::memory_location::device;
       if (here && cm::writes(cm::access_of(now.kind))) {
         dirty = true;
         if (counts)
@@ -120,12 +121,12 @@ class byte_bound {
         wraps_.push_back(epoch);
       }
       const bool loads = cm::access_of(next.kind) != cm::access::write;
-      if (cm::place_of(next.kind) == cm::at::host)
+      if (cm::place_of(next.kind) == cm::memory_location::host)
         constant_ += dirty ? size : 0;  // it has to come back anyway
       else if (!here)
         constant_ += loads ? size : 0;
-      else if (now.end % moments_ != next.begin)
-        gaps_.push_back({now.end % moments_, next.begin, size, loads, dirty ? epoch : -1});
+      else if (now.end % access_count_ != next.begin)
+        gaps_.push_back({now.end % access_count_, next.begin, size, loads, dirty ? epoch : -1});
     }
     join_wrapped(epoch, dirty);
   }
@@ -142,63 +143,64 @@ class byte_bound {
   void build(glp_prob* program, std::uint32_t device_frames) const
   {
     // Columns: dropped (one for each gap), written back (one for each epoch), frames held by gaps (one for each
-    // moment).
+    // access).
     const int gaps = static_cast<int>(gaps_.size());
-    const int moments = static_cast<int>(moments_);
+    const int access_count = static_cast<int>(access_count_);
     glp_set_obj_dir(program, GLP_MIN);
-    glp_add_cols(program, gaps + epochs_ + moments);
-    for (int at = 0; at < gaps + epochs_; ++at) {
-      glp_set_col_bnds(program, at + 1, GLP_DB, 0, 1);
-      const gap* const it = at < gaps ? &gaps_[static_cast<std::size_t>(at)] : nullptr;
-      glp_set_obj_coef(program, at + 1,
-                       it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
+    glp_add_cols(program, gaps + epochs_ + access_count);
+    for (int index = 0; index < gaps + epochs_; ++index) {
+      glp_set_col_bnds(program, index + 1, GLP_DB, 0, 1);
+      const gap* const it = index < gaps ? &gaps_[static_cast<std::size_t>(index)] : nullptr;
+      glp_set_obj_coef(program, index + 1,
+                       it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(index - gaps)]);
     }
-    for (std::uint32_t at = 0; at < moments_; ++at) {
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
       const double free =
-          std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];
+          std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[index]) / frame_bytes) -
+          pinned_[index];
       if (free < 0) throw std::runtime_error{"the trace does not fit"};
-      glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(at) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
+      glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(index) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
     }
-    add_rows(program, gaps, moments);
+    add_rows(program, gaps, access_count);
   }
 
-  void add_rows(glp_prob* program, int gaps, int moments) const
+  void add_rows(glp_prob* program, int gaps, int access_count) const
   {
-    glp_add_rows(program, moments);
-    std::vector<std::vector<int>> columns(moments_);
-    std::vector<std::vector<double>> factors(moments_);
-    std::vector<double> right(moments_, 0);
-    const int held = gaps + epochs_ + 1;  // column of the first moment
-    for (int at = 0; at < moments; ++at) {
-      columns[static_cast<std::size_t>(at)].push_back(held + at);
-      factors[static_cast<std::size_t>(at)].push_back(1);
-      if (at > 0) {
-        columns[static_cast<std::size_t>(at)].push_back(held + at - 1);
-        factors[static_cast<std::size_t>(at)].push_back(-1);
+    glp_add_rows(program, access_count);
+    std::vector<std::vector<int>> columns(access_count_);
+    std::vector<std::vector<double>> factors(access_count_);
+    std::vector<double> right(access_count_, 0);
+    const int held = gaps + epochs_ + 1;  // column of the first access
+    for (int index = 0; index < access_count; ++index) {
+      columns[static_cast<std::size_t>(index)].push_back(held + index);
+      factors[static_cast<std::size_t>(index)].push_back(1);
+      if (index > 0) {
+        columns[static_cast<std::size_t>(index)].push_back(held + index - 1);
+        factors[static_cast<std::size_t>(index)].push_back(-1);
       }
     }
-    const auto add = [&](std::uint32_t moment, int column, double size) {  // size * (1 - dropped)
-      columns[moment].push_back(column);
-      factors[moment].push_back(size);
-      right[moment] += size;
+    const auto add = [&](std::uint32_t access_index, int column, double size) {  // size * (1 - dropped)
+      columns[access_index].push_back(column);
+      factors[access_index].push_back(size);
+      right[access_index] += size;
     };
-    for (int at = 0; at < gaps; ++at) {
-      const gap& it = gaps_[static_cast<std::size_t>(at)];
+    for (int index = 0; index < gaps; ++index) {
+      const gap& it = gaps_[static_cast<std::size_t>(index)];
       const bool spans_first = it.end < it.begin || it.begin == 0;
-      if (spans_first) add(0, at + 1, it.size);
-      if (it.begin != 0) add(it.begin, at + 1, it.size);
-      if (it.end != 0) add(it.end, at + 1, -static_cast<double>(it.size));
+      if (spans_first) add(0, index + 1, it.size);
+      if (it.begin != 0) add(it.begin, index + 1, it.size);
+      if (it.end != 0) add(it.end, index + 1, -static_cast<double>(it.size));
     }
-    for (std::uint32_t at = 0; at < moments_; ++at) {
-      glp_set_row_bnds(program, static_cast<int>(at) + 1, GLP_FX, right[at], right[at]);
-      glp_set_mat_row(program, static_cast<int>(at) + 1, static_cast<int>(columns[at].size()), columns[at].data() - 1,
-                      factors[at].data() - 1);
+    for (std::uint32_t index = 0; index < access_count_; ++index) {
+      glp_set_row_bnds(program, static_cast<int>(index) + 1, GLP_FX, right[index], right[index]);
+      glp_set_mat_row(program, static_cast<int>(index) + 1, static_cast<int>(columns[index].size()),
+                      columns[index].data() - 1, factors[index].data() - 1);
     }
-    for (int at = 0; at < gaps; ++at) {
-      const int epoch = gaps_[static_cast<std::size_t>(at)].epoch;
+    for (int index = 0; index < gaps; ++index) {
+      const int epoch = gaps_[static_cast<std::size_t>(index)].epoch;
       if (epoch < 0) continue;
       const int row = glp_add_rows(program, 1);
-      const int which[] = {0, gaps + epoch + 1, at + 1};
+      const int which[] = {0, gaps + epoch + 1, index + 1};
       const double factor[] = {0, 1, -1};
       glp_set_row_bnds(program, row, GLP_LO, 0, 0);
       glp_set_mat_row(program, row, 2, which, factor);
@@ -206,7 +208,7 @@ class byte_bound {
   }
 
   const trace& trace_;
-  std::uint32_t moments_;
+  std::uint32_t access_count_;
   std::vector<std::uint32_t> pinned_;
   std::vector<std::uint64_t> leased_;
   std::vector<std::vector<use>> uses_;

@@ -66,11 +66,12 @@ std::uint32_t all_resident(const trace& what)
   for (std::uint32_t now = 0; now < what.record.size(); ++now) {
     const cm::access_entry& entry = what.record.entries()[now];
     std::uint64_t here = 0;
-    for (std::uint32_t at = 0; at <= now; ++at)
-      if (cm::is_lease(what.record.entries()[at].kind) && what.record.details()[at].until > now)
-        here += what.record.details()[at].bytes;
+    for (std::uint32_t index = 0; index <= now; ++index)
+      if (cm::is_lease(what.record.entries()[index].kind) && what.record.details()[index].until > now)
+        here += what.record.details()[index].bytes;
     leased = std::max(leased, here);
-    if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::at::device || counted[entry.slot]) continue;
+    if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::memory_location::device || counted[entry.slot])
+      continue;
     counted[entry.slot] = true;
     frames += what.frames_of_chunk[entry.slot];
   }
@@ -86,7 +87,7 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
   std::uint32_t least = 1;
   while (steady(what, least, cm::eviction::cost_aware{0.0}) == never) ++least;
   const std::uint32_t most = all_resident(what);
-  std::printf("%u layers of %u chunks, %s: %u moments\n", shape.layers, shape.chunks_per_layer, name,
+  std::printf("%u layers of %u chunks, %s: %u accesses\n", shape.layers, shape.chunks_per_layer, name,
               what.record.size());
   std::printf("  frames     bound    lru   fifo   list belady | cost_aware theta 0, chosen\n");
   for (int step = 0; step < capacities; ++step) {

@@ -27,7 +27,7 @@ struct trace {
   [[nodiscard]] std::vector<std::uint32_t> own_chunks() const
   {
     std::vector<std::uint32_t> own(chunks());
-    for (std::uint32_t at = 0; at < chunks(); ++at) own[at] = at;
+    for (std::uint32_t index = 0; index < chunks(); ++index) own[index] = index;
     return own;
   }
 };
@@ -40,7 +40,7 @@ class trace_writer {
   {
     return add({cm::access_record::never, 0, 0, cm::entry_kind::lease_device, false, 0}, bytes);
   }
-  void release(std::uint32_t moment) { record_.release(moment); }
+  void release(std::uint32_t access_index) { record_.release(access_index); }
   void brief(std::uint32_t chunk, cm::entry_kind kind) { release(access(chunk, kind)); }
 
   trace finish(std::vector<std::uint32_t> frames_of_chunk)
@@ -83,7 +83,7 @@ class gpt_writer {
     std::vector<std::uint32_t> checkpoints;
     for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) checkpoints.push_back(forward(layer));
     for (std::uint32_t layer = shape_.layers; layer-- > 0;) backward(layer, checkpoints[layer]);
-    for (std::uint32_t at = 0; at < weights_; ++at) update(at);
+    for (std::uint32_t index = 0; index < weights_; ++index) update(index);
     std::vector<std::uint32_t> frames(weights_, 1);
     frames.resize(weights_ * (shape_.windows ? 4 : 7), shape_.windows ? 2 : 1);
     return log_.finish(std::move(frames));
@@ -94,8 +94,8 @@ class gpt_writer {
   {
     const std::uint32_t checkpoint = log_.lease(shape_.chunks_per_layer * frame_bytes / 16);
     const std::uint32_t set = log_.lease(working_set());
-    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at)
-      log_.brief(first_of(layer) + at, cm::entry_kind::read);
+    for (std::uint32_t index = 0; index < shape_.chunks_per_layer; ++index)
+      log_.brief(first_of(layer) + index, cm::entry_kind::read);
     log_.release(set);
     return checkpoint;
   }
@@ -103,35 +103,35 @@ class gpt_writer {
   void backward(std::uint32_t layer, std::uint32_t checkpoint)
   {
     const std::uint32_t set = log_.lease(working_set());
-    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at)
-      log_.brief(first_of(layer) + at, cm::entry_kind::read);
-    for (std::uint32_t at = shape_.chunks_per_layer; at-- > 0;)
-      log_.brief(first_of(layer) + at, cm::entry_kind::read_write);
+    for (std::uint32_t index = 0; index < shape_.chunks_per_layer; ++index)
+      log_.brief(first_of(layer) + index, cm::entry_kind::read);
+    for (std::uint32_t index = shape_.chunks_per_layer; index-- > 0;)
+      log_.brief(first_of(layer) + index, cm::entry_kind::read_write);
     log_.release(set);
     log_.release(checkpoint);
   }
 
-  void update(std::uint32_t at)
+  void update(std::uint32_t index)
   {
     const cm::entry_kind kind =
-        is_updated_on_device(at) ? cm::entry_kind::read_write : cm::entry_kind::read_write_on_host;
-    const std::uint32_t weight = log_.access(at, kind);
+        is_updated_on_device(index) ? cm::entry_kind::read_write : cm::entry_kind::read_write_on_host;
+    const std::uint32_t weight = log_.access(index, kind);
     const std::uint32_t parts = shape_.windows ? 1 : 2;
     for (std::uint32_t part = 0; part < parts; ++part) {
       std::vector<std::uint32_t> pins;
       for (std::uint32_t list = 0; list < 3; ++list)
-        pins.push_back(log_.access(weights_ + (3 * at + list) * parts + part, kind));
+        pins.push_back(log_.access(weights_ + (3 * index + list) * parts + part, kind));
       for (const std::uint32_t pin : pins) log_.release(pin);
     }
     log_.release(weight);
   }
 
-  [[nodiscard]] bool is_updated_on_device(std::uint32_t at) const
+  [[nodiscard]] bool is_updated_on_device(std::uint32_t index) const
   {
     switch (shape_.where) {
       case updates::on_device: return true;
-      case updates::half: return at < weights_ / 2;
-      case updates::half_alternating: return at % 2 == 0;
+      case updates::half: return index < weights_ / 2;
+      case updates::half_alternating: return index % 2 == 0;
       default: return false;
     }
   }
@@ -162,9 +162,9 @@ class repeated_run {
     for (const std::uint32_t frames : what.frames_of_chunk) all += frames;
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
     state_.reset_tier(cm::tier::host, cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
-    for (std::uint32_t at = 0; at < what.chunks(); ++at) {
-      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
-      state_.unpin(cm::tier::host, at, true);
+    for (std::uint32_t index = 0; index < what.chunks(); ++index) {
+      state_.acquire(index, index, cm::entry_kind::write_on_host, cm::access_record::never, cm::access_index{0}, log_);
+      state_.unpin(cm::tier::host, index, true);
     }
   }
 

@@ -50,18 +50,18 @@ double fewest(const trace& what, std::uint32_t frames, bool in_frames)
   glp_prob* const program = glp_create_prob();
   glp_set_obj_dir(program, GLP_MIN);
   glp_add_cols(program, static_cast<int>(gaps.size()));
-  for (std::size_t at = 0; at < gaps.size(); ++at) {  // one where the gap is dropped
-    glp_set_col_kind(program, static_cast<int>(at) + 1, GLP_BV);
-    glp_set_obj_coef(program, static_cast<int>(at) + 1, price(gaps[at].chunk));
+  for (std::size_t index = 0; index < gaps.size(); ++index) {  // one where the gap is dropped
+    glp_set_col_kind(program, static_cast<int>(index) + 1, GLP_BV);
+    glp_set_obj_coef(program, static_cast<int>(index) + 1, price(gaps[index].chunk));
   }
   for (std::uint32_t now = 0; now < reads; ++now) {
     std::vector<int> columns{0};
     std::vector<double> sizes{0};
     double all = 0;
-    for (std::size_t at = 0; at < gaps.size(); ++at)
-      if (gaps[at].begin <= now && now < gaps[at].end) {
-        columns.push_back(static_cast<int>(at) + 1);
-        sizes.push_back(what.frames_of_chunk[gaps[at].chunk]);
+    for (std::size_t index = 0; index < gaps.size(); ++index)
+      if (gaps[index].begin <= now && now < gaps[index].end) {
+        columns.push_back(static_cast<int>(index) + 1);
+        sizes.push_back(what.frames_of_chunk[gaps[index].chunk]);
         all += sizes.back();
       }
     const double room = static_cast<double>(frames) - what.frames_of_chunk[what.record.entries()[now].slot];

@@ -38,11 +38,11 @@ cm::access_record scattered(std::uint32_t chunks)
   cm::access_record record;
   record.reserve(chunks);
   std::vector<std::uint32_t> own(chunks);
-  for (std::uint32_t at = 0; at < chunks; ++at) {
-    own[at] = at;
+  for (std::uint32_t index = 0; index < chunks; ++index) {
+    own[index] = index;
     record.append(
-        {static_cast<std::uint32_t>(std::uint64_t{at} * 7'919 % chunks), 0, 0, cm::entry_kind::read, false, 0}, {});
-    record.release(at);
+        {static_cast<std::uint32_t>(std::uint64_t{index} * 7'919 % chunks), 0, 0, cm::entry_kind::read, false, 0}, {});
+    record.release(index);
   }
   record.finish(own, chunks);
   return record;
@@ -59,16 +59,17 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
   std::uint64_t clock = 0;
   const auto enter = [&](std::uint32_t chunk) {
     ++clock;
-    known[chunk] = {cm::chunk_id{chunk}, cm::moment{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
+    known[chunk] = {
+        cm::chunk_id{chunk}, cm::access_index{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
     policy.enter(known[chunk]);
   };
   // in the order in which they come, so that finding the next one costs the same for all
   std::vector<std::uint32_t> outside;
-  for (std::uint32_t at = 0; at < chunks; ++at)
-    at < chunks / 2 ? enter(record.entries()[at].slot) : outside.push_back(record.entries()[at].slot);
+  for (std::uint32_t index = 0; index < chunks; ++index)
+    index < chunks / 2 ? enter(record.entries()[index].slot) : outside.push_back(record.entries()[index].slot);
   std::uint32_t now = chunks / 2;
   for (std::uint32_t round = 0; round < rounds; ++round, now = now + 1 == chunks ? 0 : now + 1) {
-    const cm::chunk_id victim = policy.victim(cm::moment{now});
+    const cm::chunk_id victim = policy.victim(cm::access_index{now});
     policy.leave(known[index_of(victim)]);
     enter(std::exchange(outside[round % outside.size()], index_of(victim)));
   }
@@ -89,11 +90,11 @@ void walk(std::uint32_t chunks, std::uint32_t iterations)
   cm::backend::simulated memory{{.device_capacity = frame * chunks, .host_capacity = frame * chunks}};
   cm::manager<cm::backend::simulated> m{memory, {.chunk_bytes = frame}};
   const auto tensors = m.add_stacked<float>(chunks, {64}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < chunks; ++at) m.acquire(tensors.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < chunks; ++index) m.acquire(tensors.slice(index), cm::access::write).release();
   for (std::uint32_t step = 0; step < iterations; ++step) {
     const auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < chunks; ++at) {
-      const auto pin = m.acquire(tensors.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < chunks; ++index) {
+      const auto pin = m.acquire(tensors.slice(index), cm::access::read);
       asm volatile("" : : "r"(pin.data()) : "memory");
     }
   }

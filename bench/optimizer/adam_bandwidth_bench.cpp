@@ -72,11 +72,11 @@ struct arrays {
 
   arrays()
   {
-    for (std::size_t at = 0; at < elements; ++at) {
-      const float slope = 0.01F * (static_cast<float>(at % 17) - 8.0F);
-      master.floats()[at] = 0.1F;
-      wide.floats()[at] = slope;
-      gradient.halves()[at] = value.halves()[at] = cm::round_to<cm::bf16>(slope);
+    for (std::size_t index = 0; index < elements; ++index) {
+      const float slope = 0.01F * (static_cast<float>(index % 17) - 8.0F);
+      master.floats()[index] = 0.1F;
+      wide.floats()[index] = slope;
+      gradient.halves()[index] = value.halves()[index] = cm::round_to<cm::bf16>(slope);
     }
   }
   [[nodiscard]] parameter_bytes bf16_in_place() const
@@ -180,8 +180,8 @@ struct contestant {
   [[nodiscard]] double median_share_of(const contestant& yardstick) const
   {
     std::vector<double> shares;
-    for (std::size_t at = 0; at < seconds.size(); ++at)
-      shares.push_back(bytes / yardstick.bytes * yardstick.seconds[at] / seconds[at]);
+    for (std::size_t index = 0; index < seconds.size(); ++index)
+      shares.push_back(bytes / yardstick.bytes * yardstick.seconds[index] / seconds[index]);
     std::nth_element(shares.begin(), shares.begin() + rounds / 2, shares.end());
     return shares[rounds / 2];
   }
@@ -229,7 +229,7 @@ int main()
     passes.run([&] { three_passes(pool, all, kernel, step); });
   }
   for (std::uint64_t step = 1; step <= rounds; ++step) {
-    for (std::size_t at = 0; at < elements && step == 1; ++at) all.wide.floats()[at] = 1e-40F;
+    for (std::size_t index = 0; index < elements && step == 1; ++index) all.wide.floats()[index] = 1e-40F;
     tiny.run([&] { update_parameter(kernel, all.fp32(), {}, {1e-6F, step}, 1, pool); });
     halves.run([&] { update_parameter(small, all.all_bf16(), {}, {1e-6F, step}, 1, pool); });
   }

@@ -110,10 +110,10 @@ std::string words_of(const std::vector<step_bound::chain_link>& chain)
 {
   constexpr const char* names[] = {"compute", "loads", "updates", "write-backs", "room for loads", "room for leaving"};
   std::string text;
-  for (std::size_t at = 0; at < chain.size();) {
+  for (std::size_t index = 0; index < chain.size();) {
     double nanoseconds = 0;
-    const auto kind = chain[at].kind;
-    for (; at < chain.size() && chain[at].kind == kind; ++at) nanoseconds += chain[at].nanoseconds;
+    const auto kind = chain[index].kind;
+    for (; index < chain.size() && chain[index].kind == kind; ++index) nanoseconds += chain[index].nanoseconds;
     char part[64];
     std::snprintf(part, sizeof part, "%s%s %.3f", text.empty() ? "" : " + ", names[static_cast<std::size_t>(kind)],
                   nanoseconds * 1e-9);

@@ -47,10 +47,10 @@ constexpr double disks[] = {1e9, 3e9, 7e9};  // bytes per second, of each rank
 /// A disk that writes what a manager lends it, in virtual time: checkpoint::detail::save_queue without bytes.
 class virtual_disk {
  public:
-  virtual_disk(manager_type& m, cm::agent who, double rate, const cm::backend::link_cost& copying, cm::bytes buffer)
-      : m_{m}, who_{who}, rate_{rate}, copying_{copying}, buffer_{buffer.count()}
+  virtual_disk(manager_type& m, cm::agent stream, double rate, const cm::backend::link_cost& copying, cm::bytes buffer)
+      : m_{m}, stream_{stream}, rate_{rate}, copying_{copying}, buffer_{buffer.count()}
   {
-    m_.backend().wait(who_, m_.backend().record(cm::agent::host));  // a save begins when it is asked for
+    m_.backend().wait(stream_, m_.backend().record(cm::agent::host));  // a save begins when it is asked for
   }
 
   void begin_file(std::uint64_t) {}
@@ -60,8 +60,9 @@ class virtual_disk {
     constexpr std::uint64_t most = std::uint64_t{4} << 20;
     for (std::uint64_t left = content.size(); left > 0; left -= std::min(left, most)) {
       const std::uint64_t size = std::min(left, most);
-      m_.backend().advance(who_, static_cast<std::uint64_t>(static_cast<double>(size) / rate_ * 1e9), cm::bytes{size});
-      pieces_.push_back({size, m_.backend().record(who_)});
+      m_.backend().advance(stream_, static_cast<std::uint64_t>(static_cast<double>(size) / rate_ * 1e9),
+                           cm::bytes{size});
+      pieces_.push_back({size, m_.backend().record(stream_)});
       all_ += size;
     }
   }
@@ -69,8 +70,9 @@ class virtual_disk {
   void with_bytes(manager_type& m, const checkpoint::model_item& it, Use use)
   {
     if (it.is_state() || it.part != cm::role::parameter) return;  // a few bytes, which are copied
-    pins_.push_back(m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::at::host, cm::agent::to_host));
-    m_.backend().wait(who_, m_.backend().record(cm::agent::to_host));
+    pins_.push_back(
+        m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::memory_location::host, cm::agent::to_host));
+    m_.backend().wait(stream_, m_.backend().record(cm::agent::to_host));
     use(std::as_bytes(std::as_const(pins_.back()).span()));
   }
 
@@ -91,7 +93,7 @@ class virtual_disk {
   }
   [[nodiscard]] std::uint64_t all() const { return all_; }
   [[nodiscard]] std::uint64_t copied() const { return copied_; }
-  [[nodiscard]] bool is_done() const { return m_.backend().clock(who_) <= m_.backend().clock(cm::agent::compute); }
+  [[nodiscard]] bool is_done() const { return m_.backend().clock(stream_) <= m_.backend().clock(cm::agent::compute); }
 
  private:
   struct piece {
@@ -100,7 +102,7 @@ class virtual_disk {
   };
 
   manager_type& m_;
-  cm::agent who_;
+  cm::agent stream_;
   double rate_;
   cm::backend::link_cost copying_;
   std::uint64_t buffer_;
@@ -160,7 +162,7 @@ class rank {
         checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
     virtual_disk disk{m, disk_, rate, copying_, buffer};
     checkpoint::model_writer{m, plan}.write(disk);
-    m.content().changes().begin([](void* who) noexcept { static_cast<virtual_disk*>(who)->let_go(); }, &disk);
+    m.content().changes().begin([](void* context) noexcept { static_cast<virtual_disk*>(context)->let_go(); }, &disk);
     double taken = 0;
     do {
       taken += seconds_of(1);

@@ -35,7 +35,8 @@ class small_job {
     for (std::uint64_t layer = 0; layer < layers; ++layer)
       weights_.push_back(
           manager_.template add<float>({layer_bytes.count() / sizeof(float)}, chunkmem::role::parameter));
-    for (const auto& it : weights_) (void)manager_.acquire(it, chunkmem::access::write, chunkmem::at::host);
+    for (const auto& it : weights_)
+      (void)manager_.acquire(it, chunkmem::access::write, chunkmem::memory_location::host);
   }
 
   /// @return   how long it took by the backend's own clock [ns]
@@ -48,20 +49,21 @@ class small_job {
         const auto weight = manager_.acquire(it, chunkmem::access::read, chunkmem::agent::compute);
         backend_.advance(chunkmem::agent::compute, shape_.forward);
       }
-      for (std::size_t at = weights_.size(); at-- > 0;) {
-        auto weight = manager_.acquire(weights_[at], chunkmem::access::read, chunkmem::agent::compute);
+      for (std::size_t index = weights_.size(); index-- > 0;) {
+        auto weight = manager_.acquire(weights_[index], chunkmem::access::read, chunkmem::agent::compute);
         backend_.advance(chunkmem::agent::compute, shape_.backward);
         const auto gradient = manager_.gradient(std::move(weight));
         backend_.advance(chunkmem::agent::compute, 0);
       }
-      for (std::size_t at = weights_.size(); at-- > 0;) {
+      for (std::size_t index = weights_.size(); index-- > 0;) {
         {
-          const auto gradient =
-              manager_.acquire_bytes(weights_[at], chunkmem::gradient_list, chunkmem::access::read, chunkmem::at::host);
-          const auto weight = manager_.acquire(weights_[at], chunkmem::access::read_write, chunkmem::at::host);
+          const auto gradient = manager_.acquire_bytes(weights_[index], chunkmem::gradient_list, chunkmem::access::read,
+                                                       chunkmem::memory_location::host);
+          const auto weight =
+              manager_.acquire(weights_[index], chunkmem::access::read_write, chunkmem::memory_location::host);
           backend_.advance(chunkmem::agent::host, shape_.update);
         }
-        manager_.drop_gradient(weights_[at]);
+        manager_.drop_gradient(weights_[index]);
       }
     }
     return backend_.now() - begin;

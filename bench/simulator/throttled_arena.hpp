@@ -55,30 +55,30 @@ class throttled_arena {
 
   void copy(std::byte* to, const std::byte* from, chunkmem::bytes size) { copy(to, from, size, chunkmem::agent::host); }
   void fill(std::byte* to, std::byte value, chunkmem::bytes size) { fill(to, value, size, chunkmem::agent::host); }
-  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent who)
+  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent stream)
   {
     const std::uint64_t lasts = costs_.between(tier_of(from), tier_of(to)).nanoseconds_for(size);
-    const auto begin = start_of(who);
-    arena_.copy(to, from, size, who);
-    sleep(who, begin, lasts);
+    const auto begin = start_of(stream);
+    arena_.copy(to, from, size, stream);
+    sleep(stream, begin, lasts);
   }
-  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent who)
+  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent stream)
   {
     const std::uint64_t lasts = costs_.between(tier_of(to), tier_of(to)).nanoseconds_for(size);
-    const auto begin = start_of(who);
-    arena_.fill(to, value, size, who);
-    sleep(who, begin, lasts);
+    const auto begin = start_of(stream);
+    arena_.fill(to, value, size, stream);
+    sleep(stream, begin, lasts);
   }
   template <class Callable>
-  void launch(chunkmem::agent who, Callable&& work)
+  void launch(chunkmem::agent stream, Callable&& work)
   {
-    const auto begin = start_of(who);
-    arena_.launch(who, std::forward<Callable>(work));
-    sleep(who, begin, costs_.launch_nanoseconds);
+    const auto begin = start_of(stream);
+    arena_.launch(stream, std::forward<Callable>(work));
+    sleep(stream, begin, costs_.launch_nanoseconds);
   }
 
   /// An agent works for a while, as on backend::simulated.
-  void advance(chunkmem::agent who, std::uint64_t nanoseconds) { sleep(who, start_of(who), nanoseconds); }
+  void advance(chunkmem::agent stream, std::uint64_t nanoseconds) { sleep(stream, start_of(stream), nanoseconds); }
 
   /// The caller did something else until now, which is not to be made up for.
   void begin_afresh()
@@ -86,13 +86,13 @@ class throttled_arena {
     note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), clock::now()));
   }
 
-  [[nodiscard]] chunkmem::event record(chunkmem::agent who) const { return arena_.record(who); }
-  void wait(chunkmem::agent who, chunkmem::event point)
+  [[nodiscard]] chunkmem::event record(chunkmem::agent stream) const { return arena_.record(stream); }
+  void wait(chunkmem::agent stream, chunkmem::event point)
   {
-    arena_.wait(who, point);
+    arena_.wait(stream, point);
     const auto& source = ends_[index_of(point.source)];
     const auto reached = source[std::min<std::uint64_t>(point.value, source.size() - 1)];
-    note(who, std::max(ends_[index_of(who)].back(), reached));
+    note(stream, std::max(ends_[index_of(stream)].back(), reached));
   }
   chunkmem::agent adopt() { return arena_.adopt(); }
   [[nodiscard]] std::size_t agents() const noexcept { return arena_.agents(); }
@@ -116,24 +116,24 @@ class throttled_arena {
   }
 
   // The host's own time runs from deadline to deadline too, or it would be late by each time that it woke up.
-  [[nodiscard]] clock::time_point start_of(chunkmem::agent who) const
+  [[nodiscard]] clock::time_point start_of(chunkmem::agent stream) const
   {
-    const auto free = ends_[index_of(who)].back();
-    return who == chunkmem::agent::host ? free : std::max(free, clock::now());
+    const auto free = ends_[index_of(stream)].back();
+    return stream == chunkmem::agent::host ? free : std::max(free, clock::now());
   }
 
-  void sleep(chunkmem::agent who, clock::time_point begin, std::uint64_t nanoseconds)
+  void sleep(chunkmem::agent stream, clock::time_point begin, std::uint64_t nanoseconds)
   {
     const auto until = begin + std::chrono::nanoseconds{nanoseconds};
-    arena_.launch(who, [until] { std::this_thread::sleep_until(until); });
-    note(who, until);
+    arena_.launch(stream, [until] { std::this_thread::sleep_until(until); });
+    note(stream, until);
   }
 
   // The deadline of all that the agent was given so far, for each value that an event of it may have.
-  void note(chunkmem::agent who, clock::time_point end)
+  void note(chunkmem::agent stream, clock::time_point end)
   {
-    auto& ends = ends_[index_of(who)];
-    ends.resize(std::max<std::size_t>(ends.size(), arena_.record(who).value + 1), end);
+    auto& ends = ends_[index_of(stream)];
+    ends.resize(std::max<std::size_t>(ends.size(), arena_.record(stream).value + 1), end);
     ends.back() = end;
   }
 

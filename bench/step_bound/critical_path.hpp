@@ -13,9 +13,9 @@
 
 namespace step_bound {
 
-/// Why a moment cannot begin earlier after another one.
+/// Why an access cannot begin earlier after another one.
 enum class chain_kind : std::uint8_t {
-  compute,           ///< the moments between them
+  compute,           ///< the accesses between them
   loads,             ///< loads that can begin only behind the first, and whose uses come until the second
   updates,           ///< updates on the host between them, with the copies before the first and behind the last
   write_backs,       ///< write-backs that can begin only behind the first, for uses until the second
@@ -23,7 +23,7 @@ enum class chain_kind : std::uint8_t {
   room_for_leaving,  ///< at the second there is room for so few bytes of what was let go of since the first
 };
 
-/// One link of a chain: moments are counted from the start of some iteration, and may lie in the ones behind it.
+/// One link of a chain: accesses are counted from the start of some iteration, and may lie in the ones behind it.
 struct chain_link {
   chain_kind kind = chain_kind::compute;
   std::uint32_t from = 0;
@@ -33,28 +33,31 @@ struct chain_link {
 
 /// The critical path around an iteration: the chain of constraints that takes longest, and its time.
 ///
-///     critical_path path{work.clock(), moments};
+///     critical_path path{work.clock(), access_indices};
 ///     path.add_queue(work.loads(), chain_kind::loads);
 ///     const double time = path.longest(busiest, chain);
 ///
-/// The starts of moments meet `start(b) >= start(a) + least(a, b)`. A chain that comes back to its moment some
+/// The starts of accesses meet `start(b) >= start(a) + least(a, b)`. A chain that comes back to its access some
 /// iterations later bounds the time of one iteration. The longest chain is found by lengthening: all constraints push
-/// the starts back, one iteration after the other. Where a moment pushes itself, its chain is the new length. Memory:
-/// 18 bytes x moments^2. Cost: O(moments^2) for each family of constraints, and for each round of lengthening.
+/// the starts back, one iteration after the other. Where an access pushes itself, its chain is the new length. Memory:
+/// 18 bytes x accesses^2. Cost: O(accesses^2) for each family of constraints, and for each round of lengthening.
 class critical_path {
  public:
-  /// @param moments   those that are looked at, in order, the first one 0; constraints between others become weaker
-  critical_path(const compute_clock& clock, std::vector<std::uint32_t> moments)
-      : clock_{&clock}, moments_{std::move(moments)}, count_{static_cast<std::int64_t>(moments_.size())}
+  /// @param access_indices   those that are looked at, in order, the first one 0; constraints between others become
+  ///                         weaker
+  critical_path(const compute_clock& clock, std::vector<std::uint32_t> access_indices)
+      : clock_{&clock},
+        access_indices_{std::move(access_indices)},
+        count_{static_cast<std::int64_t>(access_indices_.size())}
   {
-    const std::size_t size = moments_.size() * span_of(count_);
+    const std::size_t size = access_indices_.size() * span_of(count_);
     least_.assign(size, -infinity);
     kind_.assign(size, chain_kind::compute);
-    for (std::int64_t at = 0; at < count_; ++at)
-      propose(at, at + 1, clock.at(moment(at + 1)) - clock.at(moment(at)), chain_kind::compute);
+    for (std::int64_t index = 0; index < count_; ++index)
+      propose(index, index + 1, clock.at(access_index(index + 1)) - clock.at(access_index(index)), chain_kind::compute);
   }
 
-  /// Pieces of one machine follow each other: between two moments all lie that begin behind the first and end before
+  /// Pieces of one machine follow each other: between two accesses all lie that begin behind the first and end before
   /// the second.
   void add_queue(std::span<const work_piece> pieces, chain_kind kind)
   {
@@ -63,8 +66,8 @@ class critical_path {
     });
   }
 
-  /// Write-backs that begin behind the first moment leave no more on the device at the second than there is room for.
-  /// @param room   at each moment, as time of such copies [ns]
+  /// Write-backs that begin behind the first access leave no more on the device at the second than there is room for.
+  /// @param room   at each access, as time of such copies [ns]
   void add_leaving(std::span<const work_piece> write_backs, std::span<const double> room)
   {
     for_windows(write_backs, &work_piece::leaves, [&](std::int64_t from, std::int64_t to, const window& all) {
@@ -72,7 +75,7 @@ class critical_path {
     });
   }
 
-  /// Of the loads for uses behind the first moment there is room for no more at it.
+  /// Of the loads for uses behind the first access there is room for no more at it.
   void add_room(std::span<const work_piece> loads, std::span<const double> room)
   {
     std::vector<window> of(static_cast<std::size_t>(3 * count_ + 1));
@@ -81,7 +84,7 @@ class critical_path {
         if (const std::int64_t to = upper(it.to) + round * count_; to <= 3 * count_)
           of[static_cast<std::size_t>(to)].add(it, clock_->whole() * static_cast<double>(round));
     for (std::int64_t from = 0; from < count_; ++from) {
-      const double itself = clock_->at(moment(from) + 1) - time(from);  // there is no more room until it ends
+      const double itself = clock_->at(access_index(from) + 1) - time(from);  // there is no more room until it ends
       window all;
       for (std::int64_t to = from + 1; to <= from + 2 * count_; ++to) {
         all.add(of[static_cast<std::size_t>(to)]);
@@ -95,8 +98,8 @@ class critical_path {
   /// [ns]
   double longest(double at_least, std::vector<chain_link>& chain)
   {
-    std::vector<double> start(moments_.size(), 0);
-    came_by_.assign(moments_.size(), 0);
+    std::vector<double> start(access_indices_.size(), 0);
+    came_by_.assign(access_indices_.size(), 0);
     double time = at_least;
     for (int round = 0; round < most_rounds; ++round) {
       if (!push(start, time)) break;
@@ -133,20 +136,20 @@ class critical_path {
 
   [[nodiscard]] static std::size_t span_of(std::int64_t count) noexcept { return static_cast<std::size_t>(2 * count); }
   [[nodiscard]] std::size_t at(std::int64_t node) const noexcept { return static_cast<std::size_t>(node % count_); }
-  [[nodiscard]] std::int64_t moment(std::int64_t node) const noexcept
+  [[nodiscard]] std::int64_t access_index(std::int64_t node) const noexcept
   {
-    return moments_[at(node)] + node / count_ * clock_->moments();
+    return access_indices_[at(node)] + node / count_ * clock_->access_count();
   }
-  [[nodiscard]] double time(std::int64_t node) const noexcept { return clock_->at(moment(node)); }
+  [[nodiscard]] double time(std::int64_t node) const noexcept { return clock_->at(access_index(node)); }
 
-  /// The last node at or before a moment, and the first one at or behind it.
-  [[nodiscard]] std::int64_t lower(std::int64_t moment) const noexcept
+  /// The last node at or before an access, and the first one at or behind it.
+  [[nodiscard]] std::int64_t lower(std::int64_t access_index) const noexcept
   {
-    const std::int64_t round = (moment + 8 * clock_->moments()) / clock_->moments() - 8;
-    const auto inside = static_cast<std::uint32_t>(moment - round * clock_->moments());
-    return std::ranges::upper_bound(moments_, inside) - moments_.begin() - 1 + round * count_;
+    const std::int64_t round = (access_index + 8 * clock_->access_count()) / clock_->access_count() - 8;
+    const auto inside = static_cast<std::uint32_t>(access_index - round * clock_->access_count());
+    return std::ranges::upper_bound(access_indices_, inside) - access_indices_.begin() - 1 + round * count_;
   }
-  [[nodiscard]] std::int64_t upper(std::int64_t moment) const noexcept { return lower(moment - 1) + 1; }
+  [[nodiscard]] std::int64_t upper(std::int64_t access_index) const noexcept { return lower(access_index - 1) + 1; }
 
   /// Calls `visit(from, to, window)` for all pairs of nodes with pieces between them, `to` in the third of three
   /// iterations.
@@ -201,10 +204,10 @@ class critical_path {
     return pushed;
   }
 
-  /// A moment that pushed itself, along the constraints that pushed last. @return   one with a longer iteration
+  /// An access that pushed itself, along the constraints that pushed last. @return   one with a longer iteration
   bool find_chain(double& time, std::vector<chain_link>& chain) const
   {
-    std::vector<std::int64_t> seen(moments_.size(), -1);
+    std::vector<std::int64_t> seen(access_indices_.size(), -1);
     for (std::int64_t first = 0; first < count_; ++first) {
       std::int64_t node = first;
       while (seen[at(node)] < 0 && came_by_[at(node)] != 0) {
@@ -231,8 +234,8 @@ class critical_path {
       const std::int64_t step = came_by_[at(node)];
       const std::int64_t from = before(node);
       const std::size_t place = at(from) * span_of(count_) + static_cast<std::size_t>(step - 1);
-      found.push_back({kind_[place], static_cast<std::uint32_t>(moment(from)),
-                       static_cast<std::uint32_t>(moment(from + step)), least_[place]});
+      found.push_back({kind_[place], static_cast<std::uint32_t>(access_index(from)),
+                       static_cast<std::uint32_t>(access_index(from + step)), least_[place]});
       sum += least_[place];
       steps += step;
       node = from;
@@ -245,7 +248,7 @@ class critical_path {
   }
 
   const compute_clock* clock_;
-  std::vector<std::uint32_t> moments_;
+  std::vector<std::uint32_t> access_indices_;
   std::int64_t count_;
   std::vector<double> least_;  // by node and nodes from there on
   std::vector<chain_kind> kind_;

@@ -28,7 +28,7 @@ struct seen_iteration {
   std::span<const std::uint32_t> chunk_of_slot;  ///< chunks of one frame
   std::uint32_t chunks = 0;
   std::uint32_t parameters = 0;
-  std::span<const std::uint64_t> computed;  ///< by moment [ns]
+  std::span<const std::uint64_t> computed;  ///< by access index [ns]
   const cm::planner::training_timeline& timeline;
   cm::bytes device{};  ///< its capacity
   cm::bytes frame{};
@@ -50,7 +50,7 @@ class seen_step {
     (void)tide.read(seen.record, seen.device, seen.frame);
     for (std::uint32_t now = 0; now < seen.record.size(); ++now)
       room_.push_back(tide.dry_frames(now) * seen.frame.count());
-    find_stays();
+    find_retained();
     find_tasks();
   }
 
@@ -59,7 +59,7 @@ class seen_step {
     return {seen_.computed,
             sizes_,
             uses_.uses(),
-            stays_,
+            retained_,
             room_,
             tasks_,
             seen_.costs.to_device,
@@ -69,22 +69,22 @@ class seen_step {
 
  private:
   /// A chunk stayed where nothing loaded it before its next use on the device.
-  void find_stays()
+  void find_retained()
   {
     std::vector<std::vector<std::uint32_t>> loads(seen_.chunks);
     for (const cm::planner::timed_copy& it : seen_.timeline.copies)
-      if (it.to == cm::tier::device) loads[it.chunk].push_back(it.moment);
+      if (it.to == cm::tier::device) loads[it.chunk].push_back(it.access_index);
     const auto uses = uses_.uses();
-    // moment of the next use on the device, those of the next iteration behind this one
+    // access of the next use on the device, those of the next iteration behind this one
     std::vector<std::uint32_t> next(seen_.chunks, 0);
-    stays_.assign(uses.size(), 1);
+    retained_.assign(uses.size(), 1);
     for (const bool around : {true, false})
-      for (std::size_t at = uses.size(); at-- > 0;) {
-        const retention_use& it = uses[at];
+      for (std::size_t index = uses.size(); index-- > 0;) {
+        const retention_use& it = uses[index];
         if (!is_on_device(it.kind)) continue;
         if (!around) {
           const std::uint32_t until = next[it.chunk];
-          stays_[at] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
+          retained_[index] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
             return (load > it.begin && load <= until) || load + seen_.record.size() <= until;
           });
         }
@@ -98,14 +98,14 @@ class seen_step {
     for (std::uint32_t now = 0; now < seen_.record.size(); ++now) {
       const cm::access_entry& it = seen_.record.entries()[now];
       const bool is_gradient = it.slot >= seen_.parameters && it.slot < 2 * seen_.parameters;
-      if (is_gradient && cm::is_access(it.kind) && cm::place_of(it.kind) == cm::at::device &&
+      if (is_gradient && cm::is_access(it.kind) && cm::place_of(it.kind) == cm::memory_location::device &&
           cm::writes(cm::access_of(it.kind)))
         last_gradient = now;
     }
     for (const cm::planner::timed_update& it : seen_.timeline.updating) {
-      const bool waits = seen_.takes_norm && it.end - it.moment > 1;  // a norm has one access
-      if (it.place == cm::at::host)
-        tasks_.push_back({it.moment, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
+      const bool waits = seen_.takes_norm && it.end - it.access_index > 1;  // a norm has one access
+      if (it.place == cm::memory_location::host)
+        tasks_.push_back({it.access_index, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
     }
   }
 
@@ -113,7 +113,7 @@ class seen_step {
   cm::transfer::record_uses uses_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<host_task> tasks_;
 };
 

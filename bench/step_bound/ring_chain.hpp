@@ -32,13 +32,13 @@ namespace cm = chunkmem;
   for (int iteration = 0; iteration < iterations; ++iteration) {
     before = compute;
     std::size_t next = 0;
-    for (std::size_t at = 0; at < acts.size(); ++at) {
-      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= at); ++next) {
+    for (std::size_t index = 0; index < acts.size(); ++index) {
+      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= index); ++next) {
         if (!acts[next].gathers) continue;
         ring = std::max(ring, freed[acts[next].unit]) + rings[acts[next].id];
         gathered[acts[next].unit] = ring;
       }
-      const cm::planner::act& it = acts[at];
+      const cm::planner::act& it = acts[index];
       if (it.kind != cm::planner::act_kind::use) continue;
       if (it.reads) compute = std::max(compute, gathered[it.unit]);
       compute += it.nanoseconds;

@@ -21,7 +21,7 @@ using cm::transfer::use_kind;
 
 /// An update on the host. All uses of the host that begin in [`begin`, `end`) are parts of it.
 ///
-/// The host may take updates in any order, and later than their moments. The uses of a chunk on the device keep their
+/// The host may take updates in any order, and later than their accesses. The uses of a chunk on the device keep their
 /// place before or after the updates of this chunk.
 struct host_task {
   static constexpr std::uint32_t none = UINT32_MAX;
@@ -29,81 +29,84 @@ struct host_task {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
   std::uint64_t nanoseconds = 0;  ///< the host works
-  std::uint32_t after = none;  ///< it begins behind this moment, the last one before `begin`: for a global norm the one
+  std::uint32_t after = none;  ///< it begins behind this access, the last one before `begin`: for a global norm the one
                                ///< that makes the last gradient
 };
 
 /// An iteration after all decisions, as durations and rates: its least time depends on nothing else.
 struct step_input {
-  std::span<const std::uint64_t> moment_nanoseconds;  ///< what compute takes, at each moment
+  std::span<const std::uint64_t> access_nanoseconds;  ///< what compute takes, at each access
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
   /// by use: its chunk stays until its next use; see retention_plan
-  std::span<const std::uint8_t> stays;
-  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
+  std::span<const std::uint8_t> retained;
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
   std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time
   cm::backend::link_cost to_device;
   cm::backend::link_cost to_host;
   std::uint64_t collective_nanoseconds = 0;  ///< busy time of collectives in one iteration
 };
 
-/// A copy, or an update on the host: how long it takes, and between which moments it must lie.
+/// A copy, or an update on the host: how long it takes, and between which accesses it must lie.
 ///
-/// The same piece of the iteration before lies one iteration earlier, in moments and in compute.
+/// The same piece of the iteration before lies one iteration earlier, in accesses and in compute.
 struct work_piece {
   static constexpr std::int64_t never = INT64_MAX;
 
   double nanoseconds = 0;
-  std::int64_t from = never;    ///< behind the end of this moment, or never: it waits for data of the host alone
-  double ready = 0;             ///< time at which it can begin if that moment ended in time
-  std::int64_t to = never;      ///< before the start of this moment, or never
-  double due = 0;               ///< time at which it must have ended so that this moment begins in time
-  std::int64_t leaves = never;  ///< of a write-back: from this moment on its chunk may leave the device
+  std::int64_t from = never;    ///< behind the end of this access, or never: it waits for data of the host alone
+  double ready = 0;             ///< time at which it can begin if that access ended in time
+  std::int64_t to = never;      ///< before the start of this access, or never
+  double due = 0;               ///< time at which it must have ended so that this access begins in time
+  std::int64_t leaves = never;  ///< of a write-back: from this access on its chunk may leave the device
 };
 
-/// Time counted in compute: the start of each moment if compute never waited.
+/// Time counted in compute: the start of each access if compute never waited.
 ///
-/// Moments below 0 belong to iterations before. Moments from `moments()` on belong to iterations after.
+/// Accesses below 0 belong to iterations before. Accesses from `access_count()` on belong to iterations after.
 class compute_clock {
  public:
-  explicit compute_clock(std::span<const std::uint64_t> moment_nanoseconds)
-      : before_(moment_nanoseconds.size() + 1, 0), moments_{static_cast<std::int64_t>(moment_nanoseconds.size())}
+  explicit compute_clock(std::span<const std::uint64_t> access_nanoseconds)
+      : before_(access_nanoseconds.size() + 1, 0), access_count_{static_cast<std::int64_t>(access_nanoseconds.size())}
   {
-    for (std::size_t at = 0; at < moment_nanoseconds.size(); ++at)
-      before_[at + 1] = before_[at] + static_cast<double>(moment_nanoseconds[at]);
+    for (std::size_t index = 0; index < access_nanoseconds.size(); ++index)
+      before_[index + 1] = before_[index] + static_cast<double>(access_nanoseconds[index]);
   }
 
-  [[nodiscard]] std::int64_t moments() const noexcept { return moments_; }
+  [[nodiscard]] std::int64_t access_count() const noexcept { return access_count_; }
   /// Compute of one iteration [ns].
   [[nodiscard]] double whole() const noexcept { return before_.back(); }
-  /// @return   [ns], from moment 0
-  [[nodiscard]] double at(std::int64_t moment) const noexcept
+  /// @return   [ns], from access 0
+  [[nodiscard]] double at(std::int64_t access_index) const noexcept
   {
-    const std::int64_t round = moment < 0 ? -((-moment + moments_ - 1) / moments_) : moment / moments_;
-    return static_cast<double>(round) * whole() + before_[static_cast<std::size_t>(moment - round * moments_)];
+    const std::int64_t round =
+        access_index < 0 ? -((-access_index + access_count_ - 1) / access_count_) : access_index / access_count_;
+    return static_cast<double>(round) * whole() +
+           before_[static_cast<std::size_t>(access_index - round * access_count_)];
   }
 
-  /// The piece begins `later` after the end of that moment: of several the latest moment counts, then the latest time.
-  void follow(work_piece& it, std::int64_t moment, double later) const noexcept
+  /// The piece begins `later` after the end of that access: of several the latest access counts, then the latest time.
+  void follow(work_piece& it, std::int64_t access_index, double later) const noexcept
   {
-    const double ready = at(moment + 1) + later;
-    if (it.from != work_piece::never && (it.from > moment || (it.from == moment && it.ready >= ready))) return;
-    it.from = moment;
+    const double ready = at(access_index + 1) + later;
+    if (it.from != work_piece::never && (it.from > access_index || (it.from == access_index && it.ready >= ready)))
+      return;
+    it.from = access_index;
     it.ready = ready;
   }
 
-  /// The piece ends `earlier` before that moment begins: of several the earliest time counts.
-  void precede(work_piece& it, std::int64_t moment, double earlier) const noexcept
+  /// The piece ends `earlier` before that access begins: of several the earliest time counts.
+  void precede(work_piece& it, std::int64_t access_index, double earlier) const noexcept
   {
-    const double due = at(moment) - earlier;
+    const double due = at(access_index) - earlier;
     if (it.to != work_piece::never && it.due <= due) return;
-    it.to = moment;
+    it.to = access_index;
     it.due = due;
   }
 
  private:
   std::vector<double> before_;
-  std::int64_t moments_;
+  std::int64_t access_count_;
 };
 
 /// The work of the links and of the host in an iteration, with the earliest start and the latest end of each piece.
@@ -112,18 +115,19 @@ class compute_clock {
 ///     work.loads(), work.write_backs(), work.updates();
 ///
 /// The copies follow from the uses and from the chunks that stay, as if the iteration repeats. Pieces belong to the
-/// iteration that begins at moment 0. Cost: O(uses + chunks + moments).
+/// iteration that begins at access 0. Cost: O(uses + chunks + accesses).
 class step_work {
  public:
-  /// @throws usage_error   spans of other lengths, tasks that overlap, uses that do not fit the moments, or chunks that
-  ///                       are used and stay that do not fit the device
-  explicit step_work(const step_input& input) : input_{&input}, clock_{input.moment_nanoseconds}
+  /// @throws usage_error   spans of other lengths, tasks that overlap, uses that do not fit the accesses, or chunks
+  ///                       that are used and stay that do not fit the device
+  explicit step_work(const step_input& input) : input_{&input}, clock_{input.access_nanoseconds}
   {
     check();
     taken_.assign(input.device_bytes.size() + 1, 0);
     number_tasks();
     std::vector<std::vector<std::uint32_t>> of_chunk(input.chunk_bytes.size());
-    for (std::uint32_t at = 0; at < input.uses.size(); ++at) of_chunk[input.uses[at].chunk].push_back(at);
+    for (std::uint32_t index = 0; index < input.uses.size(); ++index)
+      of_chunk[input.uses[index].chunk].push_back(index);
     for (const std::vector<std::uint32_t>& mine : of_chunk) walk(mine);
     close_tasks();
     find_room();
@@ -133,7 +137,7 @@ class step_work {
   [[nodiscard]] std::span<const work_piece> loads() const noexcept { return loads_; }
   [[nodiscard]] std::span<const work_piece> write_backs() const noexcept { return write_backs_; }
   [[nodiscard]] std::span<const work_piece> updates() const noexcept { return updates_; }
-  /// Bytes that neither uses nor chunks that stay take, at each moment.
+  /// Bytes that neither uses nor chunks that stay take, at each access.
   [[nodiscard]] std::span<const std::uint64_t> room() const noexcept { return room_; }
 
  private:
@@ -166,23 +170,23 @@ class step_work {
 
   void check() const
   {
-    const std::size_t moments = input_->device_bytes.size();
-    cm::expects(moments > 0, "an iteration without moments takes no time");
-    cm::expects(input_->moment_nanoseconds.size() == moments, "not every moment has a duration and a room");
-    cm::expects(input_->stays.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
+    const std::size_t access_count = input_->device_bytes.size();
+    cm::expects(access_count > 0, "an iteration without accesses takes no time");
+    cm::expects(input_->access_nanoseconds.size() == access_count, "not every access has a duration and a room");
+    cm::expects(input_->retained.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
     std::uint32_t now = 0;
     for (const retention_use& it : input_->uses) {
       cm::expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
-      cm::expects(it.begin >= now && it.begin < it.end && it.end <= moments,
-                  "a use is out of order or behind the last moment");
+      cm::expects(it.begin >= now && it.begin < it.end && it.end <= access_count,
+                  "a use is out of order or behind the last access");
       now = it.begin;
     }
     std::uint32_t end = 0;
     for (const host_task& it : input_->host_tasks) {
-      cm::expects(it.begin >= end && it.begin < it.end && it.end <= moments,
+      cm::expects(it.begin >= end && it.begin < it.end && it.end <= access_count,
                   "tasks of the host overlap or are out of order");
-      cm::expects(it.after == host_task::none || it.after < moments,
-                  "a task of the host waits for a moment that is not there");
+      cm::expects(it.after == host_task::none || it.after < access_count,
+                  "a task of the host waits for an access that is not there");
       end = it.end;
     }
   }
@@ -193,13 +197,13 @@ class step_work {
     task_of_use_.assign(input_->uses.size(), 0);
     std::size_t next = 0;
     for (const host_task& it : input_->host_tasks) add_task(it);
-    for (std::size_t at = 0; at < input_->uses.size(); ++at) {
-      const retention_use& use = input_->uses[at];
+    for (std::size_t index = 0; index < input_->uses.size(); ++index) {
+      const retention_use& use = input_->uses[index];
       if (is_on_device(use.kind) || use.kind == use_kind::drop) continue;
       while (next < input_->host_tasks.size() && input_->host_tasks[next].end <= use.begin) ++next;
-      task_of_use_[at] = static_cast<std::uint32_t>(next);
+      task_of_use_[index] = static_cast<std::uint32_t>(next);
       if (next < input_->host_tasks.size() && input_->host_tasks[next].begin <= use.begin) continue;
-      task_of_use_[at] = static_cast<std::uint32_t>(updates_.size());
+      task_of_use_[index] = static_cast<std::uint32_t>(updates_.size());
       add_task({use.begin, use.begin + 1, 0, host_task::none});
     }
   }
@@ -209,7 +213,7 @@ class step_work {
     work_piece made;
     made.nanoseconds = static_cast<double>(it.nanoseconds);
     if (it.after != host_task::none)
-      clock_.follow(made, it.after < it.begin ? it.after : it.after - clock_.moments(), 0);
+      clock_.follow(made, it.after < it.begin ? it.after : it.after - clock_.access_count(), 0);
     updates_.push_back(made);
   }
 
@@ -218,25 +222,25 @@ class step_work {
   {
     copies now;
     for (std::int64_t round = -1; round < 1; ++round)
-      for (const std::uint32_t at : mine)
-        is_on_device(input_->uses[at].kind) ? use_on_device(now, at, round) : use_elsewhere(now, at, round);
+      for (const std::uint32_t index : mine)
+        is_on_device(input_->uses[index].kind) ? use_on_device(now, index, round) : use_elsewhere(now, index, round);
     std::int64_t counted = 0;
-    for (const std::uint32_t at : mine) {
-      const retention_use& it = input_->uses[at];
+    for (const std::uint32_t index : mine) {
+      const retention_use& it = input_->uses[index];
       if (!is_on_device(it.kind) || it.end <= counted) continue;
       take(std::max<std::int64_t>(counted, it.begin), it.end, input_->chunk_bytes[it.chunk]);
       counted = it.end;
     }
   }
 
-  void use_on_device(copies& now, std::uint32_t at, std::int64_t round)
+  void use_on_device(copies& now, std::uint32_t index, std::int64_t round)
   {
-    const retention_use& it = input_->uses[at];
-    const std::int64_t begin = it.begin + round * clock_.moments();
+    const retention_use& it = input_->uses[index];
+    const std::int64_t begin = it.begin + round * clock_.access_count();
     const bool needs = it.kind != use_kind::overwrite && !now.is_empty;
     const double loading = needs ? nanoseconds_for(input_->to_device, it.chunk) : 0;
     if (now.on_device && begin > now.end) {
-      if (input_->stays[now.last] != 0)
+      if (input_->retained[now.last] != 0)
         keep(now, it.chunk, begin, round);
       else
         leave(now, it.chunk, begin, loading, round);
@@ -250,7 +254,7 @@ class step_work {
     now.on_device = true;
     now.is_empty = false;
     now.writers.clear();
-    const std::int64_t end = it.end + round * clock_.moments();
+    const std::int64_t end = it.end + round * clock_.access_count();
     if (writes) {
       now.written = now.written == work_piece::never ? end : std::max(now.written, end);
       now.saving = 0;
@@ -258,20 +262,20 @@ class step_work {
     }
     if (now.end != work_piece::never && end < now.end) return;
     now.end = end;
-    now.last = at;
+    now.last = index;
   }
 
   /// On the host, or a drop.
-  void use_elsewhere(copies& now, std::uint32_t at, std::int64_t round)
+  void use_elsewhere(copies& now, std::uint32_t index, std::int64_t round)
   {
-    const retention_use& it = input_->uses[at];
+    const retention_use& it = input_->uses[index];
     const bool writes = it.kind != use_kind::host_read;
-    const std::uint32_t task = task_of_use_[at];
-    const bool stays = now.on_device && input_->stays[now.last] != 0;
+    const std::uint32_t task = task_of_use_[index];
+    const bool retained = now.on_device && input_->retained[now.last] != 0;
     if (now.on_device && now.is_dirty) {
       if (it.kind == use_kind::host_read || it.kind == use_kind::host_update)
-        save(now, it.chunk, task, !writes && stays, round);
-      else if (!stays)
+        save(now, it.chunk, task, !writes && retained, round);
+      else if (!retained)
         leave(now, it.chunk, work_piece::never, 0, round);
     }
     if (it.kind == use_kind::drop) {
@@ -293,7 +297,7 @@ class step_work {
   {
     if (round < 0) return;
     for (const task_of_round& it : tasks)
-      clock_.precede(updates_[it.task], begin - it.round * clock_.moments(), loading);
+      clock_.precede(updates_[it.task], begin - it.round * clock_.access_count(), loading);
   }
 
   /// What stays takes room until the next use there. Before the host overwrites it that is not known: its order is
@@ -302,11 +306,11 @@ class step_work {
   {
     if (round < 0) return;
     const std::uint64_t size = input_->chunk_bytes[chunk];
-    if (now.end < 0) take(now.end + clock_.moments(), clock_.moments(), size);
+    if (now.end < 0) take(now.end + clock_.access_count(), clock_.access_count(), size);
     take(std::max<std::int64_t>(now.end, 0), begin, size);
   }
 
-  /// It leaves the device before its next use there, which loads it or not. @param to   moment of that, or
+  /// It leaves the device before its next use there, which loads it or not. @param to   access of that, or
   /// work_piece::never
   void leave(copies& now, std::uint32_t chunk, std::int64_t to, double loading, std::int64_t round)
   {
@@ -320,15 +324,15 @@ class step_work {
     now.on_device = now.is_dirty = false;
   }
 
-  /// The host wants the bytes. @param stays   the device's copy is still good, and kept
-  void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool stays, std::int64_t round)
+  /// The host wants the bytes. @param retained   the device's copy is still good, and kept
+  void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool retained, std::int64_t round)
   {
     now.saving = nanoseconds_for(input_->to_host, chunk);
     now.is_dirty = false;
     if (round < 0) return;
     waiting_saves_.push_back({write_backs_.size(), task});
     write_backs_.push_back(write_back(now));
-    if (!stays) write_backs_.back().leaves = now.end;
+    if (!retained) write_backs_.back().leaves = now.end;
   }
 
   [[nodiscard]] work_piece write_back(const copies& now) const
@@ -355,7 +359,7 @@ class step_work {
     for (const waiting_load& it : waiting_loads_) {
       const work_piece& task = updates_[it.task.task];
       if (task.from == work_piece::never) continue;
-      const std::int64_t from = task.from + it.task.round * clock_.moments();
+      const std::int64_t from = task.from + it.task.round * clock_.access_count();
       clock_.follow(loads_[it.load], from, task.ready + task.nanoseconds - clock_.at(task.from + 1));
     }
     for (const waiting_save& it : waiting_saves_)
@@ -373,10 +377,11 @@ class step_work {
   void find_room()
   {
     std::uint64_t taken = 0;
-    for (std::size_t at = 0; at < input_->device_bytes.size(); ++at) {
-      taken += taken_[at];
-      cm::expects(taken <= input_->device_bytes[at], "chunks that are used and chunks that stay do not fit the device");
-      room_.push_back(input_->device_bytes[at] - taken);
+    for (std::size_t index = 0; index < input_->device_bytes.size(); ++index) {
+      taken += taken_[index];
+      cm::expects(taken <= input_->device_bytes[index],
+                  "chunks that are used and chunks that stay do not fit the device");
+      room_.push_back(input_->device_bytes[index] - taken);
     }
   }
 

@@ -55,9 +55,10 @@ class managed_run {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  /// @param missing_homes   frames that the host is smaller than all chunks: the first chunks begin on the device then
+  /// @param missing_host_copies   frames that the host is smaller than all chunks: the first chunks begin on the device
+  ///                              then
   managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer,
-              std::uint32_t missing_homes = 0)
+              std::uint32_t missing_host_copies = 0)
       : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
   {
     std::uint32_t all = 0;
@@ -65,13 +66,13 @@ class managed_run {
     state_.reset(what.frames_of_chunk, what.chunks());
     const cm::bytes frame{eviction_bench::frame_bytes};
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
-    const std::uint32_t homes = all - missing_homes;
-    state_.reset_tier(cm::tier::host, cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
-    for (std::uint32_t at = what.chunks(); at-- > 0;) {
-      const bool on_host = at >= missing_homes;
-      state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
-                     cm::moment{0}, log_);
-      state_.unpin(on_host ? cm::tier::host : cm::tier::device, at, true);
+    const std::uint32_t host_copies = all - missing_host_copies;
+    state_.reset_tier(cm::tier::host, cm::bytes{host_copies * eviction_bench::frame_bytes}, frame, host_copies);
+    for (std::uint32_t index = what.chunks(); index-- > 0;) {
+      const bool on_host = index >= missing_host_copies;
+      state_.acquire(index, index, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write,
+                     cm::access_record::never, cm::access_index{0}, log_);
+      state_.unpin(on_host ? cm::tier::host : cm::tier::device, index, true);
     }
   }
 
@@ -95,14 +96,14 @@ class managed_run {
   {
     if (!plan_.valid || !plan_.start.same_places(state_.table())) planner_.make(plan_, state_, record_, chunk_of_slot_);
     if (!plan_.valid) return false;
-    state_.start_of(record_, plan_.without_homes());
+    state_.start_of(record_, plan_.without_host_copies());
     state_.begin_round();
     log_.clear();
     std::size_t next = 0;
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record_.size(); ++now) {
       for (; ended < record_.releases().size() && record_.releases()[ended].until <= now; ++ended)
-        end(record_.releases()[ended].moment);
+        end(record_.releases()[ended].access_index);
       if (now < record_.size()) next = act(now, next);
     }
     return true;
@@ -111,7 +112,7 @@ class managed_run {
   std::size_t act(std::uint32_t now, std::size_t next)
   {
     const cm::access_entry& entry = record_.entries()[now];
-    for (; next < plan_.actions.size() && plan_.actions[next].moment <= now; ++next) {
+    for (; next < plan_.actions.size() && plan_.actions[next].access_index <= now; ++next) {
       const cm::transfer::move& it = plan_.actions[next];
       if (it.kind == cm::transfer::move_kind::lease)
         lease_at_[now] = it.place;
@@ -121,7 +122,8 @@ class managed_run {
     if (entry.kind == cm::entry_kind::lease_device) {
       if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;
     } else {
-      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::moment{now}, log_);
+      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::access_index{now},
+                     log_);
     }
     return next;
   }
@@ -138,11 +140,11 @@ class managed_run {
     }
   }
 
-  void end(std::uint32_t at)
+  void end(std::uint32_t index)
   {
-    const cm::access_entry& entry = record_.entries()[at];
+    const cm::access_entry& entry = record_.entries()[index];
     if (entry.kind == cm::entry_kind::lease_device)
-      state_.end_lease(cm::tier::device, lease_at_[at], record_.details()[at].bytes, log_);
+      state_.end_lease(cm::tier::device, lease_at_[index], record_.details()[index].bytes, log_);
     else
       state_.unpin(tier_of(entry.kind), chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long does it take to plan what stays, and how does that grow?
 //
-// Steps of GPTs with 10^4 chunks and 10^3 moments at ten capacities, updates on the device and half of them there, each
-// planned five times; random traces of 4 x 10^4 gaps; the same step with a moment for each access, as a manager records
-// it; and 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
+// Steps of GPTs with 10^4 chunks and 10^3 accesses at ten capacities, updates on the device and half of them there,
+// each planned five times; random traces of 4 x 10^4 gaps; the same step with an access for each access, as a manager
+// records it; and 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
 #include "planning_figures.hpp"
 
 #include <chunkmem/transfer/retention_plan.hpp>
@@ -41,14 +41,14 @@ std::vector<double> measure(const std::string& name, const support::retention_tr
     gaps = problem.intervals().size();
     rows = problem.room().size();
   }
-  std::printf("%-34s %7zu chunks %7zu moments %7zu gaps %7zu rows: %7.3f s, %.4f of its certificate\n", name.c_str(),
+  std::printf("%-34s %7zu chunks %7zu accesses %7zu gaps %7zu rows: %7.3f s, %.4f of its certificate\n", name.c_str(),
               what.chunk_bytes.size(), what.device_bytes.size(), gaps, rows, median(seconds),
               static_cast<double>(plan.moved_bytes) / plan.certified_bytes);
   std::fflush(stdout);
   return seconds;
 }
 
-/// A moment for each use.
+/// An access for each use.
 support::retention_trace one_at_a_time(const support::retention_trace& what)
 {
   support::retention_trace made{what.chunk_bytes, {}, {}, what.repeats};
@@ -81,7 +81,7 @@ int main()
     rolled.insert(rolled.end(), seconds.begin(), seconds.end());
   }
   for (const double share : {0.1, 0.5})
-    measure("GPT, a moment for each access", one_at_a_time(support::gpt_retention_trace({250, 10, 500, 1, 1}, share)),
+    measure("GPT, an index for each access", one_at_a_time(support::gpt_retention_trace({250, 10, 500, 1, 1}, share)),
             3);
   for (const std::uint32_t layers : {25U, 80U, 250U, 790U, 2'500U})
     measure("GPT, growth", support::gpt_retention_trace({layers, 10, 2 * layers, 1, 1}, 0.3), 1);

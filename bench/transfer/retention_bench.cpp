@@ -107,7 +107,8 @@ void measure(const gpt_shape& shape, summary& all)
   for (const std::uint32_t frames : what.frames_of_chunk) most += frames;
   const std::uint32_t largest = std::ranges::max(what.frames_of_chunk);
   std::printf(
-      "%u layers of %u chunks, states of %u frames: %u moments\n  frames     bound  planned certified |    lru  belady "
+      "%u layers of %u chunks, states of %u frames: %u accesses\n  frames     bound  planned certified |    lru  "
+      "belady "
       " cost_aware | managed: over lru  belady cost_aware\n",
       shape.layers, shape.chunks_per_layer, largest, what.record.size());
   for (std::uint32_t step = 0; step < capacities; ++step) {

@@ -12,7 +12,7 @@ namespace transfer_bench {
 
 namespace cm = chunkmem;
 
-/// A recorded step as the numbers that retention is planned from: every access is a moment, leases lower the capacity.
+/// A recorded step as the numbers that retention is planned from: every access is an access, leases lower the capacity.
 class retention_of_record {
  public:
   explicit retention_of_record(const eviction_bench::trace& what) : leased_frames_(what.record.size())
@@ -23,7 +23,7 @@ class retention_of_record {
       const cm::access_entry& entry = what.record.entries()[now];
       const cm::entry_detail& detail = what.record.details()[now];
       if (entry.kind == cm::entry_kind::lease_device)
-        for (std::uint32_t at = now; at < detail.until; ++at) leased[at] += detail.bytes;
+        for (std::uint32_t index = now; index < detail.until; ++index) leased[index] += detail.bytes;
       if (cm::is_access(entry.kind)) uses_.push_back({entry.slot, now, detail.until, kind_of(entry.kind)});
     }
     for (std::size_t now = 0; now < leased.size(); ++now)
@@ -40,7 +40,7 @@ class retention_of_record {
     return {sizes_, uses_, room_, {}, true};
   }
 
-  /// What the uses and leases of the fullest moment take.
+  /// What the uses and leases of the fullest access take.
   [[nodiscard]] std::uint32_t least_frames() const
   {
     std::uint32_t least = 0;
@@ -58,7 +58,7 @@ class retention_of_record {
   static cm::transfer::use_kind kind_of(cm::entry_kind kind)
   {
     using cm::transfer::use_kind;
-    const bool on_host = cm::place_of(kind) == cm::at::host;
+    const bool on_host = cm::place_of(kind) == cm::memory_location::host;
     switch (cm::access_of(kind)) {
       case cm::access::read: return on_host ? use_kind::host_read : use_kind::read;
       case cm::access::read_write: return on_host ? use_kind::host_update : use_kind::update;

@@ -19,14 +19,14 @@ class fnv1a {
   /// What a product leaves in the high half comes down again, or two changes of highest bits would cancel.
   void add_words(std::span<const std::byte> data) noexcept
   {
-    std::size_t at = 0;
-    for (; data.size() - at >= sizeof(std::uint64_t); at += sizeof(std::uint64_t)) {
+    std::size_t index = 0;
+    for (; data.size() - index >= sizeof(std::uint64_t); index += sizeof(std::uint64_t)) {
       std::uint64_t word = 0;
-      std::memcpy(&word, data.data() + at, sizeof word);
+      std::memcpy(&word, data.data() + index, sizeof word);
       value_ = (value_ ^ word) * 0x100000001b3u;
       value_ ^= value_ >> 32;
     }
-    add(data.subspan(at));
+    add(data.subspan(index));
   }
   [[nodiscard]] std::uint64_t value() const noexcept { return value_; }
 

@@ -115,10 +115,10 @@ void name_weights(Manager& manager, const parameter_set& net)
   manager.name(net.token_table, "token_table");
   manager.name(net.position_table, "position_table");
   manager.name(net.final_norm, "final_norm");
-  for (std::size_t at = 0; at < net.layers.size(); ++at) {
-    const layer_weights& it = net.layers[at];
+  for (std::size_t index = 0; index < net.layers.size(); ++index) {
+    const layer_weights& it = net.layers[index];
     const auto name = [&](const weight& which, const char* what) {
-      manager.name(which, "layers." + std::to_string(at) + '.' + what);
+      manager.name(which, "layers." + std::to_string(index) + '.' + what);
     };
     name(it.attention_norm, "attention_norm");
     name(it.qkv, "qkv"), name(it.qkv_bias, "qkv_bias");
@@ -147,8 +147,8 @@ void declare_parameters(Manager& manager, parameter_set& net, const extents& siz
 
 /// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.
 template <class Manager>
-inline constexpr chunkmem::at reachable =
-    Manager::engine_type::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+inline constexpr chunkmem::memory_location reachable =
+    Manager::engine_type::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
 /// The first value of one number of a parameter.
 [[nodiscard]] inline float first_value(const parameter& each, const counter_random& random, std::uint64_t i)

@@ -6,7 +6,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <cstdint>
@@ -15,21 +15,21 @@ namespace gpt {
 
 /// A rank of the CPU's training: capped memory of the host plays its device.
 ///
-/// @tparam Communicator   of its circles
+/// @tparam Communicator   of its process groups
 template <class Communicator>
 class rank_on_host {
  public:
   using communicator_type = Communicator;
-  using ranks_type = chunkmem::sharding::circles<Communicator>;
+  using ranks_type = chunkmem::sharding::process_groups<Communicator>;
   using backend_type = chunkmem::backend::host_arena;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
                                                any_eviction, any_layout, any_transfer, any_placement>;
   using model_type = model;
   using trainer_type = trainer<manager_type>;
 
-  explicit rank_on_host(ranks_type& circles) noexcept : circles_{&circles} {}
+  explicit rank_on_host(ranks_type& process_groups) noexcept : process_groups_{&process_groups} {}
 
-  [[nodiscard]] ranks_type& circles() const noexcept { return *circles_; }
+  [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
   [[nodiscard]] static backend_type memory(chunkmem::bytes device, chunkmem::bytes host)
   {
     return backend_type{{.device_capacity = device, .host_capacity = host}};
@@ -38,7 +38,7 @@ class rank_on_host {
   {
     const options& chosen = setup.chosen;
     return manager_type{memory,
-                        *circles_,
+                        *process_groups_,
                         {.chunk_bytes = setup.chunk},
                         {.divided = plan.divided},
                         chosen.eviction,
@@ -59,7 +59,7 @@ class rank_on_host {
   }
 
  private:
-  ranks_type* circles_;
+  ranks_type* process_groups_;
 };
 
 }  // namespace gpt

@@ -71,7 +71,7 @@ struct rank_plan {
 ///
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
 /// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`,
-///                 `manager_type`, `model_type` and `trainer_type`; `circles()`, `memory`, `manager`, `declare`,
+///                 `manager_type`, `model_type` and `trainer_type`; `process groups()`, `memory`, `manager`, `declare`,
 ///                 `limits` and `largest_tensor_bytes`
 template <class Place>
 class rank_session {
@@ -81,7 +81,7 @@ class rank_session {
   rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device,
                chunkmem::bytes host)
       : setup_{setup},
-        ranks_{here.circles().of(chunkmem::ownership::circle::all)},
+        ranks_{here.process_groups().of(chunkmem::ownership::process_group::all)},
         memory_{here.memory(device, host)},
         manager_{here.manager(memory_, setup, plan)},
         net_{Place::declare(manager_, setup.chosen.size, setup.chosen.precision)},
@@ -207,8 +207,8 @@ template <class Place>
                            const rank_plan& plan, std::string_view kind)
 {
   check_checkpoints(chosen);
-  const auto world = here.circles().world();
-  const bool prints = chunkmem::index_of(here.circles().of(chunkmem::ownership::circle::all).rank()) == 0;
+  const auto world = here.process_groups().world();
+  const bool prints = chunkmem::index_of(here.process_groups().of(chunkmem::ownership::process_group::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
   const training_setup setup{

@@ -27,8 +27,8 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   const chunkmem::collective::mpi_nodes nodes{session, MPI_COMM_WORLD, plan.of_node};
   mpi node{session, nodes.node(), waits};
   mpi across{session, nodes.across(), waits};
-  chunkmem::sharding::circles<mpi> circles{all, node, across};
-  return run_rank(chosen, text, show, rank_on_host{circles}, plan, "processes");
+  chunkmem::sharding::process_groups<mpi> process_groups{all, node, across};
+  return run_rank(chosen, text, show, rank_on_host{process_groups}, plan, "processes");
 }
 
 #else

@@ -18,7 +18,7 @@ int run_on_threads(const options& chosen, const training_text& text, const displ
   const rank_plan plan = rank_plan::of(chosen, ranks);
   std::atomic<int> result = EXIT_SUCCESS;
   thread_ranks{ranks, plan.of_node}.run([&](thread_ranks::place& here) {
-    if (const int mine = run_rank(chosen, text, show, rank_on_host{here.circles()}, plan, "threads");
+    if (const int mine = run_rank(chosen, text, show, rank_on_host{here.process_groups()}, plan, "threads");
         mine != EXIT_SUCCESS)
       result = mine;
   });

@@ -65,8 +65,8 @@ class attention {
                    .right = part.values,
                    .out = room[in.scores]},
                   room);
-      n_.run(
-          softmax_backward_body{room[in.weights], room[in.scores], room[in.d_scores], heads_, size().context, scale()});
+      n_.run(softmax_backward_kernel{room[in.weights], room[in.scores], room[in.d_scores], heads_, size().context,
+                                     scale()});
       n_.multiply({.shape = by_values(rows_of_qkv), .left = room[in.d_scores], .right = part.keys, .out = d_queries},
                   room);
       n_.multiply({.shape = over_queries(rows_of_qkv, rows_of_qkv),
@@ -125,7 +125,7 @@ class attention {
                  .out = room[in.scores],
                  .scale = scale()},
                 room);
-    n_.run(softmax_forward_body{room[in.scores], room[in.weights], heads_, size().context});
+    n_.run(softmax_forward_kernel{room[in.scores], room[in.weights], heads_, size().context});
   }
 
   [[nodiscard]] operand pairs() const noexcept { return {stride(), std::uint64_t{size().context} * stride()}; }

@@ -4,15 +4,15 @@
 //
 // What comes back is compared by ||gpu - host|| / ||host||; outputs are NaN before, and each kernel runs twice, which
 // has to give the same bits.
-#include "attention_bodies.hpp"
-#include "column_bodies.hpp"
+#include "attention_kernels.hpp"
+#include "column_kernels.hpp"
 #include "cuda_math.hpp"
-#include "loss_bodies.hpp"
-#include "norm_bodies.hpp"
-#include "pointwise_bodies.hpp"
-#include "product_body.hpp"
+#include "loss_kernels.hpp"
+#include "norm_kernels.hpp"
+#include "pointwise_kernels.hpp"
+#include "product_kernel.hpp"
 #include "random.hpp"
-#include "token_bodies.hpp"
+#include "token_kernels.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -164,27 +164,28 @@ void check_norms()
   both<float> statistics{2 * rows}, sums{slabs_of(rows) * 2 * width};
   x.draw(1, 3.0F), norm.draw(2, 2.0F), dy.draw(3);
   const auto forward = [&](bool on) {
-    run(on, norm_forward_body{x.on(on), norm.on(on), y.on(on), statistics.on(on), rows, width});
+    run(on, norm_forward_kernel{x.on(on), norm.on(on), y.on(on), statistics.on(on), rows, width});
   };
   check("norm", y, rounded_once, forward);
   check("statistics of a norm", statistics, single, forward);
   check("way back through a norm", dx, rounded_once, [&](bool on) {
-    run(on, norm_backward_body{dy.on(on), x.on(on), norm.on(on), statistics.on(on), x.on(on), dx.on(on), rows, width});
+    run(on,
+        norm_backward_kernel{dy.on(on), x.on(on), norm.on(on), statistics.on(on), x.on(on), dx.on(on), rows, width});
   });
   check("gradient of a norm", d_norm, rounded_once, [&](bool on) {
-    run(on, norm_slab_sums_body{dy.on(on), x.on(on), statistics.on(on), sums.on(on), rows, width});
-    run(on, slab_total_body{sums.on(on), d_norm.on(on), slabs_of(rows), 2 * width, 0.0F});
+    run(on, norm_slab_sums_kernel{dy.on(on), x.on(on), statistics.on(on), sums.on(on), rows, width});
+    run(on, slab_total_kernel{sums.on(on), d_norm.on(on), slabs_of(rows), 2 * width, 0.0F});
   });
   both<bf16> bias{width};
   check("gradient of a bias", bias, rounded_once, [&](bool on) {
-    run(on, slab_sums_body{dy.on(on), sums.on(on), rows, width});
-    run(on, slab_total_body{sums.on(on), bias.on(on), slabs_of(rows), width, 0.0F});
+    run(on, slab_sums_kernel{dy.on(on), sums.on(on), rows, width});
+    run(on, slab_total_kernel{sums.on(on), bias.on(on), slabs_of(rows), width, 0.0F});
   });
-  check("GELU", y, rounded_once, [&](bool on) { run(on, gelu_forward_body{x.on(on), y.on(on), rows * width}); });
+  check("GELU", y, rounded_once, [&](bool on) { run(on, gelu_forward_kernel{x.on(on), y.on(on), rows * width}); });
   check("way back through GELU", dx, rounded_once, [&](bool on) {
     // it works in its own place
     must(cudaMemcpy(dx.on(on), dy.on(on), rows * width * sizeof(bf16), cudaMemcpyDefault));
-    run(on, gelu_backward_body{x.on(on), dx.on(on), rows * width});
+    run(on, gelu_backward_kernel{x.on(on), dx.on(on), rows * width});
   });
 }
 
@@ -195,10 +196,10 @@ void check_softmax()
   both<bf16> weights{size}, d_scores{size};
   scores.draw(1, 12.0F), slope.draw(2);
   check("softmax", weights, rounded_once, [&](bool on) {
-    run(on, softmax_forward_body{scores.on(on), weights.on(on), heads, context});
+    run(on, softmax_forward_kernel{scores.on(on), weights.on(on), heads, context});
   });
   check("way back through softmax", d_scores, 2 * rounded_once, [&](bool on) {
-    run(on, softmax_backward_body{weights.on(on), slope.on(on), d_scores.on(on), heads, context, 0.25F});
+    run(on, softmax_backward_kernel{weights.on(on), slope.on(on), d_scores.on(on), heads, context, 0.25F});
   });
 }
 
@@ -214,23 +215,25 @@ void check_tokens()
   bytes.draw(1), tokens.draw(2), positions.draw(3), slope.draw(4), logits.draw(5, 10.0F);
   const auto text = [&](bool on) { return token_windows{bytes.on(on), context, windows}; };
   check("embedding", x, rounded_once, [&](bool on) {
-    run(on, embed_body{text(on), tokens.on(on), positions.on(on), x.on(on), width});
+    run(on, embed_kernel{text(on), tokens.on(on), positions.on(on), x.on(on), width});
   });
-  const auto sort = [&](bool on) { run(on, sort_rows_body{text(on), order.on(on), begins.on(on)}); };
+  const auto sort = [&](bool on) { run(on, sort_rows_kernel{text(on), order.on(on), begins.on(on)}); };
   check("order of rows", order, 0.0, sort);
   check("first row of each token", begins, 0.0, sort);
   check("gradient of tokens", gradient, rounded_once, [&](bool on) {
-    run(on, token_gradient_body{slope.on(on), order.on(on), begins.on(on), gradient.on(on), width, 0.0F});
+    run(on, token_gradient_kernel{slope.on(on), order.on(on), begins.on(on), gradient.on(on), width, 0.0F});
   });
   check("gradient of positions", d_positions, rounded_once, [&](bool on) {
-    run(on, position_gradient_body{slope.on(on), d_positions.on(on), windows, context, width, 0.0F});
+    run(on, position_gradient_kernel{slope.on(on), d_positions.on(on), windows, context, width, 0.0F});
   });
   const auto loss = [&](bool on) {
-    run(on, cross_entropy_body{text(on), logits.on(on), d_logits.on(on), losses.on(on), 1.0F});
+    run(on, cross_entropy_kernel{text(on), logits.on(on), d_logits.on(on), losses.on(on), 1.0F});
   };
   check("loss", losses, single, loss);
   check("slope of logits", d_logits, rounded_once, loss);
-  check("sum of losses", total, single, [&](bool on) { run(on, loss_total_body{losses.on(on), total.on(on), rows}); });
+  check("sum of losses", total, single, [&](bool on) {
+    run(on, loss_total_kernel{losses.on(on), total.on(on), rows});
+  });
 }
 
 /// @param beta   adds the sum to random numbers where 1
@@ -255,7 +258,7 @@ void check_product(const char* what, const product_shape& shape, std::uint64_t l
     if (on)
       products.multiply(nullptr, it, workspace);
     else
-      run_in_loops(product_body{it});
+      run_in_loops(product_kernel{it});
   });
 }
 

@@ -20,9 +20,9 @@ void start(CUstream_st* stream, const Body& body);
 struct kernel_starter {
   /// @throws device_error   the launch was refused; nothing was enqueued
   template <class Backend, class Body>
-  void operator()(Backend& backend, chunkmem::agent who, const Body& body) const
+  void operator()(Backend& backend, chunkmem::agent on_stream, const Body& body) const
   {
-    if (body.count() != 0) backend.launch(who, [&](CUstream_st* stream) { start(stream, body); });
+    if (body.count() != 0) backend.launch(on_stream, [&](CUstream_st* stream) { start(stream, body); });
   }
 };
 
@@ -33,17 +33,17 @@ class cuda_math {
   static constexpr std::uint64_t workspace_bytes = lt_products::workspace_bytes;
 
   template <class Backend, class Body>
-  void launch(Backend& backend, chunkmem::agent who, const Body& body) const
+  void launch(Backend& backend, chunkmem::agent stream, const Body& body) const
   {
-    kernel_starter{}(backend, who, body);
+    kernel_starter{}(backend, stream, body);
   }
   /// Chooses the algorithm of a product, once for each shape. @throws cublas_error   there is none
   void prepare(const product_shape& shape) { products_.prepare(shape); }
 
   template <class Backend>
-  void multiply(Backend& backend, chunkmem::agent who, const product& what, void* workspace)
+  void multiply(Backend& backend, chunkmem::agent on_stream, const product& what, void* workspace)
   {
-    backend.launch(who, [&](CUstream_st* stream) { products_.multiply(stream, what, workspace); });
+    backend.launch(on_stream, [&](CUstream_st* stream) { products_.multiply(stream, what, workspace); });
   }
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "loss_bodies.hpp"
+#include "loss_kernels.hpp"
 #include "network.hpp"
-#include "token_bodies.hpp"
+#include "token_kernels.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -29,11 +29,11 @@ class ends {
   void send(std::span<const unsigned char> windows, unsigned char* to) const
   {
     if (!n_.computes()) return;
-    for (std::size_t at = 0; at < windows.size(); at += write_bytes_body::most) {
-      write_bytes_body body;
-      body.to = to + at;
-      body.size = static_cast<std::uint32_t>(std::min<std::size_t>(windows.size() - at, write_bytes_body::most));
-      std::memcpy(body.values, windows.data() + at, body.size);
+    for (std::size_t index = 0; index < windows.size(); index += write_bytes_kernel::most) {
+      write_bytes_kernel body;
+      body.to = to + index;
+      body.size = static_cast<std::uint32_t>(std::min<std::size_t>(windows.size() - index, write_bytes_kernel::most));
+      std::memcpy(body.values, windows.data() + index, body.size);
       n_.run(body);
     }
   }
@@ -47,7 +47,7 @@ class ends {
     const auto tokens = n_.read(n_.handles().token_table);
     const auto positions = n_.read(n_.handles().position_table);
     const auto x = n_.write(n_.handles().inputs.front());
-    n_.run(embed_body{text, tokens.data(), positions.data(), x.data(), size().width});
+    n_.run(embed_kernel{text, tokens.data(), positions.data(), x.data(), size().width});
   }
 
   /// The loss of all rows, summed. @param total   one number in device memory
@@ -55,8 +55,8 @@ class ends {
   {
     const auto room = n_.room(head_.plan);
     find_logits(room);
-    n_.run(cross_entropy_body{text, room[head_.logits], nullptr, room[head_.losses], 1.0F});
-    n_.run(loss_total_body{room[head_.losses], total, size().rows});
+    n_.run(cross_entropy_kernel{text, room[head_.logits], nullptr, room[head_.losses], 1.0F});
+    n_.run(loss_total_kernel{room[head_.losses], total, size().rows});
     n_.manager().drop(n_.handles().inputs.back());
   }
 
@@ -82,8 +82,8 @@ class ends {
     {
       const auto room = n_.room(head_.plan);
       find_logits(room);
-      n_.run(cross_entropy_body{text, room[head_.logits], room[head_.d_logits], room[head_.losses], scale});
-      n_.run(loss_total_body{room[head_.losses], total, size().rows});
+      n_.run(cross_entropy_kernel{text, room[head_.logits], room[head_.d_logits], room[head_.losses], scale});
+      n_.run(loss_total_kernel{room[head_.losses], total, size().rows});
       auto table = n_.read(net.token_table);
       n_.multiply({.shape = plain_product(size().rows, vocabulary, width),
                    .left = room[head_.d_logits],
@@ -113,14 +113,14 @@ class ends {
     auto& m = n_.manager();
     {
       const auto room = n_.room(embedding_.plan);
-      n_.run(sort_rows_body{text, room[embedding_.order], room[embedding_.begins]});
+      n_.run(sort_rows_kernel{text, room[embedding_.order], room[embedding_.begins]});
       auto tokens = m.gradient(n_.handles().token_table.template as<bf16>(), agent::compute);
-      n_.run(token_gradient_body{slope, room[embedding_.order], room[embedding_.begins], tokens.data(), width,
-                                 tokens.beta()});
+      n_.run(token_gradient_kernel{slope, room[embedding_.order], room[embedding_.begins], tokens.data(), width,
+                                   tokens.beta()});
       if (last) m.gradient_done(std::move(tokens));
     }
     auto positions = m.gradient(n_.handles().position_table.template as<bf16>(), agent::compute);
-    n_.run(position_gradient_body{slope, positions.data(), size().windows, size().context, width, positions.beta()});
+    n_.run(position_gradient_kernel{slope, positions.data(), size().windows, size().context, width, positions.beta()});
     if (last) m.gradient_done(std::move(positions));
   }
 

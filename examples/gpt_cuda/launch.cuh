@@ -19,7 +19,7 @@ inline constexpr unsigned most_blocks = 1U << 20;  // more work goes round in a 
 
 /// A body that a warp does a row of.
 template <class Body>
-concept team_body = requires(const Body& body, const warp_team& team) { body(team, std::uint64_t{}); };
+concept team_kernel = requires(const Body& body, const warp_team& team) { body(team, std::uint64_t{}); };
 
 namespace [[gnu::visibility("hidden")]] hidden {
 
@@ -52,10 +52,10 @@ void start(CUstream_st* stream, const Body& body)
   if constexpr (chunkmem::optimizer::device_kernel<Body>) {
     chunkmem::optimizer::cuda_launcher{}(stream, body);
   } else {
-    const std::uint64_t wanted = team_body<Body> ? body.count() * lanes : body.count();
+    const std::uint64_t wanted = team_kernel<Body> ? body.count() * lanes : body.count();
     const std::uint64_t blocks = (wanted + threads_of_a_block - 1) / threads_of_a_block;
     const auto grid = static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
-    if constexpr (team_body<Body>)
+    if constexpr (team_kernel<Body>)
       hidden::run_teams<Body><<<grid, threads_of_a_block, 0, stream>>>(body);
     else
       hidden::run_elements<Body><<<grid, threads_of_a_block, 0, stream>>>(body);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention.hpp"
-#include "pointwise_bodies.hpp"
+#include "pointwise_kernels.hpp"
 
 #include <cstddef>
 #include <utility>
@@ -33,7 +33,7 @@ class layer_pass {
       const auto x = n_.read(n_.handles().inputs[which]);
       up_to_hidden(weights, x.data(), room, forward_);
     }
-    n_.run(gelu_forward_body{room[forward_.hidden], room[forward_.active], size().numbers(4 * size().width)});
+    n_.run(gelu_forward_kernel{room[forward_.hidden], room[forward_.active], size().numbers(4 * size().width)});
     const auto out = n_.write(n_.handles().inputs[which + 1]);
     n_.linear(room[forward_.active], weights.contract, weights.contract_bias, out.data(),
               plain_product(size().rows, 4 * size().width, size().width), room, room[forward_.middle], true);
@@ -129,10 +129,10 @@ class layer_pass {
     const blocks& in = backward_;
     const std::uint32_t width = size().width;
     const std::uint64_t hidden = size().numbers(4 * width);
-    n_.run(gelu_forward_body{room[in.hidden], room[in.active], hidden});
+    n_.run(gelu_forward_kernel{room[in.hidden], room[in.active], hidden});
     product_backward(weights.contract, weights.contract_bias, room[in.active], slope, room[in.d_hidden], 4 * width,
                      width, room, last);
-    n_.run(gelu_backward_body{room[in.hidden], room[in.d_hidden], hidden});
+    n_.run(gelu_backward_kernel{room[in.hidden], room[in.d_hidden], hidden});
     product_backward(weights.expand, weights.expand_bias, room[in.mlp_normed], room[in.d_hidden], room[in.between],
                      width, 4 * width, room, last);
     n_.norm_backward(weights.mlp_norm,

@@ -39,7 +39,7 @@ namespace {
 using chunkmem::backend::cuda_runtime;
 using device_scope = chunkmem::sharding::device_scope<cuda_runtime>;
 using group = chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, control>;
-using chunkmem::ownership::circle;
+using chunkmem::ownership::process_group;
 
 /// A rank's GPU, and the ranks that share the memory of its host.
 struct gpu_of_rank {
@@ -63,14 +63,14 @@ int run_one(const options& chosen, const training_text& text, const display& sho
             const gpu_of_rank& gpu, const rank_plan& plan, std::string_view kind)
 {
   const device_scope here{gpu.device};
-  control with_all{controls.of(circle::all)};
-  control with_node{controls.of(circle::node)};
-  control with_places{controls.of(circle::across)};
+  control with_all{controls.of(process_group::all)};
+  control with_node{controls.of(process_group::node)};
+  control with_places{controls.of(process_group::across)};
   group all{with_all};
   group node{with_node};
   group across{with_places};
-  chunkmem::sharding::circles<group> circles{all, node, across};
-  return run_rank(chosen, text, show, rank_on_device<gpu_of_rank, group, cuda_math>{gpu, circles}, plan, kind);
+  chunkmem::sharding::process_groups<group> process_groups{all, node, across};
+  return run_rank(chosen, text, show, rank_on_device<gpu_of_rank, group, cuda_math>{gpu, process_groups}, plan, kind);
 }
 
 int run_on_threads(const options& chosen, const training_text& text, const display& show)
@@ -82,7 +82,7 @@ int run_on_threads(const options& chosen, const training_text& text, const displ
   std::atomic<int> result = EXIT_SUCCESS;
   thread_ranks{ranks, plan.of_node}.run([&](thread_ranks::place& here) {
     const gpu_of_rank gpu{device_scope::device_of(here.rank(), ranks), ranks};
-    if (const int mine = run_one(chosen, text, show, here.circles(), gpu, plan, "GPUs of this process");
+    if (const int mine = run_one(chosen, text, show, here.process_groups(), gpu, plan, "GPUs of this process");
         mine != EXIT_SUCCESS)
       result = mine;
   });
@@ -101,10 +101,10 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   const mpi_nodes nodes{session, MPI_COMM_WORLD, plan.of_node};
   mpi node{session, nodes.node(), waits};
   mpi across{session, nodes.across(), waits};
-  chunkmem::sharding::circles<mpi> circles{all, node, across};
+  chunkmem::sharding::process_groups<mpi> process_groups{all, node, across};
   // A launcher may show each process a GPU of its own; two ranks on one GPU are refused by NCCL.
   const mpi_nodes hosts{session, MPI_COMM_WORLD};
-  return run_one(chosen, text, show, circles, {hosts.device_of(device_scope::devices()), hosts.of_node()}, plan,
+  return run_one(chosen, text, show, process_groups, {hosts.device_of(device_scope::devices()), hosts.of_node()}, plan,
                  "processes with a GPU each");
 }
 #else

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "attention_bodies.hpp"
-#include "column_bodies.hpp"
+#include "attention_kernels.hpp"
+#include "column_kernels.hpp"
 #include "extents.hpp"
-#include "norm_bodies.hpp"
+#include "norm_kernels.hpp"
 #include "parameters.hpp"
 #include "product.hpp"
 #include "scratch.hpp"
@@ -130,7 +130,7 @@ class network {
              room);
   }
 
-  /// Writes, or adds to, a gradient by one product. @param weight   its pin, which is spent
+  /// Writes, or adds to, a gradient by one product. @param weight   its pin, which is consumed
   template <class Pin>
   void product_gradient(Pin&& weight, const bf16* left, const bf16* right, const product_shape& shape, bool last,
                         const scratch_type& room) const
@@ -143,19 +143,19 @@ class network {
   /// Adds the rows of dy to the gradient of a bias. @param sums   room for the sums of slabs
   void bias_gradient(const weight& bias, const bf16* dy, std::uint32_t columns, float* sums, bool last) const
   {
-    run(slab_sums_body{dy, sums, size_.rows, columns});
+    run(slab_sums_kernel{dy, sums, size_.rows, columns});
     add_slabs(m_.gradient(bias.as<bf16>(), agent::compute), sums, columns, last);
   }
 
   /// The way back through a norm: dx = added + its gradient, and the gradient of {gain, bias}.
-  void norm_backward(const weight& norm, const norm_backward_body& work, float* sums, bool last) const
+  void norm_backward(const weight& norm, const norm_backward_kernel& work, float* sums, bool last) const
   {
-    norm_backward_body body = work;
+    norm_backward_kernel body = work;
     auto values = read(norm);
     body.norm = values.data();
     body.rows = size_.rows;
     body.width = size_.width;
-    run(norm_slab_sums_body{body.dy, body.x, body.statistics, sums, body.rows, body.width});
+    run(norm_slab_sums_kernel{body.dy, body.x, body.statistics, sums, body.rows, body.width});
     run(body);
     add_slabs(m_.gradient(std::move(values)), sums, 2 * size_.width, last);
   }
@@ -164,14 +164,14 @@ class network {
   void norm_forward(const weight& norm, const bf16* x, bf16* y, float* statistics) const
   {
     const auto values = read(norm);
-    run(norm_forward_body{x, values.data(), y, statistics, size_.rows, size_.width});
+    run(norm_forward_kernel{x, values.data(), y, statistics, size_.rows, size_.width});
   }
 
  private:
   template <class Gradient>
   void add_slabs(Gradient&& gradient, const float* sums, std::uint32_t columns, bool last) const
   {
-    run(slab_total_body{sums, gradient.data(), slabs_of(size_.rows), columns, gradient.beta()});
+    run(slab_total_kernel{sums, gradient.data(), slabs_of(size_.rows), columns, gradient.beta()});
     if (last) m_.gradient_done(std::forward<Gradient>(gradient));
   }
 

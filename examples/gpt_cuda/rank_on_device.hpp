@@ -7,7 +7,7 @@
 #include "training_on_device.hpp"
 
 #include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/zero.hpp>
 
@@ -38,17 +38,17 @@ template <class Gpu, class Communicator, class Math>
 class rank_on_device {
  public:
   using communicator_type = Communicator;
-  using ranks_type = chunkmem::sharding::circles<Communicator>;
+  using ranks_type = chunkmem::sharding::process_groups<Communicator>;
   using backend_type = typename Gpu::backend_type;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
                                                any_eviction, any_layout, any_transfer>;
   using model_type = batch_model;
   using trainer_type = batch_trainer<manager_type, Math>;
 
-  /// @param gpu, circles   outlive this
-  rank_on_device(const Gpu& gpu, ranks_type& circles) noexcept : gpu_{&gpu}, circles_{&circles} {}
+  /// @param gpu, process groups   outlive this
+  rank_on_device(const Gpu& gpu, ranks_type& process_groups) noexcept : gpu_{&gpu}, process_groups_{&process_groups} {}
 
-  [[nodiscard]] ranks_type& circles() const noexcept { return *circles_; }
+  [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
   [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const
   {
     return gpu_->make(device, host);
@@ -57,7 +57,7 @@ class rank_on_device {
   {
     const options& chosen = setup.chosen;
     return manager_type{
-        memory,        *circles_,      {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction,
+        memory,        *process_groups_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction,
         chosen.layout, chosen.transfer};
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
@@ -69,7 +69,7 @@ class rank_on_device {
 
  private:
   const Gpu* gpu_;
-  ranks_type* circles_;
+  ranks_type* process_groups_;
 };
 
 }  // namespace gpt::cuda

@@ -20,9 +20,9 @@ class block_plan {
   template <class Element>
   [[nodiscard]] block<Element> add(std::uint64_t elements)
   {
-    const std::uint64_t at = end_;
-    end_ = (at + elements * sizeof(Element) + 255) / 256 * 256;
-    return {at};
+    const std::uint64_t index = end_;
+    end_ = (index + elements * sizeof(Element) + 255) / 256 * 256;
+    return {index};
   }
   [[nodiscard]] chunkmem::bytes size() const noexcept { return chunkmem::bytes{end_}; }
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-/// What the kernels of the GPT are written in: bodies that g++ compiles too, so that tests on the host run the text
+/// What the kernels of the GPT are written in: kernels that g++ compiles too, so that tests on the host run the text
 /// that nvcc compiles.
 namespace gpt::cuda {
 
@@ -18,7 +18,7 @@ inline constexpr std::uint32_t lanes = 32;
 ///
 /// A team offers what a warp can do: `each` runs a part for every lane, `sum` and `highest` give all lanes the sum and
 /// the largest of what the lanes have, added in a fixed tree, and `after_lower` tells each lane the sum of the lanes
-/// below it. Laws for bodies: what one lane writes is not read by another.
+/// below it. Laws for kernels: what one lane writes is not read by another.
 struct looped_team {
   template <class Work>
   void each(Work work) const

@@ -128,9 +128,9 @@ class batch_trainer {
     message.wait(m_);
     if (!n().computes()) return 0.0F;
     double sum = 0.0;
-    for (std::size_t at = 0; at < message.count; ++at) {
+    for (std::size_t index = 0; index < message.count; ++index) {
       double one = 0.0;
-      std::memcpy(&one, message.room.data() + at * sizeof one, sizeof one);
+      std::memcpy(&one, message.room.data() + index * sizeof one, sizeof one);
       sum += one;
     }
     return static_cast<float>(sum / static_cast<double>(message.count * n().size().rows));

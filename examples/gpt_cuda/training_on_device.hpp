@@ -80,13 +80,13 @@ struct training_on_device {
     // Bytes for every parameter alike, so equal parts stand for the parameters.
     const chunkmem::bytes all = need.by_role[chunkmem::role::optimizer_state];
     const std::vector<chunkmem::bytes> states(64, chunkmem::bytes{all.count() / 64});
-    std::vector<chunkmem::tier> homes(states.size());
+    std::vector<chunkmem::tier> tiers(states.size());
     const chunkmem::bytes working{need.chunks.count() - std::min(all, need.chunks).count()};
     chosen.placement.assign(
         {.device = device, .working = working, .tide = need.largest_leases, .is_measured = true, .states = states},
-        homes);
-    const auto there = std::count(homes.begin(), homes.end(), chunkmem::tier::device);
-    return static_cast<double>(there) / static_cast<double>(homes.size());
+        tiers);
+    const auto there = std::count(tiers.begin(), tiers.end(), chunkmem::tier::device);
+    return static_cast<double>(there) / static_cast<double>(tiers.size());
   }
 };
 

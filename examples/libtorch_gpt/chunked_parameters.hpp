@@ -93,13 +93,13 @@ class chunked_parameters {
   template <class Write>
   void fill(std::size_t which, Write&& write)
   {
-    const auto pin = m_.acquire(handle(which), cm::access::write, cm::at::host);
+    const auto pin = m_.acquire(handle(which), cm::access::write, cm::memory_location::host);
     write(view_of(pin.data(), tensor(which).sizes(), scalar_of<Element>, at::kCPU));
   }
   /// A copy of its values, on the CPU.
   [[nodiscard]] at::Tensor values(std::size_t which)
   {
-    const auto pin = m_.acquire(handle(which), cm::access::read, cm::at::host);
+    const auto pin = m_.acquire(handle(which), cm::access::read, cm::memory_location::host);
     return view_of(pin.data_without_const(), tensor(which).sizes(), scalar_of<Element>, at::kCPU).clone();
   }
 
@@ -216,7 +216,7 @@ class chunked_parameters {
 
   /// Behind the accumulation of a gradient: autograd has nothing more to add in this backward pass.
   struct hand_over : torch::autograd::FunctionPostHook {
-    hand_over(const life_type& life, std::size_t at) : life_{life}, at_{at} {}
+    hand_over(const life_type& life, std::size_t index) : life_{life}, at_{index} {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override
     {

@@ -40,8 +40,8 @@ class network {
   {
     const std::int64_t w = size.width;
     embedding_ = {p_.add("wte", {size.vocabulary, w}, decayed), p_.add("wpe", {size.context, w}, decayed)};
-    for (std::int64_t at = 0; at < size.layers; ++at) {
-      const std::string name = "h." + std::to_string(at);
+    for (std::int64_t index = 0; index < size.layers; ++index) {
+      const std::string name = "h." + std::to_string(index);
       blocks_.push_back({p_.add(name + ".ln_1.weight", {w}, kept), p_.add(name + ".ln_1.bias", {w}, kept),
                          p_.add(name + ".attn.weight", {3 * w, w}, decayed), p_.add(name + ".attn.bias", {3 * w}, kept),
                          p_.add(name + ".proj.weight", {w, w}, decayed), p_.add(name + ".proj.bias", {w}, kept),

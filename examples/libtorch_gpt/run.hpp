@@ -66,14 +66,14 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
   const double tokens =
       static_cast<double>(chosen.how.size.context * chosen.how.size.batch * chosen.how.size.micro_batches);
   auto warm = clock::now();
-  for (std::size_t at = 0; at < chosen.steps; ++at) {
-    if (at == chosen.warm_up) warm = clock::now();
+  for (std::size_t index = 0; index < chosen.steps; ++index) {
+    if (index == chosen.warm_up) warm = clock::now();
     const auto begin = clock::now();
-    into.losses.push_back(step(at));
+    into.losses.push_back(step(index));
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", at + 1, static_cast<double>(into.losses.back()),
+    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", index + 1, static_cast<double>(into.losses.back()),
                 tokens / seconds);
-    const double left = seconds * static_cast<double>(chosen.steps - at - 1);
+    const double left = seconds * static_cast<double>(chosen.steps - index - 1);
     if (left >= 5) std::printf("  %.0f s left", left);
     std::printf("\n");
     std::fflush(stdout);
@@ -101,7 +101,7 @@ template <cm::element Element, class Backend>
   training.fill();
   outcome result;
   const token_source tokens = windows_of(text, chosen.how, where.device);
-  take_steps(chosen, result, [&](std::size_t at) { return training.step(at, tokens); });
+  take_steps(chosen, result, [&](std::size_t index) { return training.step(index, tokens); });
   result.values = training.values();
   const auto report = m.report();
   std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n",
@@ -118,7 +118,7 @@ template <cm::element Element, class Backend>
   plain_training training{chosen.how};
   outcome result;
   const token_source tokens = windows_of(text, chosen.how, at::kCPU);
-  take_steps(chosen, result, [&](std::size_t at) { return training.step(at, tokens); });
+  take_steps(chosen, result, [&](std::size_t index) { return training.step(index, tokens); });
   result.values = training.values();
   return result;
 }
@@ -127,10 +127,11 @@ template <cm::element Element, class Backend>
 [[nodiscard]] inline bool says_identical(const char* other, const outcome& left, const outcome& right)
 {
   std::size_t losses = 0;
-  for (std::size_t at = 0; at < left.losses.size(); ++at) losses += left.losses[at] == right.losses[at] ? 1 : 0;
+  for (std::size_t index = 0; index < left.losses.size(); ++index)
+    losses += left.losses[index] == right.losses[index] ? 1 : 0;
   std::size_t values = 0;
-  for (std::size_t at = 0; at < left.values.size(); ++at)
-    values += at::equal(left.values[at], right.values[at]) ? 1 : 0;
+  for (std::size_t index = 0; index < left.values.size(); ++index)
+    values += at::equal(left.values[index], right.values[index]) ? 1 : 0;
   std::printf("verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(),
               losses, left.values.size(), values);
   return losses == left.losses.size() && values == left.values.size();
@@ -152,9 +153,9 @@ inline void write_report(const options& chosen, const outcome& result)
   const std::string unfinished = chosen.report->string() + ".unfinished";
   std::ofstream file{unfinished};
   file << "{\"tokens_per_second\": " << json_number(result.tokens_per_second, 17) << ", \"losses\": [";
-  for (std::size_t at = 0; at < result.losses.size(); ++at)
-    file << (at > 0 ? ", " : "")
-         << json_number(static_cast<double>(result.losses[at]), std::numeric_limits<float>::max_digits10);
+  for (std::size_t index = 0; index < result.losses.size(); ++index)
+    file << (index > 0 ? ", " : "")
+         << json_number(static_cast<double>(result.losses[index]), std::numeric_limits<float>::max_digits10);
   file << "], \"memory\": " << result.report << "}\n";
   file.close();
   if (!file) throw std::runtime_error{"the report '" + unfinished + "' cannot be written (choose another file)"};

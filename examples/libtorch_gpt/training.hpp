@@ -112,7 +112,7 @@ class chunked_training {
   {
     if (late_) late_->finish();
     std::vector<at::Tensor> all;
-    for (std::size_t at = 0; at < parameters_.size(); ++at) all.push_back(parameters_.values(at));
+    for (std::size_t index = 0; index < parameters_.size(); ++index) all.push_back(parameters_.values(index));
     return all;
   }
 
@@ -144,7 +144,7 @@ class plain_training {
   [[nodiscard]] std::vector<at::Tensor> values() const
   {
     std::vector<at::Tensor> all;
-    for (std::size_t at = 0; at < parameters_.size(); ++at) all.push_back(parameters_.values(at));
+    for (std::size_t index = 0; index < parameters_.size(); ++index) all.push_back(parameters_.values(index));
     return all;
   }
 

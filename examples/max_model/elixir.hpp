@@ -63,8 +63,8 @@ struct elixir {
     const elixir_range range{*std::max_element(tensors.begin(), tensors.end())};
     const std::uint64_t copied = *std::max_element(modules.begin(), modules.end());
     memory_use best;
-    for (std::uint64_t at = 0; at < sizes; ++at) {
-      const std::uint64_t chunk = range.least + (range.most - range.least) / (sizes - 1) * at;
+    for (std::uint64_t index = 0; index < sizes; ++index) {
+      const std::uint64_t chunk = range.least + (range.most - range.least) / (sizes - 1) * index;
       appended_chunks chunks{chunk};
       for (const std::uint64_t elements : tensors) chunks.add(elements);
       const memory_use here = memory(job, {chunk, chunks.held() / chunk, tied, copied});

@@ -46,11 +46,11 @@ std::uint64_t read_whole(const char* option, std::string_view text, std::uint64_
 std::vector<std::string> words_of(const char* option, const std::string& text)
 {
   std::vector<std::string> words;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    words.push_back(text.substr(at, end - at));
+  for (std::size_t index = 0; index <= text.size();) {
+    const std::size_t end = std::min(text.find(',', index), text.size());
+    words.push_back(text.substr(index, end - index));
     if (words.back().empty()) throw problem{std::string{option} + " '" + text + "' has an empty entry"};
-    at = end + 1;
+    index = end + 1;
   }
   return words;
 }

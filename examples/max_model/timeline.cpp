@@ -107,9 +107,9 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
   span_writer spans{out, line};
   spans.level("device/capacity", spans.first(), spans.last(), run.capacity[chunkmem::tier::device].count());
   spans.level("host/capacity", spans.first(), spans.last(), run.capacity[chunkmem::tier::host].count());
-  for (std::size_t at = 0; at < line.computing.size(); ++at) {
-    const planner::timed_work& it = line.computing[at];
-    const std::uint64_t end = at + 1 < line.computing.size() ? line.computing[at + 1].begin : spans.last();
+  for (std::size_t index = 0; index < line.computing.size(); ++index) {
+    const planner::timed_work& it = line.computing[index];
+    const std::uint64_t end = index + 1 < line.computing.size() ? line.computing[index + 1].begin : spans.last();
     spans.level("device/chunks", it.begin, end, it.device_bytes - it.leased_bytes);
     spans.level("device/activations and gathered weights", it.begin, end, it.leased_bytes);
     spans.level("host/chunks", it.begin, end, it.host_bytes);
@@ -118,7 +118,8 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
   write_phases(spans, line);
   for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_update& it : line.updating)
-    spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);
+    spans.work(it.place == chunkmem::memory_location::host ? "host updates" : "compute", it.begin,
+               it.begin + it.nanoseconds, 0);
   for (const planner::timed_work& it : line.gathering) spans.work("ranks", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_copy& it : line.copies)
     spans.work(it.to == chunkmem::tier::device ? "to device" : "to host", it.begin, it.end, it.bytes);

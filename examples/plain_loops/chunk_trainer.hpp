@@ -79,12 +79,12 @@ class chunk_trainer {
   {
     std::string text = prompt;
     std::vector<unsigned char> window(static_cast<std::size_t>(batch_.context));
-    for (int at = 0; at < count; ++at) {
+    for (int index = 0; index < count; ++index) {
       const auto iteration = m_.iteration("generate");
       const int last = place_window(window, text);
       forward(window.data(), 1, false);
       run_kernel{m_, head_forward, write(logits), read(final_norm), read(token_table), batch_.context, model_.width};
-      text.push_back(next_byte(last, static_cast<std::uint64_t>(at)));
+      text.push_back(next_byte(last, static_cast<std::uint64_t>(index)));
       forget({logits, final_norm, final_mean, final_scale});
     }
     return text;

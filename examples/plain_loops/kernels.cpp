@@ -13,22 +13,22 @@ constexpr int lanes = 8;  // a constant count of neighbours: what compilers make
 float dot(const float* __restrict left, const float* __restrict right, int count)
 {
   float sums[lanes] = {};
-  int at = 0;
-  for (; at + lanes <= count; at += lanes)
-    for (int lane = 0; lane < lanes; ++lane) sums[lane] += left[at + lane] * right[at + lane];
+  int index = 0;
+  for (; index + lanes <= count; index += lanes)
+    for (int lane = 0; lane < lanes; ++lane) sums[lane] += left[index + lane] * right[index + lane];
   float sum = 0.0F;
   for (int lane = 0; lane < lanes; ++lane) sum += sums[lane];
-  for (; at < count; ++at) sum += left[at] * right[at];
+  for (; index < count; ++index) sum += left[index] * right[index];
   return sum;
 }
 
 /// into += factor * from
 void add_scaled(float* __restrict into, const float* __restrict from, float factor, int count)
 {
-  int at = 0;
-  for (; at + lanes <= count; at += lanes)
-    for (int lane = 0; lane < lanes; ++lane) into[at + lane] += factor * from[at + lane];
-  for (; at < count; ++at) into[at] += factor * from[at];
+  int index = 0;
+  for (; index + lanes <= count; index += lanes)
+    for (int lane = 0; lane < lanes; ++lane) into[index + lane] += factor * from[index + lane];
+  for (; index < count; ++index) into[index] += factor * from[index];
 }
 
 /// Where the rows of a product begin, and how far one row, or one number of a row, lies from the next.
@@ -46,8 +46,8 @@ void one_row(float* __restrict out, const float* __restrict in, int step, const 
 {
   float sums[lanes];
   for (int lane = 0; lane < lanes; ++lane) sums[lane] = start == nullptr ? out[lane] : start[lane];
-  for (int at = 0; at < count; ++at)
-    for (int lane = 0; lane < lanes; ++lane) sums[lane] += in[at * step] * matrix[at * columns + lane];
+  for (int index = 0; index < count; ++index)
+    for (int lane = 0; lane < lanes; ++lane) sums[lane] += in[index * step] * matrix[index * columns + lane];
   for (int lane = 0; lane < lanes; ++lane) out[lane] = sums[lane];
 }
 
@@ -62,10 +62,10 @@ void four_rows(float* __restrict out, int out_step, const float* __restrict in, 
     third[lane] = start == nullptr ? out[2 * out_step + lane] : start[lane];
     fourth[lane] = start == nullptr ? out[3 * out_step + lane] : start[lane];
   }
-  for (int at = 0; at < count; ++at) {
-    const float* numbers = in + at * step;
+  for (int index = 0; index < count; ++index) {
+    const float* numbers = in + index * step;
     const float a = numbers[0], b = numbers[in_step], c = numbers[2 * in_step], d = numbers[3 * in_step];
-    const float* row = matrix + at * columns;
+    const float* row = matrix + index * columns;
     for (int lane = 0; lane < lanes; ++lane) {
       first[lane] += a * row[lane];
       second[lane] += b * row[lane];
@@ -104,7 +104,7 @@ void embedding_forward(float* out, const unsigned char* tokens, const float* tok
   for (int row = 0; row < batch * context; ++row) {
     const float* token = token_table + tokens[row] * width;
     const float* position = position_table + row % context * width;
-    for (int at = 0; at < width; ++at) out[row * width + at] = token[at] + position[at];
+    for (int index = 0; index < width; ++index) out[row * width + index] = token[index] + position[index];
   }
 }
 
@@ -123,13 +123,14 @@ void layer_norm_forward(float* out, float* mean, float* scale, const float* in, 
   for (int row = 0; row < rows; ++row) {
     const float* x = in + row * width;
     float sum = 0.0F;
-    for (int at = 0; at < width; ++at) sum += x[at];
+    for (int index = 0; index < width; ++index) sum += x[index];
     const float center = sum / static_cast<float>(width);
     float squares = 0.0F;
-    for (int at = 0; at < width; ++at) squares += (x[at] - center) * (x[at] - center);
+    for (int index = 0; index < width; ++index) squares += (x[index] - center) * (x[index] - center);
     scale[row] = 1.0F / std::sqrt(squares / static_cast<float>(width) + 1e-5F);
     mean[row] = center;
-    for (int at = 0; at < width; ++at) out[row * width + at] = (x[at] - center) * scale[row] * gain[at] + bias[at];
+    for (int index = 0; index < width; ++index)
+      out[row * width + index] = (x[index] - center) * scale[row] * gain[index] + bias[index];
   }
 }
 
@@ -141,19 +142,19 @@ void layer_norm_backward(float* d_in, float* d_gain, float* d_bias, const float*
     const float* x = in + row * width;
     float sum = 0.0F;
     float weighted = 0.0F;
-    for (int at = 0; at < width; ++at) {
-      const float normed = (x[at] - mean[row]) * scale[row];
-      const float d_normed = dy[at] * gain[at];
+    for (int index = 0; index < width; ++index) {
+      const float normed = (x[index] - mean[row]) * scale[row];
+      const float d_normed = dy[index] * gain[index];
       sum += d_normed;
       weighted += d_normed * normed;
-      d_gain[at] += dy[at] * normed;
-      d_bias[at] += dy[at];
+      d_gain[index] += dy[index] * normed;
+      d_bias[index] += dy[index];
     }
     sum /= static_cast<float>(width);
     weighted /= static_cast<float>(width);
-    for (int at = 0; at < width; ++at) {
-      const float normed = (x[at] - mean[row]) * scale[row];
-      d_in[row * width + at] += (dy[at] * gain[at] - sum - normed * weighted) * scale[row];
+    for (int index = 0; index < width; ++index) {
+      const float normed = (x[index] - mean[row]) * scale[row];
+      d_in[row * width + index] += (dy[index] * gain[index] - sum - normed * weighted) * scale[row];
     }
   }
 }
@@ -167,8 +168,8 @@ void matmul_forward(float* out, const float* in, const float* weight, const floa
 void matmul_backward_input(float* d_in, const float* d_out, const float* weight, int rows, int inputs, int outputs)
 {
   for (int row = 0; row < rows; ++row)
-    for (int at = 0; at < inputs; ++at)
-      d_in[row * inputs + at] = dot(d_out + row * outputs, weight + at * outputs, outputs);
+    for (int index = 0; index < inputs; ++index)
+      d_in[row * inputs + index] = dot(d_out + row * outputs, weight + index * outputs, outputs);
 }
 
 void matmul_backward_weight(float* d_weight, float* d_bias, const float* d_out, const float* in, int rows, int inputs,
@@ -201,7 +202,7 @@ void attention_forward(float* out, float* attention, const float* qkv, int batch
         for (int from = 0; from <= to; ++from) row[from] /= sum;
         for (int from = to + 1; from < context; ++from) row[from] = 0.0F;
         float* result = out + (sequence * context + to) * width + head * size;
-        for (int at = 0; at < size; ++at) result[at] = 0.0F;
+        for (int index = 0; index < size; ++index) result[index] = 0.0F;
         for (int from = 0; from <= to; ++from)
           add_scaled(result, of_sequence + from * 3 * width + 2 * width, row[from], size);
       }
@@ -212,7 +213,7 @@ void attention_backward(float* d_qkv, float* d_row, const float* d_out, const fl
 {
   const int size = width / heads;
   const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-  for (int at = 0; at < batch * context * 3 * width; ++at) d_qkv[at] = 0.0F;
+  for (int index = 0; index < batch * context * 3 * width; ++index) d_qkv[index] = 0.0F;
   for (int sequence = 0; sequence < batch; ++sequence)
     for (int head = 0; head < heads; ++head)
       for (int to = 0; to < context; ++to) {
@@ -243,19 +244,19 @@ constexpr float gelu_cubic = 0.044715F;
 
 void gelu_forward(float* out, const float* in, int count)
 {
-  for (int at = 0; at < count; ++at) {
-    const float x = in[at];
-    out[at] = 0.5F * x * (1.0F + std::tanh(gelu_scale * (x + gelu_cubic * x * x * x)));
+  for (int index = 0; index < count; ++index) {
+    const float x = in[index];
+    out[index] = 0.5F * x * (1.0F + std::tanh(gelu_scale * (x + gelu_cubic * x * x * x)));
   }
 }
 
 void gelu_backward(float* d_out, const float* in, int count)
 {
-  for (int at = 0; at < count; ++at) {
-    const float x = in[at];
+  for (int index = 0; index < count; ++index) {
+    const float x = in[index];
     const float bend = std::tanh(gelu_scale * (x + gelu_cubic * x * x * x));
     const float inner = gelu_scale * (1.0F + 3.0F * gelu_cubic * x * x);
-    d_out[at] *= 0.5F * (1.0F + bend) + 0.5F * x * (1.0F - bend * bend) * inner;
+    d_out[index] *= 0.5F * (1.0F + bend) + 0.5F * x * (1.0F - bend * bend) * inner;
   }
 }
 
@@ -272,7 +273,7 @@ void head_forward(float* logits, const float* in, const float* token_table, int 
 void head_backward(float* d_in, float* d_token_table, const float* d_logits, const float* in, const float* token_table,
                    int rows, int width)
 {
-  for (int at = 0; at < rows * width; ++at) d_in[at] = 0.0F;
+  for (int index = 0; index < rows * width; ++index) d_in[index] = 0.0F;
   product({d_in, width, d_logits, vocabulary, 1}, rows, token_table, nullptr, vocabulary, width);
   product({d_token_table, width, d_logits, 1, vocabulary}, vocabulary, in, nullptr, rows, width);
 }
@@ -284,15 +285,16 @@ double cross_entropy(float* logits, const unsigned char* targets, int rows)
   for (int row = 0; row < rows; ++row) {
     float* x = logits + row * vocabulary;
     float largest = -FLT_MAX;
-    for (int at = 0; at < vocabulary; ++at) largest = x[at] > largest ? x[at] : largest;
+    for (int index = 0; index < vocabulary; ++index) largest = x[index] > largest ? x[index] : largest;
     const float target = x[targets[row]] - largest;
     float sum = 0.0F;
-    for (int at = 0; at < vocabulary; ++at) {
-      x[at] = std::exp(x[at] - largest);
-      sum += x[at];
+    for (int index = 0; index < vocabulary; ++index) {
+      x[index] = std::exp(x[index] - largest);
+      sum += x[index];
     }
     loss += static_cast<double>(std::log(sum) - target);
-    for (int at = 0; at < vocabulary; ++at) x[at] = (x[at] / sum - (at == targets[row] ? 1.0F : 0.0F)) * share;
+    for (int index = 0; index < vocabulary; ++index)
+      x[index] = (x[index] / sum - (index == targets[row] ? 1.0F : 0.0F)) * share;
   }
   return loss;
 }
@@ -300,17 +302,17 @@ double cross_entropy(float* logits, const unsigned char* targets, int rows)
 int sample(const float* logits, float temperature, float coin)
 {
   float largest = -FLT_MAX;
-  for (int at = 0; at < vocabulary; ++at) largest = logits[at] > largest ? logits[at] : largest;
+  for (int index = 0; index < vocabulary; ++index) largest = logits[index] > largest ? logits[index] : largest;
   float odds[vocabulary];
   float sum = 0.0F;
-  for (int at = 0; at < vocabulary; ++at) {
-    odds[at] = std::exp((logits[at] - largest) / temperature);
-    sum += odds[at];
+  for (int index = 0; index < vocabulary; ++index) {
+    odds[index] = std::exp((logits[index] - largest) / temperature);
+    sum += odds[index];
   }
   float reached = 0.0F;
-  for (int at = 0; at < vocabulary; ++at) {
-    reached += odds[at];
-    if (reached >= coin * sum) return at;
+  for (int index = 0; index < vocabulary; ++index) {
+    reached += odds[index];
+    if (reached >= coin * sum) return index;
   }
   return vocabulary - 1;
 }
@@ -341,7 +343,8 @@ inline void adamw_one(float& weight, float gradient, float& momentum, float& var
 void adamw_update(float* __restrict weight, const float* __restrict gradient, float* __restrict momentum,
                   float* __restrict variance, int count, adamw_factors factors)
 {
-  for (int at = 0; at < count; ++at) adamw_one(weight[at], gradient[at], momentum[at], variance[at], factors);
+  for (int index = 0; index < count; ++index)
+    adamw_one(weight[index], gradient[index], momentum[index], variance[index], factors);
 }
 
 float random_uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index)

@@ -95,19 +95,19 @@ void check(options& all)
 options read_options(int count, const char* const* words)
 {
   options all;
-  for (int at = 1; at < count; ++at) {
-    const std::string_view name = words[at];
+  for (int index = 1; index < count; ++index) {
+    const std::string_view name = words[index];
     if (name == "--order") {
-      const std::string_view word = at + 1 < count ? words[++at] : "";
+      const std::string_view word = index + 1 < count ? words[++index] : "";
       if (word != "first_use" && word != "declaration") throw bad_option{"--order is first_use or declaration"};
       all.first_use = word == "first_use";
       continue;
     }
     if (read_flag(all, name)) continue;
-    const std::string_view word = at + 1 < count ? words[at + 1] : "";
+    const std::string_view word = index + 1 < count ? words[index + 1] : "";
     if (word.empty() || !(read_whole(all, name, word) || read_word(all, name, word)))
       throw bad_option{"'" + std::string{name} + "' is no option with a value (see --help)"};
-    ++at;
+    ++index;
   }
   check(all);
   return all;

@@ -18,7 +18,7 @@ plain_trainer::plain_trainer(const model_shape& model, const training& how) : mo
     gradients_[kind] = take(count);
     momenta_[kind] = take(count);
     variances_[kind] = take(count);
-    for (int at = 0; at < count; ++at) weights_[kind][at] = first_value(which, model, how.seed, at);
+    for (int index = 0; index < count; ++index) weights_[kind][index] = first_value(which, model, how.seed, index);
   }
 }
 
@@ -145,11 +145,11 @@ std::string plain_trainer::generate(const std::string& prompt, int count)
 {
   std::string text = prompt;
   std::vector<unsigned char> window(static_cast<std::size_t>(batch_.context));
-  for (int at = 0; at < count; ++at) {
+  for (int index = 0; index < count; ++index) {
     const int last = place_window(window, text);
     forward(window.data(), 1);
     head_forward(a(logits), a(final_norm), w(token_table), batch_.context, model_.width);
-    const float coin = random_uniform(how_.seed, 2000, static_cast<std::uint64_t>(at));
+    const float coin = random_uniform(how_.seed, 2000, static_cast<std::uint64_t>(index));
     text.push_back(static_cast<char>(sample(a(logits) + last * vocabulary, how_.temperature, coin)));
   }
   return text;

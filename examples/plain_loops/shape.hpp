@@ -124,13 +124,13 @@ struct tensor_shape {
   return shape_of(kind, model).rows > 1;
 }
 
-/// The first value of number `at` of a weight, counted over all layers of its kind.
-[[nodiscard]] inline float first_value(weight_kind kind, const model_shape& model, std::uint64_t seed, int at)
+/// The first value of number `index` of a weight, counted over all layers of its kind.
+[[nodiscard]] inline float first_value(weight_kind kind, const model_shape& model, std::uint64_t seed, int index)
 {
   if (kind == norm1_gain || kind == norm2_gain || kind == final_gain) return 1.0F;
   if (!decays(kind, model)) return 0.0F;
   constexpr float spread = 0.02F * 3.4641016F;  // a uniform number of deviation 0.02
-  return (random_uniform(seed, kind, static_cast<std::uint64_t>(at)) - 0.5F) * spread;
+  return (random_uniform(seed, kind, static_cast<std::uint64_t>(index)) - 0.5F) * spread;
 }
 
 /// How all trainers of this example train.

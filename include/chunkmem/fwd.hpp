@@ -15,7 +15,7 @@ enum class role : std::uint8_t;
 enum class dtype : std::uint8_t;
 enum class access_mode : std::uint8_t;
 class access;
-enum class at : std::uint8_t;
+enum class memory_location : std::uint8_t;
 enum class agent : std::uint8_t;
 struct list_spec;
 struct tensor_handle;

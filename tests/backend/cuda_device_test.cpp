@@ -123,11 +123,11 @@ TEST_CASE("each device keeps to itself, whatever is current on the calling threa
     const agent fifth = mem.adopt();
     std::byte* const there = mem.allocate(tier::device, 1_KiB);
     std::byte* const here = mem.allocate(tier::host, 1_KiB);
-    for (const agent who : {agent::compute, fifth, agent::host}) {
-      mem.fill(there, std::byte{3}, 1_KiB, who);
-      mem.launch(who, kernel([&ran, number] { ++ran[static_cast<std::size_t>(number)]; }));
-      mem.copy(here, there, 1_KiB, who);
-      mem.wait(agent::host, mem.record(who));
+    for (const agent stream : {agent::compute, fifth, agent::host}) {
+      mem.fill(there, std::byte{3}, 1_KiB, stream);
+      mem.launch(stream, kernel([&ran, number] { ++ran[static_cast<std::size_t>(number)]; }));
+      mem.copy(here, there, 1_KiB, stream);
+      mem.wait(agent::host, mem.record(stream));
       CHECK(all_are(here, 1'024, 3));
     }
     mem.begin_capture();

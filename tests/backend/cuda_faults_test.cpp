@@ -221,20 +221,20 @@ struct reference {
   std::vector<std::string_view> names;
 };
 
-/// Lets call `at` answer with `code`, and looks at all that comes of it. An empty text where everything is right.
-std::string disturb(const reference& plain, fake_schedule when, std::uint64_t at, int code)
+/// Lets call `index` answer with `code`, and looks at all that comes of it. An empty text where everything is right.
+std::string disturb(const reference& plain, fake_schedule when, std::uint64_t index, int code)
 {
-  life it{when, at};
-  it.gpu.fail_call(at, code);
+  life it{when, index};
+  it.gpu.fail_call(index, code);
   const bool is_whole = it.run();
   const bool ends_all = support::is_sticky_fake_code(code) || code == 4;
-  const std::string_view name = plain.names[at - 1];
+  const std::string_view name = plain.names[index - 1];
   if (!it.surprises().empty()) return it.surprises().front();
   if (!it.gpu.faults().empty()) return it.gpu.faults().front();
   if (it.gpu.calls_after_sticky() != 0) return "calls after a sticky error";
   if (ends_all) {
-    if (it.gpu.calls() != at) return "calls after the end: " + std::to_string(it.gpu.calls() - at);
-    if (it.cause().has_value() && (it.cause()->number != code || it.cause()->call != at || !it.cause()->is_sticky))
+    if (it.gpu.calls() != index) return "calls after the end: " + std::to_string(it.gpu.calls() - index);
+    if (it.cause().has_value() && (it.cause()->number != code || it.cause()->call != index || !it.cause()->is_sticky))
       return "the wrong cause";
     if (!is_whole && !it.cause().has_value() && name != "synchronize_stream" && name != "free_pinned")
       return "stopped without a cause";
@@ -298,11 +298,11 @@ TEST_CASE("every operation may fault while it runs", "[backend]")
   const auto when = GENERATE(fake_schedule::random, fake_schedule::latest);
   const reference plain{when};
   REQUIRE(plain.operations > 10);
-  for (std::uint64_t at = 1; at <= plain.operations; ++at) {
+  for (std::uint64_t index = 1; index <= plain.operations; ++index) {
     for (const int code : {700, 719, 214, 999, 31'337}) {
-      CAPTURE(at, code);
-      life it{when, at};
-      it.gpu.fail_operation(at, code);
+      CAPTURE(index, code);
+      life it{when, index};
+      it.gpu.fail_operation(index, code);
       const bool is_whole = it.run();
       CHECK(it.surprises().empty());
       CHECK(it.gpu.calls_after_sticky() == 0);
@@ -343,12 +343,12 @@ TEST_CASE("any function may fail for ever without a crash or a hang", "[backend]
 TEST_CASE("the runtime may be gone at any call", "[backend]")
 {
   const reference plain{fake_schedule::random};
-  for (const std::uint64_t at : plain.interesting()) {
-    CAPTURE(at);
-    life it{fake_schedule::random, at};
-    it.gpu.fail_call(at, 4, true);
+  for (const std::uint64_t index : plain.interesting()) {
+    CAPTURE(index);
+    life it{fake_schedule::random, index};
+    it.gpu.fail_call(index, 4, true);
     CHECK_NOTHROW(it.run());
-    CHECK(it.gpu.calls() == at);
+    CHECK(it.gpu.calls() == index);
     if (it.cause().has_value()) CHECK(it.cause()->number == 4);
   }
 }

@@ -173,8 +173,8 @@ TEST_CASE("more events than a ring has may be recorded inside a capture and arou
 {
   rig it{support::fake_schedule::latest};
   std::vector<int> order;
-  const auto put = [&](agent who, int value) {
-    it.mem().launch(who, kernel([&order, value] { order.push_back(value); }));
+  const auto put = [&](agent stream, int value) {
+    it.mem().launch(stream, kernel([&order, value] { order.push_back(value); }));
   };
   const event before = (put(agent::to_host, 0), it.mem().record(agent::to_host));
   for (int i = 0; i < 300; ++i) (void)it.mem().record(agent::to_host);
@@ -182,10 +182,10 @@ TEST_CASE("more events than a ring has may be recorded inside a capture and arou
     it.mem().begin_capture();
     event inside = it.mem().record(agent::to_host);
     for (int i = 1; i <= 600; ++i) {
-      const agent who = i % 2 == 0 ? agent::to_host : agent::to_device;
-      it.mem().wait(who, inside);
-      put(who, i);
-      inside = it.mem().record(who);
+      const agent stream = i % 2 == 0 ? agent::to_host : agent::to_device;
+      it.mem().wait(stream, inside);
+      put(stream, i);
+      inside = it.mem().record(stream);
     }
     tested_graph all = it.mem().end_capture();
     it.mem().wait(agent::compute, before);  // its entry was recorded again by the capture

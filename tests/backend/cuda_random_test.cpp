@@ -77,8 +77,8 @@ class random_work {
   {
     mem().wait(agent::host, after_graph_);
     for (std::size_t i = 0; i < place_count; ++i) {
-      for (std::size_t who = 1; who < agents_; ++who)
-        if ((uses_[i].used >> who & 1) != 0) mem().wait(agent::host, uses_[i].last[who]);
+      for (std::size_t stream = 1; stream < agents_; ++stream)
+        if ((uses_[i].used >> stream & 1) != 0) mem().wait(agent::host, uses_[i].last[stream]);
       std::array<std::byte, length> found{};
       mem().copy(found.data(), at_[i], bytes{length});
       CHECK(found == expected_[i]);
@@ -95,40 +95,40 @@ class random_work {
   [[nodiscard]] cuda& mem() noexcept { return rig_->mem(); }
   [[nodiscard]] std::uint64_t below(std::uint64_t end) { return random_() % end; }
 
-  void follow(agent who, const uses& it, unsigned mask)
+  void follow(agent stream, const uses& it, unsigned mask)
   {
     for (std::size_t source = 0; source < agents_; ++source)
-      if ((mask >> source & 1) != 0 && static_cast<agent>(source) != who) mem().wait(who, it.last[source]);
+      if ((mask >> source & 1) != 0 && static_cast<agent>(source) != stream) mem().wait(stream, it.last[source]);
   }
-  void note(agent who, std::size_t place, event point, bool wrote)
+  void note(agent stream, std::size_t place, event point, bool wrote)
   {
     uses& it = uses_[place];
     if (wrote) it = {};
-    it.last[static_cast<std::size_t>(who)] = point;
-    it.used |= 1U << static_cast<unsigned>(who);
-    if (wrote) it.wrote |= 1U << static_cast<unsigned>(who);
+    it.last[static_cast<std::size_t>(stream)] = point;
+    it.used |= 1U << static_cast<unsigned>(stream);
+    if (wrote) it.wrote |= 1U << static_cast<unsigned>(stream);
   }
 
   void one()
   {
-    const auto who = static_cast<agent>(is_capturing_ ? 1 + below(agents_ - 1) : below(agents_));
+    const auto stream = static_cast<agent>(is_capturing_ ? 1 + below(agents_ - 1) : below(agents_));
     const std::size_t to = below(place_count);
     const std::size_t from = (to + 1 + below(place_count - 1)) % place_count;
     const int salt = static_cast<int>(below(250));
     const std::uint64_t kind = below(4);
     const bool reads = kind != 0;
     if (is_capturing_ && (kind == 3 || (kind == 0 && to >= 3))) return;
-    if (who == agent::host) mem().wait(who, after_graph_);
-    follow(who, uses_[to], uses_[to].used);
-    if (reads) follow(who, uses_[from], uses_[from].wrote);
-    if (kind == 0) mem().fill(at_[to], static_cast<std::byte>(salt), bytes{length}, who);
-    if (kind == 1) mem().copy(at_[to], at_[from], bytes{length}, who);
+    if (stream == agent::host) mem().wait(stream, after_graph_);
+    follow(stream, uses_[to], uses_[to].used);
+    if (reads) follow(stream, uses_[from], uses_[from].wrote);
+    if (kind == 0) mem().fill(at_[to], static_cast<std::byte>(salt), bytes{length}, stream);
+    if (kind == 1) mem().copy(at_[to], at_[from], bytes{length}, stream);
     const auto work = [to_here = at_[to], from_here = at_[from], salt] { mix(to_here, from_here, salt); };
-    if (kind == 2) mem().launch(who, kernel(work));
-    if (kind == 3) mem().launch(who, work);
-    const event point = mem().record(who);
-    if (reads) note(who, from, point, false);
-    note(who, to, point, true);
+    if (kind == 2) mem().launch(stream, kernel(work));
+    if (kind == 3) mem().launch(stream, work);
+    const event point = mem().record(stream);
+    if (reads) note(stream, from, point, false);
+    note(stream, to, point, true);
     const std::function<void(contents&)> step = [=](contents& all) {
       if (kind == 0) all[to].fill(static_cast<std::byte>(salt));
       if (kind == 1) all[to] = all[from];

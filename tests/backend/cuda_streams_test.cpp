@@ -34,9 +34,9 @@ struct lazy_gpu {
     under_test::check_clean(gpu);
   }
 
-  void kernel(agent who, int value)
+  void kernel(agent stream, int value)
   {
-    gpu.launch_kernel(all->stream(who), [this, value] { order.push_back(value); });
+    gpu.launch_kernel(all->stream(stream), [this, value] { order.push_back(value); });
   }
 
   std::vector<int> order;

@@ -15,7 +15,7 @@ namespace {
 
 struct without_cause : backend::simulated {
   using simulated::simulated;
-  void wait(agent who, event point) { simulated::wait(who, point); }
+  void wait(agent stream, event point) { simulated::wait(stream, point); }
 };
 struct without_total : backend::simulated {
   using simulated::simulated;

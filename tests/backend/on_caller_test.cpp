@@ -94,16 +94,16 @@ TEST_CASE("work of on_caller is done on the calling thread when the call returns
   std::byte* const there = mem.allocate(tier::device, 1_KiB);
   const auto caller = std::this_thread::get_id();
   const agent fifth = mem.adopt();
-  for (const agent who : {agent::host, agent::compute, agent::to_device, agent::to_host, fifth}) {
-    const auto value = std::byte(index_of(who) + 1);
-    mem.fill(here, value, 1_KiB, who);
+  for (const agent stream : {agent::host, agent::compute, agent::to_device, agent::to_host, fifth}) {
+    const auto value = std::byte(index_of(stream) + 1);
+    mem.fill(here, value, 1_KiB, stream);
     CHECK(here[1'023] == value);
-    mem.copy(there, here, 1_KiB, who);
+    mem.copy(there, here, 1_KiB, stream);
     CHECK(there[1'023] == value);
     bool ran_here = false;
-    mem.launch(who, [&] { ran_here = std::this_thread::get_id() == caller; });
+    mem.launch(stream, [&] { ran_here = std::this_thread::get_id() == caller; });
     CHECK(ran_here);
-    CHECK(mem.record(who).value == 3);
+    CHECK(mem.record(stream).value == 3);
   }
   CHECK(mem.throttled() == 0);
   const std::uint64_t before = mem.now();

@@ -179,31 +179,31 @@ TEST_CASE("an unlimited host memory changes no time, and no limit lets bytes pas
   std::byte* here[3];
   std::byte* there[3];
   simulated* const all[] = {&unlimited, &plenty, &narrow};
-  for (std::size_t at = 0; at < 3; ++at) {
-    here[at] = all[at]->allocate(tier::host, bytes{4'000});
-    there[at] = all[at]->allocate(tier::device, bytes{4'000});
+  for (std::size_t index = 0; index < 3; ++index) {
+    here[index] = all[index]->allocate(tier::host, bytes{4'000});
+    there[index] = all[index]->allocate(tier::device, bytes{4'000});
   }
   for (int work = 0; work < 5'000; ++work) {
     const std::uint64_t size = 1 + roll(1'000);
     const std::uint64_t kind = roll(6);
     const auto one = static_cast<agent>(roll(4));
     const auto other = static_cast<agent>(roll(4));
-    for (std::size_t at = 0; at < 3; ++at) {
-      simulated& mem = *all[at];
-      if (kind == 0) mem.copy(there[at], here[at], bytes{size}, agent::to_device);
-      if (kind == 1) mem.copy(here[at], there[at], bytes{size}, agent::to_host);
+    for (std::size_t index = 0; index < 3; ++index) {
+      simulated& mem = *all[index];
+      if (kind == 0) mem.copy(there[index], here[index], bytes{size}, agent::to_device);
+      if (kind == 1) mem.copy(here[index], there[index], bytes{size}, agent::to_host);
       if (kind == 2) mem.advance(agent::host, size, bytes{3 * size});
       if (kind == 3) mem.advance(one, size);
       if (kind == 4) mem.wait(one, mem.record(other));
-      if (kind == 5) mem.fill(there[at], std::byte{}, bytes{size}, one);
+      if (kind == 5) mem.fill(there[index], std::byte{}, bytes{size}, one);
     }
     touched += kind < 2 ? size : kind == 2 ? 3 * size : 0;
   }
   std::uint64_t last = 0;
-  for (const agent who : {agent::host, agent::compute, agent::to_device, agent::to_host}) {
-    CHECK(unlimited.clock(who) == plenty.clock(who));
-    CHECK(narrow.clock(who) >= unlimited.clock(who));
-    last = narrow.clock(who) < last ? last : narrow.clock(who);
+  for (const agent stream : {agent::host, agent::compute, agent::to_device, agent::to_host}) {
+    CHECK(unlimited.clock(stream) == plenty.clock(stream));
+    CHECK(narrow.clock(stream) >= unlimited.clock(stream));
+    last = narrow.clock(stream) < last ? last : narrow.clock(stream);
   }
   CHECK(static_cast<double>(last) * 1.5 >= static_cast<double>(touched));
 }

@@ -178,7 +178,8 @@ TEST_CASE("each edge of a load, a kernel and a write-back is needed, and its los
 TEST_CASE("a filter removes the waits it names and no other", "[backend]")
 {
   one_load world{schedule::latest};
-  world.mem.skip_wait([](agent who, event point, std::uint64_t) { return who == agent::host && point.value == 1; });
+  world.mem.skip_wait(
+      [](agent stream, event point, std::uint64_t) { return stream == agent::host && point.value == 1; });
   world.mem.copy(world.there, world.here, bytes{4}, agent::to_device);
   const event first = world.mem.record(agent::to_device);
   world.mem.wait(agent::host, first);

@@ -13,7 +13,7 @@ TEST_CASE("totals of each cause are added up by several threads", "[backend]")
 {
   backend::wait_totals totals;
   const auto work = [&totals](wait_cause why, std::uint64_t nanoseconds) {
-    for (int at = 0; at < 1'000; ++at) totals.add(why, nanoseconds);
+    for (int index = 0; index < 1'000; ++index) totals.add(why, nanoseconds);
   };
   std::thread one{[&] { work(wait_cause::demand_miss, 3); }};
   std::thread other{[&] { work(wait_cause::demand_miss, 4); }};

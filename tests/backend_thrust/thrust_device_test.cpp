@@ -88,9 +88,9 @@ Iterator for_each_n(counted& system, Iterator first, Size count, Work work)
 }
 
 /// Distinct bytes that no period of a part hides.
-std::byte pattern(std::uint64_t at)
+std::byte pattern(std::uint64_t index)
 {
-  return std::byte(at * 7 + at / 251);
+  return std::byte(index * 7 + index / 251);
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ TEST_CASE("copies and fills of every size write their bytes and no others", "[th
   device mem{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   const conformance::block<device> here{mem, tier::host, bytes{room}};
   const conformance::block<device> there{mem, tier::device, bytes{room}};
-  for (std::uint64_t at = 0; at < room; ++at) here.data()[at] = pattern(at);
+  for (std::uint64_t index = 0; index < room; ++index) here.data()[index] = pattern(index);
   for (const std::uint64_t size : {0u, 1u, 255u, 256u, 1'023u, 1'024u, 1'025u, 2'048u, 4'096u, 4'097u, 9'999u}) {
     for (const std::uint64_t shift : {0u, 1u, 100u}) {
       CAPTURE(size, shift);
@@ -246,21 +246,23 @@ TEST_CASE("Thrust algorithms are kernels on tensors that come and go", "[thrust]
   memory mem{thrust_device_options{.device_capacity = 32_KiB, .host_capacity = 256_KiB}};
   manager<memory> m{mem, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(tensors, {count}, role::buffer);
-  for (std::uint32_t at = 0; at < tensors; ++at) {
-    const auto pin = m.acquire(weights.slice(at), access::write);
-    thrust::sequence(tag{}, pin.data(), pin.data() + count, static_cast<float>(at));
+  for (std::uint32_t index = 0; index < tensors; ++index) {
+    const auto pin = m.acquire(weights.slice(index), access::write);
+    thrust::sequence(tag{}, pin.data(), pin.data() + count, static_cast<float>(index));
   }
-  for (std::uint32_t at = 1; at < tensors; ++at) {
-    const auto before = m.acquire(weights.slice(at - 1), access::read);
-    const auto pin = m.acquire(weights.slice(at), access::read_write);
+  for (std::uint32_t index = 1; index < tensors; ++index) {
+    const auto before = m.acquire(weights.slice(index - 1), access::read);
+    const auto pin = m.acquire(weights.slice(index), access::read_write);
     mem.launch(agent::compute, [in = before.data(), out = pin.data()] {
       thrust::transform(tag{}, in, in + count, out, out, thrust::plus<float>{});
     });
   }
-  for (std::uint32_t at = 0; at < tensors; ++at) {
-    const auto pin = m.acquire(weights.slice(at), access::read);
-    CHECK(pin.data()[count - 1] == static_cast<float>((at + 1) * (count - 1) + at * (at + 1) / 2));  // exact below 2^24
-    CHECK(thrust::reduce(tag{}, pin.data(), pin.data() + 10) == static_cast<float>(45 * (at + 1) + 5 * at * (at + 1)));
+  for (std::uint32_t index = 0; index < tensors; ++index) {
+    const auto pin = m.acquire(weights.slice(index), access::read);
+    CHECK(pin.data()[count - 1] ==
+          static_cast<float>((index + 1) * (count - 1) + index * (index + 1) / 2));  // exact below 2^24
+    CHECK(thrust::reduce(tag{}, pin.data(), pin.data() + 10) ==
+          static_cast<float>(45 * (index + 1) + 5 * index * (index + 1)));
   }
   CHECK(m.report().loads > 0);
 }

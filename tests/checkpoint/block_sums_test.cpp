@@ -20,7 +20,8 @@ std::vector<std::byte> random_bytes(std::size_t size)
 {
   support::dice dice{size};
   std::vector<std::byte> made(size);
-  for (std::size_t at = 0; at < size; at += 1 + dice.below(300)) made[at] = static_cast<std::byte>(dice.below(256));
+  for (std::size_t index = 0; index < size; index += 1 + dice.below(300))
+    made[index] = static_cast<std::byte>(dice.below(256));
   return made;
 }
 

@@ -56,7 +56,7 @@ class watched_folder {
   };
 
   explicit watched_folder(Inner folder) : folder_{std::move(folder)} {}
-  void before_read(std::size_t at, std::function<void()> happens) { *watch_ = {0, at, std::move(happens)}; }
+  void before_read(std::size_t index, std::function<void()> happens) { *watch_ = {0, index, std::move(happens)}; }
   [[nodiscard]] std::size_t reads() const { return watch_->reads; }
 
   [[nodiscard]] writer create(std::string_view name) { return folder_.create(name); }
@@ -125,10 +125,10 @@ TEST_CASE("bytes that change while they are loaded are never taken for those tha
   std::size_t refused = 0;
   for (const char* const file : {"/generation-000001-00000.safetensors", "/generation-000001-00001.safetensors",
                                  "/generation-000001-00002.safetensors"})
-    for (std::size_t at = 0; at < reads; ++at) {
-      INFO("before read " << at << " of " << reads << ": " << file);
+    for (std::size_t index = 0; index < reads; ++index) {
+      INFO("before read " << index << " of " << reads << ": " << file);
       small_model after;
-      folder.before_read(at, [&] { flip_last_byte(place.path() + file); });
+      folder.before_read(index, [&] { flip_last_byte(place.path() + file); });
       const outcome found = outcome_of([&] { (void)checkpoint::load(after.m, folder); });
       flip_last_byte(place.path() + file);
       if (found == outcome::whole) REQUIRE(after.holds(1.5F));
@@ -144,7 +144,9 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
   watched_folder folder{posix_folder{place.path()}};
   half_weight saved{true};
   for (auto& it : saved.m.acquire(saved.weight, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
-  for (float& it : saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::at::host).span())
+  for (float& it :
+       saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::memory_location::host)
+           .span())
     it = 1.0F;
   (void)checkpoint::save(saved.m, folder);
   for (const bool has_master : {true, false}) {
@@ -154,17 +156,18 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
       for (const auto it : after.m.acquire(after.weight, cm::access::read).span()) REQUIRE(cm::to_float(it) == 1.0F);
       if (!has_master) return;
       for (const float it :
-           after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::at::host).span())
+           after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::memory_location::host)
+               .span())
         REQUIRE(it == 1.0F);
     };
     folder.before_read(SIZE_MAX, {});
     load();
     const std::size_t reads = folder.reads();
-    for (std::size_t at = 0; at < reads; ++at) {
-      INFO("before read " << at << " of " << reads);
-      folder.before_read(at, [&] { flip_last_byte(place.path() + "/generation-000001-00000.safetensors"); });
+    for (std::size_t index = 0; index < reads; ++index) {
+      INFO("before read " << index << " of " << reads);
+      folder.before_read(index, [&] { flip_last_byte(place.path() + "/generation-000001-00000.safetensors"); });
       // of the manifest alone, once the tensors were read
-      CHECK((outcome_of(load) == outcome::whole) == (at + 1 == reads));
+      CHECK((outcome_of(load) == outcome::whole) == (index + 1 == reads));
       flip_last_byte(place.path() + "/generation-000001-00000.safetensors");
     }
   }
@@ -202,13 +205,13 @@ int older_ones(std::uint32_t layers)
   layered after{layers};
   int older = 0;
   const std::size_t reads = 1 + 3 * std::size_t{layers};  // the manifest, of its run too; a header, and a tensor twice
-  for (std::size_t at = 0; at < reads; at += 3) {
-    INFO("before read " << at << " of " << reads);
+  for (std::size_t index = 0; index < reads; index += 3) {
+    INFO("before read " << index << " of " << reads);
     watched_folder folder{support::memory_folder{}};
     model.fill(1.0F);
     (void)checkpoint::save(model.m, folder, {.file_size = 1_B});
     int turns = 0;
-    folder.before_read(at, [&] {
+    folder.before_read(index, [&] {
       ++turns;
       for (const std::string& name : folder.names()) REQUIRE(folder.remove(name));
       model.fill(2.0F);

@@ -33,15 +33,15 @@ TEST_CASE("an exported file replaces another when it is whole, and leaves nothin
   export_as(folder, "newer");
   const std::string after = folder.content().at("model");
   const std::uint64_t operations = folder.requests().size();
-  for (std::uint64_t at = 0; at < operations; ++at) {
+  for (std::uint64_t index = 0; index < operations; ++index) {
     simulated_folder again;
     export_as(again, "old");
-    again.set_faults({.at = at});
+    again.set_faults({.at = index});
     try {
       export_as(again, "newer");
     } catch (const io_error&) {
     }
-    INFO("operation " << at);
+    INFO("operation " << index);
     CHECK((again.content().at("model") == before || again.content().at("model") == after));
     CHECK(again.content().size() == 1);
   }

@@ -47,8 +47,10 @@ struct trained {
     m.use(lists);
     m.name(w, name);
     for (auto& it : m.acquire(w, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
-    for (float& it : m.acquire<float>(w, m.list("master"), cm::access::write, cm::at::host).span()) it = 1.001F;
-    for (float& it : m.acquire<float>(w, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 5;
+    for (float& it : m.acquire<float>(w, m.list("master"), cm::access::write, cm::memory_location::host).span())
+      it = 1.001F;
+    for (float& it : m.acquire<float>(w, m.list("momentum"), cm::access::write, cm::memory_location::host).span())
+      it = 5;
     m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
   }
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};

@@ -36,7 +36,8 @@ struct trained_model {
     {
       const auto scope = m.iteration();
     }  // makes the master
-    for (float& it : m.acquire<float>(weight, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 0.5F;
+    for (float& it : m.acquire<float>(weight, m.list("momentum"), cm::access::write, cm::memory_location::host).span())
+      it = 0.5F;
   }
   std::vector<cm::list_spec> lists{cm::master_list, {"momentum"}};
   int turn = 0;
@@ -93,8 +94,8 @@ TEST_CASE(
   std::ofstream{place.path() + "/generation-export-2.tmp"} << "left by an export that was killed";
   (void)checkpoint::save(model.m, folder);
   CHECK_FALSE(std::filesystem::exists(place.path() + "/generation-export-2.tmp"));
-  for (unsigned at = 2; at < 100; ++at)
-    std::filesystem::create_directory(place.path() + "/generation-export-" + std::to_string(at) + ".tmp");
+  for (unsigned index = 2; index < 100; ++index)
+    std::filesystem::create_directory(place.path() + "/generation-export-" + std::to_string(index) + ".tmp");
   CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "w"), cm::io_error);
   CHECK_THROWS_WITH(
       checkpoint::export_values(model.m, folder, "w"),
@@ -135,17 +136,17 @@ TEST_CASE(
   support::simulated_folder good;
   checkpoint::export_values(model.m, good, "w");
   const std::string whole = good.content().at("w");
-  for (std::uint64_t at = 0;; ++at) {
-    INFO("operation " << at);
+  for (std::uint64_t index = 0;; ++index) {
+    INFO("operation " << index);
     support::simulated_folder folder{support::disk_content{{"w", "older"}}};
-    folder.set_faults({.at = at});
+    folder.set_faults({.at = index});
     try {
       checkpoint::export_values(model.m, folder, "w");
     } catch (const cm::io_error&) {
     }
-    if (folder.requests().size() <= at) break;
-    const bool is_last = folder.requests()[at].what == support::disk_operation::sync_folder;
-    const bool is_first = folder.requests()[at].what == support::disk_operation::remove;
+    if (folder.requests().size() <= index) break;
+    const bool is_last = folder.requests()[index].what == support::disk_operation::sync_folder;
+    const bool is_first = folder.requests()[index].what == support::disk_operation::remove;
     REQUIRE(folder.content() == support::disk_content{{"w", is_last || is_first ? whole : "older"}});
     (void)folder.each_after_cut([&](const support::simulated_folder& left) {
       const std::string found = left.content().at("w");

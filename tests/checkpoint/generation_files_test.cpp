@@ -97,11 +97,11 @@ TEST_CASE("any name is one of a checkpoint's in its one spelling, or foreign", "
                                       : checkpoint::detail::tensors_name(dice.below(9), dice.below(9));
     if (dice.one_in(3)) name += ".tmp";
     for (std::uint32_t times = dice.below(3); times > 0; --times) {
-      const std::size_t at = dice.below(static_cast<std::uint32_t>(name.size()));
+      const std::size_t index = dice.below(static_cast<std::uint32_t>(name.size()));
       if (dice.one_in(2))
-        name.erase(at, 1);
+        name.erase(index, 1);
       else
-        name.insert(at, 1, "0-1.mst"[dice.below(7)]);
+        name.insert(index, 1, "0-1.mst"[dice.below(7)]);
     }
     const auto label = label_of(name);
     if (!label) continue;
@@ -210,16 +210,16 @@ TEST_CASE("a generation whose manifest cannot be removed keeps its files", "[che
     names.push_back(checkpoint::detail::manifest_name(generation));
     names.push_back(checkpoint::detail::tensors_name(generation, 0));
   }
-  for (std::uint64_t at = 0; at < 7; ++at)
-    for (const bool stays : {false, true}) {
+  for (std::uint64_t index = 0; index < 7; ++index)
+    for (const bool retained : {false, true}) {
       auto folder = folder_of(names);
-      folder.set_faults({.at = at, .stays = stays});
+      folder.set_faults({.at = index, .retained = retained});
       try {
         remove_older(folder, 1);
       } catch (const io_error&) {  // a list or a sync
       }
       folder.set_faults({});
-      INFO("operation " << at << " fails" << (stays ? ", and all after it" : ""));
+      INFO("operation " << index << " fails" << (retained ? ", and all after it" : ""));
       const std::set<std::string> found = names_in(folder);
       for (std::uint64_t generation = 1; generation <= 3; ++generation)
         if (found.contains(checkpoint::detail::manifest_name(generation)))

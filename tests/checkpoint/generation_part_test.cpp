@@ -53,16 +53,16 @@ TEST_CASE("files of a rank have numbers behind those of the ranks before it, and
 
 TEST_CASE("files go with a part that is not kept, and stay with one that is", "[checkpoint]")
 {
-  for (const bool stays : {false, true}) {
+  for (const bool retained : {false, true}) {
     simulated_folder folder;
     {
       generation_part<simulated_folder> part{folder, 1};
       write_one(part, "12345678", "some");
       part.keep();
-      part.keep(stays);
+      part.keep(retained);
       part.begin_file(8);  // and one that is half done
     }
-    CHECK(folder.content().size() == (stays ? 1 : 0));
+    CHECK(folder.content().size() == (retained ? 1 : 0));
   }
 }
 

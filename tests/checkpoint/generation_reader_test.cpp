@@ -39,7 +39,7 @@ const std::vector<stored_generation>& known()
 support::disk_content disk_of(std::size_t generations)
 {
   simulated_folder folder;
-  for (std::size_t at = 0; at < generations; ++at) known()[at].write(folder);
+  for (std::size_t index = 0; index < generations; ++index) known()[index].write(folder);
   return folder.content();
 }
 
@@ -126,9 +126,9 @@ TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]"
                                "generation-000002-00001.safetensors"};
   const std::string others[] = {"generation-000001.manifest", "generation-000001-00000.safetensors",
                                 "generation-000001-00001.safetensors"};
-  for (std::size_t at = 0; at < 3; ++at) {
+  for (std::size_t index = 0; index < 3; ++index) {
     support::disk_content changed = two;
-    changed[files[at]] = two.at(others[at]);  // an older version of the same
+    changed[files[index]] = two.at(others[index]);  // an older version of the same
     CHECK(newest_of(changed) == 11);
   }
   support::disk_content swapped = two;
@@ -195,16 +195,16 @@ TEST_CASE("a generation that cannot be read is passed over, a folder that cannot
   const std::size_t operations = folder.requests().size();
   folder.set_faults({.at = 0});
   CHECK_THROWS_AS(newest_whole(folder, skipped), io_error);
-  for (std::uint64_t at = 1; at < operations; ++at) {
-    INFO("operation " << at);
-    folder.set_faults({.at = at});
+  for (std::uint64_t index = 1; index < operations; ++index) {
+    INFO("operation " << index);
+    folder.set_faults({.at = index});
     skipped.clear();
     const auto found = newest_whole(folder, skipped);
     REQUIRE(found);
     REQUIRE(found->content().generation == 1);
     REQUIRE(skipped.size() == 1);
     REQUIRE_THAT(skipped[0].why, ContainsSubstring("errno"));
-    folder.set_faults({.at = at, .stays = true});
+    folder.set_faults({.at = index, .retained = true});
     REQUIRE_FALSE(newest_whole(folder, skipped));
   }
 }
@@ -243,12 +243,12 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
   counted.set_faults({});
   save(counted, known()[1], 1, [] {});
   std::uint64_t states = 0;
-  for (std::uint64_t at = 0; at < counted.requests().size(); at += support::sanitized ? 3 : 1)
-    for (const bool stays : {false, true}) {
+  for (std::uint64_t index = 0; index < counted.requests().size(); index += support::sanitized ? 3 : 1)
+    for (const bool retained : {false, true}) {
       power_cut_search search{disk_of(1), known()};
       simulated_folder& folder = search.folder();
       search.allow({11, 12});
-      folder.set_faults({.at = at, .stays = stays});
+      folder.set_faults({.at = index, .retained = retained});
       folder.set_observer([&] {
         if (folder.failures() > 0) search.look();
       });
@@ -258,7 +258,7 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
       }
       folder.set_observer({});
       search.look();
-      INFO("operation " << at << (stays ? " and all after it" : ""));
+      INFO("operation " << index << (retained ? " and all after it" : ""));
       REQUIRE(search.found().corrupt == 0);
       states += search.found().states;
     }

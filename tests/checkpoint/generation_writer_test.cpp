@@ -159,22 +159,22 @@ TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes
           "[checkpoint]")
 {
   const auto content = stored_generation::bytes_of("some");
-  for (std::uint64_t at = 0; at < 5; ++at) {  // create, write, sync, close, rename
+  for (std::uint64_t index = 0; index < 5; ++index) {  // create, write, sync, close, rename
     simulated_folder folder;
     generation_writer<simulated_folder> writer{folder, 1};
-    folder.set_faults({.at = at});
+    folder.set_faults({.at = index});
     try {
       writer.begin_file(4);
       writer.write(content);
       writer.end_file();
-      FAIL("operation " << at << " did not fail");
+      FAIL("operation " << index << " did not fail");
     } catch (const io_error&) {
     }
     CHECK_THROWS_AS(writer.begin_file(4), usage_error);
     CHECK_THROWS_AS(writer.write(content), usage_error);
     CHECK_THROWS_AS(writer.end_file(), usage_error);
     CHECK_THROWS_AS(writer.commit({}), usage_error);
-    CHECK(folder.requests().size() == at + 1);
+    CHECK(folder.requests().size() == index + 1);
   }
 }
 
@@ -204,16 +204,16 @@ TEST_CASE("whatever operation of a save fails, the older generation stays the ne
   const std::uint64_t operations = operations_of_a_save(known);
   REQUIRE(operations > 20);
   for (const int number : {EIO, ENOSPC, EROFS})
-    for (const bool stays : {false, true})
-      for (std::uint64_t at = 0; at < operations; ++at) {
-        INFO("errno " << number << " of operation " << at << (stays ? " and all after it" : ""));
+    for (const bool retained : {false, true})
+      for (std::uint64_t index = 0; index < operations; ++index) {
+        INFO("errno " << number << " of operation " << index << (retained ? " and all after it" : ""));
         simulated_folder folder = with_older(known);
-        folder.set_faults({.at = at, .number = number, .stays = stays});
+        folder.set_faults({.at = index, .number = number, .retained = retained});
         REQUIRE(fault_of_save(folder, known[2]) == number);
         folder.set_faults({});
         // Where the manifest has its name, its last sync fails and nothing can be removed any more, the generation is
         // there, and whole.
-        const bool may_be_there = stays && at == operations - 1;
+        const bool may_be_there = retained && index == operations - 1;
         REQUIRE(newest_seed(folder, known) == (may_be_there ? 102 : 101));
         remove_leftovers(folder);
         REQUIRE(fault_of_save(folder, known[3]) == std::nullopt);
@@ -293,15 +293,15 @@ TEST_CASE("a power cut ends a save where it is: nothing catches it, and no destr
 {
   const auto known = four();
   const std::uint64_t operations = operations_of_a_save(known);
-  for (std::uint64_t at = 0; at < operations; ++at) {
-    INFO("operation " << at);
+  for (std::uint64_t index = 0; index < operations; ++index) {
+    INFO("operation " << index);
     simulated_folder folder = with_older(known);
-    folder.set_faults({.cut_at = at});
+    folder.set_faults({.cut_at = index});
     REQUIRE_THROWS_AS(known[2].write(folder), support::power_cut);
-    REQUIRE(folder.requests().size() == at);
+    REQUIRE(folder.requests().size() == index);
     const support::disk_content left = folder.content();
     simulated_folder again{left};  // everything reached the disk
-    REQUIRE(newest_seed(again, known) == (at == operations - 1 ? 102 : 101));
+    REQUIRE(newest_seed(again, known) == (index == operations - 1 ? 102 : 101));
     remove_leftovers(again);
     known[3].write(again);
     REQUIRE(newest_seed(again, known) == 103);

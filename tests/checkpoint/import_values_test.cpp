@@ -32,12 +32,14 @@ struct one_weight {
   void fill(float value)
   {
     for (auto& it : m.acquire(w, cm::access::write).span()) it = cm::round_to<Element>(value);
-    for (float& it : m.template acquire<float>(w, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 5;
+    for (float& it :
+         m.template acquire<float>(w, m.list("momentum"), cm::access::write, cm::memory_location::host).span())
+      it = 5;
   }
   [[nodiscard]] float value() { return cm::to_float(m.acquire(w, cm::access::read).span()[17]); }
   [[nodiscard]] float in(std::string_view list)
   {
-    return m.template acquire<float>(w, m.list(list), cm::access::read, cm::at::host).span()[17];
+    return m.template acquire<float>(w, m.list(list), cm::access::read, cm::memory_location::host).span()[17];
   }
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};

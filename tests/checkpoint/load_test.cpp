@@ -112,7 +112,8 @@ constexpr cm::list_spec half_momentum{"momentum", cm::dtype::bfloat16};
 template <class Weight>
 void fill_list(one_weight<Weight>& model, std::string_view list, float value)
 {
-  const auto pin = model.m.template acquire<float>(model.weight, model.m.list(list), cm::access::write, cm::at::host);
+  const auto pin =
+      model.m.template acquire<float>(model.weight, model.m.list(list), cm::access::write, cm::memory_location::host);
   for (float& it : pin.span()) it = value;
 }
 
@@ -170,8 +171,8 @@ TEST_CASE("a checkpoint goes through a device that the calling thread cannot rea
   one_weight<cm::bf16> after{{cm::master_list, momentum}};
   CHECK(checkpoint::load(after.m, folder).number == 2);
   CHECK(after.first() == cm::to_float(cm::round_to<cm::bf16>(1.0F / 3.0F)));
-  CHECK(after.m.acquire<float>(after.weight, after.m.list("momentum"), cm::access::read, cm::at::host).span()[14] ==
-        0.25F);
+  CHECK(after.m.acquire<float>(after.weight, after.m.list("momentum"), cm::access::read, cm::memory_location::host)
+            .span()[14] == 0.25F);
 }
 
 TEST_CASE("a damaged generation is skipped and reported, and an older one is taken", "[checkpoint]")
@@ -225,9 +226,10 @@ TEST_CASE("element types of values and lists may be others", "[checkpoint]")
   one_weight<cm::fp16> half{{cm::master_list, half_momentum}};
   (void)checkpoint::load(half.m, folder);
   CHECK(half.first() == cm::to_float(cm::round_to<cm::fp16>(1.0F / 3.0F)));
-  CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::at::host).span()[14] ==
-        1.0F / 3.0F);
-  const auto moment = half.m.acquire<cm::bf16>(half.weight, half.m.list("momentum"), cm::access::read, cm::at::host);
+  CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::memory_location::host)
+            .span()[14] == 1.0F / 3.0F);
+  const auto moment =
+      half.m.acquire<cm::bf16>(half.weight, half.m.list("momentum"), cm::access::read, cm::memory_location::host);
   CHECK(cm::to_float(moment.span()[0]) == cm::to_float(cm::round_to<cm::bf16>(0.1F)));
 }
 
@@ -291,7 +293,8 @@ TEST_CASE("tensors without bytes are saved as such", "[checkpoint]")
   for (auto& it : used.m.acquire(used.weight, cm::access::write).span()) it = 1.0F;
   fill_list(used, "momentum", 9.0F);
   (void)checkpoint::load(used.m, folder);
-  CHECK(used.m.acquire<float>(used.weight, used.m.list("momentum"), cm::access::read, cm::at::host).span()[0] == 0.0F);
+  CHECK(used.m.acquire<float>(used.weight, used.m.list("momentum"), cm::access::read, cm::memory_location::host)
+            .span()[0] == 0.0F);
 
   one_weight<float> filled{{momentum}};
   filled.fill(1.0F);

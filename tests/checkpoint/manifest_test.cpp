@@ -230,11 +230,11 @@ TEST_CASE("hostile manifests with right checksums do nothing but be refused or r
 {
   const std::string whole = write_manifest(small_manifest());
   const std::string body = whole.substr(0, whole.size() - checkpoint::detail::sum_line);
-  for (std::size_t at = 0; at < body.size(); ++at) {
-    CHECK(read_anything(with_checksum(body.substr(0, at)), {}) != verdict::same);
+  for (std::size_t index = 0; index < body.size(); ++index) {
+    CHECK(read_anything(with_checksum(body.substr(0, index)), {}) != verdict::same);
     for (const char other : {' ', '\n', '%', '0', '\0', '\xff'}) {
       std::string changed = body;
-      changed[at] = other;
+      changed[index] = other;
       (void)read_anything(with_checksum(changed), {});
     }
   }
@@ -242,13 +242,13 @@ TEST_CASE("hostile manifests with right checksums do nothing but be refused or r
     support::dice dice{seed};
     std::string changed = body;
     for (std::uint32_t times = dice.between(1, 4); times > 0; --times) {
-      const std::size_t at = dice.below(static_cast<std::uint32_t>(changed.size()));
+      const std::size_t index = dice.below(static_cast<std::uint32_t>(changed.size()));
       if (dice.one_in(3))
-        changed.erase(at, dice.between(1, 20));
+        changed.erase(index, dice.between(1, 20));
       else if (dice.one_in(2))
-        changed.insert(at, body.substr(dice.below(static_cast<std::uint32_t>(body.size())), dice.between(1, 40)));
+        changed.insert(index, body.substr(dice.below(static_cast<std::uint32_t>(body.size())), dice.between(1, 40)));
       else
-        changed[at] = static_cast<char>(dice.below(256));
+        changed[index] = static_cast<char>(dice.below(256));
       if (changed.empty()) changed = body;
     }
     const std::string text = with_checksum(changed);

@@ -41,8 +41,8 @@ struct divided {
       auto& file = from.all[dice.below(3)];
       file.resize(file.size() + dice.below(5));  // something in between
       value.runs.push_back({first, count, static_cast<std::uint32_t>(&file - from.all.data()), file.size()});
-      for (std::uint64_t at = first; at < first + count; ++at) {
-        const Element it = round_to<Element>(static_cast<float>(at % 251));
+      for (std::uint64_t index = first; index < first + count; ++index) {
+        const Element it = round_to<Element>(static_cast<float>(index % 251));
         const auto* const bytes = reinterpret_cast<const std::byte*>(&it);
         file.insert(file.end(), bytes, bytes + sizeof it);
       }
@@ -65,8 +65,8 @@ void check_all()
     std::vector<To> to(count + 1, round_to<To>(-1.0F));
     read_elements(stored.from, stored.value, first, count, reinterpret_cast<std::byte*>(to.data()), dtype_of<To>);
     bool is_right = to_float(to[count]) == -1.0F;  // not one too many
-    for (std::uint64_t at = 0; at < count; ++at)
-      is_right = is_right && to_float(to[at]) == static_cast<float>((first + at) % 251);
+    for (std::uint64_t index = 0; index < count; ++index)
+      is_right = is_right && to_float(to[index]) == static_cast<float>((first + index) % 251);
     REQUIRE(is_right);
   }
 }

@@ -135,8 +135,8 @@ TEST_CASE("a table reads as it was written, and tensors begin at a multiple of 2
     REQUIRE(read_table(text.substr(8), payload_of(made)) == made);
   }
   table many;
-  for (std::uint64_t at = 0; at < 5'000; ++at)
-    many.push_back({"layer." + std::to_string(at), dtype::uint8, {3}, at * 3, at * 3 + 3});
+  for (std::uint64_t index = 0; index < 5'000; ++index)
+    many.push_back({"layer." + std::to_string(index), dtype::uint8, {3}, index * 3, index * 3 + 3});
   CHECK(write_table(many).size() % 256 == 0);
   CHECK(read_table(header_of(many), payload_of(many)) == many);
 }
@@ -320,10 +320,11 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
   for (std::size_t size = 0; size < header.size(); ++size)
     if (survives(header.substr(0, size), 32) != (size > header.size() - 3)) FAIL("cut to " << size);
   support::dice dice{11};
-  for (std::size_t at = 0; at < header.size(); ++at)
+  for (std::size_t index = 0; index < header.size(); ++index)
     for (int times = 0; times < 24; ++times) {
       std::string changed = header;
-      changed[at] = times < 8 ? static_cast<char>(changed[at] ^ (1 << times)) : static_cast<char>(dice.below(256));
+      changed[index] =
+          times < 8 ? static_cast<char>(changed[index] ^ (1 << times)) : static_cast<char>(dice.below(256));
       (void)survives(changed, 32);
     }
   const std::string tokens[] = {"{",
@@ -347,11 +348,11 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
     support::dice chance{seed};
     std::string changed = header;
     for (std::uint32_t times = chance.between(1, 4); times > 0; --times) {
-      const std::size_t at = chance.below(static_cast<std::uint32_t>(changed.size()));
+      const std::size_t index = chance.below(static_cast<std::uint32_t>(changed.size()));
       if (chance.one_in(2))
-        changed.replace(at, chance.below(4), tokens[chance.below(17)]);
+        changed.replace(index, chance.below(4), tokens[chance.below(17)]);
       else
-        changed.insert(at,
+        changed.insert(index,
                        header.substr(chance.below(static_cast<std::uint32_t>(header.size())), chance.between(1, 40)));
     }
     INFO("seed " << seed);
@@ -366,7 +367,7 @@ template <class Entry>
 std::string repeated(std::size_t size, Entry entry)
 {
   std::string text = "{";
-  for (std::uint64_t at = 0; text.size() < size; ++at) text += (at == 0 ? "" : ",") + entry(at);
+  for (std::uint64_t index = 0; text.size() < size; ++index) text += (index == 0 ? "" : ",") + entry(index);
   return text + "}";
 }
 
@@ -379,7 +380,7 @@ std::vector<std::pair<const char*, std::string>> greedy_headers(std::size_t size
   const auto ranks = [&](std::size_t rank) {
     std::string zeros = "0";
     while (zeros.size() < 2 * rank - 1) zeros += ",0";
-    return [=](std::uint64_t at) { return named(std::to_string(at), zeros); };
+    return [=](std::uint64_t index) { return named(std::to_string(index), zeros); };
   };
   std::vector<std::pair<const char*, std::string>> all;
   all.emplace_back("short entries", repeated(size, ranks(1)));

@@ -99,9 +99,9 @@ TEST_CASE("who waits for more hears of each part, and of the end", "[checkpoint]
 TEST_CASE("a queue that is cancelled gives no more orders", "[checkpoint]")
 {
   save_queue queue{1'000};
-  const auto lent = bytes_of(300, 2);
+  const auto borrowed = bytes_of(300, 2);
   queue.write(bytes_of(300, 1));
-  queue.lend(lent, 0);
+  queue.lend(borrowed, 0);
   queue.cancel();
   save_queue::order next;
   CHECK_FALSE(queue.take(next));

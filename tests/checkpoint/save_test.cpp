@@ -187,9 +187,10 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
     arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
     cm::manager<arena> m{memory, {.chunk_bytes = 16_KiB}};
     const auto stack = m.add_stacked<std::uint8_t>(count, {1}, cm::role::buffer);
-    for (std::uint32_t at = 0; at < count; ++at)
-      m.name(stack.slice(at), std::to_string(at) + std::string(4096 - std::to_string(at).size(), '\1'));
-    for (std::uint32_t at = 0; at < count; ++at) m.acquire(stack.slice(at), cm::access::write).span()[0] = 1;
+    for (std::uint32_t index = 0; index < count; ++index)
+      m.name(stack.slice(index), std::to_string(index) + std::string(4096 - std::to_string(index).size(), '\1'));
+    for (std::uint32_t index = 0; index < count; ++index)
+      m.acquire(stack.slice(index), cm::access::write).span()[0] = 1;
     CHECK_THROWS_AS(checkpoint::save(m, folder), cm::config_error);
     CHECK(folder.names().size() == 1);
     if (support::sanitized) return;
@@ -228,16 +229,16 @@ TEST_CASE("an error behind the end of a save is no error of it: it is said, and 
   while (!(operations[manifest].what == support::disk_operation::rename &&
            operations[manifest].name.ends_with(".manifest.tmp")))
     ++manifest;
-  for (std::uint64_t at = manifest + 2; at < operations.size(); ++at) {
-    INFO("operation " << at);
-    folder.set_faults({.at = at});
-    model.fill(static_cast<float>(at));
+  for (std::uint64_t index = manifest + 2; index < operations.size(); ++index) {
+    INFO("operation " << index);
+    folder.set_faults({.at = index});
+    model.fill(static_cast<float>(index));
     const auto saved = in_background ? checkpoint::save_async(model.m, folder, {.files = {.keep = 1}}).wait()
                                      : checkpoint::save(model.m, folder, {.keep = 1});
     CHECK(folder.failures() == 1);
     CHECK(saved.number == checkpoint::generations_in(folder).front());
     // what stays goes with the next save
-    if (operations[at].what == support::disk_operation::remove)
+    if (operations[index].what == support::disk_operation::remove)
       CHECK(saved.clean_up.view().empty());
     else
       CHECK_THAT(std::string{saved.clean_up.view()}, Catch::Matchers::ContainsSubstring("errno 5"));
@@ -245,7 +246,7 @@ TEST_CASE("an error behind the end of a save is no error of it: it is said, and 
     folder.set_faults({});
     small_model after;
     CHECK(checkpoint::load(after.m, folder).skipped.empty());
-    CHECK(after.holds(static_cast<float>(at)));
+    CHECK(after.holds(static_cast<float>(index)));
     (void)checkpoint::save(model.m, folder, {.keep = 1});
     CHECK(folder.names().size() == 2);
   }
@@ -495,18 +496,18 @@ TEST_CASE("training goes on through any error of any operation of a save, and th
     // Behind its last sync a generation is there: what fails then is said, and changes nothing any more.
     while (operations.back().what != disk_operation::sync_folder) operations.pop_back();
     std::size_t syncs = 0;
-    for (std::uint64_t at = 0; at < operations.size(); ++at) {
-      const disk_operation what = operations[at].what;
+    for (std::uint64_t index = 0; index < operations.size(); ++index) {
+      const disk_operation what = operations[index].what;
       const bool is_of_a_file =
           what == disk_operation::write || what == disk_operation::create || what == disk_operation::close;
       syncs += what == disk_operation::sync ? 1 : 0;
-      if (at % (support::sanitized ? 41 : 7) != 0 && (is_of_a_file || at + 12 < operations.size())) continue;
+      if (index % (support::sanitized ? 41 : 7) != 0 && (is_of_a_file || index + 12 < operations.size())) continue;
       for (const int number : {EIO, ENOSPC}) {
-        if (number == ENOSPC && at % 14 != 0) continue;
+        if (number == ENOSPC && index % 14 != 0) continue;
         support::simulated_folder folder;
-        INFO("operation " << at << ", errno " << number << (in_background ? ", in the background" : ""));
+        INFO("operation " << index << ", errno " << number << (in_background ? ", in the background" : ""));
         CHECK(training.run(
-                  folder, number, [&] { return folder.set_faults({.at = at, .number = number}), true; },
+                  folder, number, [&] { return folder.set_faults({.at = index, .number = number}), true; },
                   [&] { return folder.failures() == 1 && (folder.set_faults({}), true); }) == "");
       }
     }

@@ -58,7 +58,7 @@ struct training {
     for (const float it : m.acquire(first, cm::access::read).span()) all.push_back(it);
     for (const cm::bf16 it : m.acquire(second, cm::access::read).span()) all.push_back(static_cast<float>(it));
     for (const char* const list : {"adam/momentum", "adam/variance"})
-      for (const float it : m.acquire<float>(first, m.list(list), cm::access::read, cm::at::host).span())
+      for (const float it : m.acquire<float>(first, m.list(list), cm::access::read, cm::memory_location::host).span())
         all.push_back(it);
     return all;
   }

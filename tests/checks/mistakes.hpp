@@ -66,9 +66,9 @@ struct rig {
     m.use(sgd);
     weights = m.template add_stacked<float>(4, {250}, cm::role::parameter);
     constexpr std::string_view names[] = {"wte", "wpe", "up", "down"};
-    for (std::uint32_t at = 0; at < 4; ++at) m.name(weights.slice(at), names[at]);
-    for (std::uint32_t at = 0; at < 4; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write);
+    for (std::uint32_t index = 0; index < 4; ++index) m.name(weights.slice(index), names[index]);
+    for (std::uint32_t index = 0; index < 4; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::write);
       for (float& value : pin.span()) value = 1.0F;
     }
   }
@@ -76,8 +76,8 @@ struct rig {
   /// A gradient of ones for each weight from this one on.
   void write_gradients(std::uint32_t first)
   {
-    for (std::uint32_t at = first; at < 4; ++at) {
-      auto gradient = m.gradient(weights.slice(at));
+    for (std::uint32_t index = first; index < 4; ++index) {
+      auto gradient = m.gradient(weights.slice(index));
       for (float& value : gradient.span()) value = gradient.beta() * value + 1.0F;
       if (gradient.beta() == 0)
         for (float& value : gradient.span()) value = 1.0F;
@@ -147,7 +147,7 @@ inline std::string some_elements_of_a_gradient()
   const auto scope = it.m.iteration();
   auto gradient = it.m.gradient(it.weights.slice(2));
   if (gradient.beta() == 0)
-    for (std::size_t at = 0; at < 100; ++at) gradient.span()[at] = 1.0F;
+    for (std::size_t index = 0; index < 100; ++index) gradient.span()[index] = 1.0F;
   return answer_of([&] { it.m.gradient_done(std::move(gradient)); });
 }
 
@@ -256,7 +256,8 @@ inline std::string a_forked_child_that_trains()
   rig<> it;
   const int result = support::result_in_child([&] {
     const bool refused = support::is_refused_to_children([&] {
-      for (std::uint32_t at = 0; at < 4; ++at) (void)it.m.acquire(it.weights.slice(at), cm::access::read, cm::at::host);
+      for (std::uint32_t index = 0; index < 4; ++index)
+        (void)it.m.acquire(it.weights.slice(index), cm::access::read, cm::memory_location::host);
     });
     return refused ? 0 : 1;
   });

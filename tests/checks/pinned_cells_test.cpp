@@ -19,7 +19,7 @@ struct cells {
 
   cells() { all.reset(3); }
   void pin(bool writes, unsigned line = 1) { all.pinned(1, content, writes, call_place{"a.cpp", line}); }
-  [[nodiscard]] finding end(bool stays = true) { return all.released(1, content, stays); }
+  [[nodiscard]] finding end(bool retained = true) { return all.released(1, content, retained); }
   [[nodiscard]] finding look() { return all.compare(1, content); }
 };
 

@@ -27,7 +27,7 @@ TEST_CASE("bytes that nobody has written are NaN", "[checks]")
   const auto w = m.add<float>({100}, cm::role::parameter);
   const auto half = m.add<cm::bf16>({100}, cm::role::buffer);
   CHECK(all_are_nan(m.acquire(w, cm::access::write).span()));
-  const auto pin = m.acquire(half, cm::access::write, cm::at::host);
+  const auto pin = m.acquire(half, cm::access::write, cm::memory_location::host);
   CHECK(std::isnan(cm::to_float(pin.span()[99])));
   const auto lease = m.lease(cm::tier::device, 1_KiB);
   CHECK(all_are_nan(lease.span<float>()));
@@ -78,7 +78,7 @@ TEST_CASE("lists of an optimizer begin at zero all the same", "[checks]")
   const cm::list_spec lists[] = {{"momentum", cm::dtype::float32, 1, cm::list_use::state}};
   m.use(lists);
   const auto w = m.add<float>({100}, cm::role::parameter);
-  CHECK(m.acquire<float>(w, m.list("momentum"), cm::access::read, cm::at::host).span()[99] == 0.0F);
+  CHECK(m.acquire<float>(w, m.list("momentum"), cm::access::read, cm::memory_location::host).span()[99] == 0.0F);
   CHECK_NOTHROW(m.verify());
 }
 

@@ -43,7 +43,7 @@ TEST_CASE("a write on the host through a pin that reads is named too", "[checks]
 {
   rig<> it;
   {
-    const auto pin = it.m.acquire(it.weights.slice(2), cm::access::read, cm::at::host);
+    const auto pin = it.m.acquire(it.weights.slice(2), cm::access::read, cm::memory_location::host);
     write_unseen(pin.data(), 4.0F);
   }
   CHECK_THAT(answer_of([&] { (void)it.m.lease(cm::tier::host, 256_B); }),

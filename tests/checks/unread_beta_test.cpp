@@ -18,8 +18,8 @@ TEST_CASE("so is one of a later micro-batch, by the step", "[checks]")
 {
   rig<> it;
   const auto scope = it.m.iteration(2);
-  for (std::uint32_t at = 0; at < 4; ++at) {
-    const auto gradient = it.m.gradient(it.weights.slice(at));
+  for (std::uint32_t index = 0; index < 4; ++index) {
+    const auto gradient = it.m.gradient(it.weights.slice(index));
     if (gradient.beta() == 0)
       for (float& value : gradient.span()) value = 1.0F;
   }
@@ -37,7 +37,8 @@ TEST_CASE("a gradient that is handed over by its list has no beta to read", "[ch
   const auto scope = it.m.iteration();
   it.write_gradients(1);
   {
-    const auto list = it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::at::device);
+    const auto list =
+        it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::memory_location::device);
     for (float& value : list.span()) value = 1.0F;
   }
   CHECK_NOTHROW(it.m.gradient_done(it.weights.slice(0)));

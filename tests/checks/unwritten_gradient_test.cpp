@@ -46,7 +46,7 @@ TEST_CASE("a gradient that is written through its list is looked at too", "[chec
   rig<> it;
   const auto scope = it.m.iteration();
   it.write_gradients(1);
-  it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::at::host).release();
+  it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::memory_location::host).release();
   CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }),
              ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
 }

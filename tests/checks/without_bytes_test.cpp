@@ -23,7 +23,8 @@ void look_at_gradients(Backend& memory)
   cm::optimizer::sgd sgd;
   m.use(sgd);
   const auto weights = m.template add_stacked<float>(2, {64}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 2; ++at) m.acquire(weights.slice(at), cm::access::write, cm::at::host).release();
+  for (std::uint32_t index = 0; index < 2; ++index)
+    m.acquire(weights.slice(index), cm::access::write, cm::memory_location::host).release();
   const auto scope = m.iteration();
   auto gradient = m.gradient(weights.slice(1), cm::agent::compute);
   CHECK_THROWS_WITH(m.gradient_done(std::move(gradient)),

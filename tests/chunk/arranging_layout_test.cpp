@@ -16,7 +16,7 @@ struct backwards : append_layout {
   static constexpr std::string_view name = "backwards";
   void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
   {
-    for (std::size_t at = sizes.size(); at-- > 0;) places[at] = place(sizes[at]);
+    for (std::size_t index = sizes.size(); index-- > 0;) places[index] = place(sizes[index]);
     if (places.empty()) return;
     const std::uint32_t last = places.front().chunk;
     for (chunk_place& place : places) place.chunk = last - place.chunk;

@@ -39,7 +39,7 @@ struct model {
   }
   void mark(std::uint32_t chunk, std::uint64_t begin, std::uint64_t count, bool free)
   {
-    for (std::uint64_t at = begin / 256; at < (begin + count) / 256; ++at) is_free[chunk][at] = free;
+    for (std::uint64_t index = begin / 256; index < (begin + count) / 256; ++index) is_free[chunk][index] = free;
   }
 };
 

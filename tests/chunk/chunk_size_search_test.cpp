@@ -35,7 +35,7 @@ std::vector<group> random_model(support::dice& dice)
   std::vector<std::uint64_t> layer(dice.between(1, 5));
   for (std::uint64_t& size : layer) size = 1 + dice.below(dice.one_in(3) ? 500 : 9'000);
   for (const std::uint32_t layers = dice.between(1, 6); group & each : groups) {
-    for (std::uint32_t at = 0; at < layers; ++at)
+    for (std::uint32_t index = 0; index < layers; ++index)
       for (const std::uint64_t size : layer) each.sizes.emplace_back(size * (&each == groups.data() ? 1 : 2));
     if (dice.one_in(2)) each.sizes.emplace_back(1 + dice.below(40'000));
     each.lists = dice.between(1, 3);

@@ -52,10 +52,10 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
     if (!allowed(first)) continue;
     std::uint64_t cost = 0;
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
-      const std::uint32_t who = it.space.occupant(frame);
-      if (who == tier_space::free_frame) continue;
-      const bool stays = who == tier_space::leased_frame || it.tenants[who].price == impossible_run;
-      cost += stays ? std::uint64_t{1} << 40 : it.tenants[who].price;
+      const std::uint32_t occupant = it.space.occupant(frame);
+      if (occupant == tier_space::free_frame) continue;
+      const bool retained = occupant == tier_space::leased_frame || it.tenants[occupant].price == impossible_run;
+      cost += retained ? std::uint64_t{1} << 40 : it.tenants[occupant].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
     least = cost;
@@ -75,7 +75,7 @@ TEST_CASE("the cheapest run of frames is the one that trying all of them finds",
     const std::uint32_t count = dice.between(1, 5);
     const std::uint32_t begin = dice.below(6);
     const std::uint32_t end = begin + dice.below(16);
-    const auto price = [&](std::uint32_t who) { return it.tenants[who].price; };
+    const auto price = [&](std::uint32_t occupant) { return it.tenants[occupant].price; };
     const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
     if (cheapest_frame_run(it.space, count, begin, end, price) != cheapest(it, count, between))
       FAIL("seed " << seed << ": in a range");

@@ -16,7 +16,8 @@ struct all_apart : append_layout {
   static constexpr std::string_view name = "all_apart";
   void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
   {
-    for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = {static_cast<std::uint32_t>(at), 0, 1};
+    for (std::size_t index = 0; index < sizes.size(); ++index)
+      places[index] = {static_cast<std::uint32_t>(index), 0, 1};
   }
 };
 

@@ -23,17 +23,17 @@ struct model {
   std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> chunks;  // id -> first, count
   std::map<std::uint64_t, std::uint64_t> leases;                            // begin -> size
 
-  bool touched_by_lease(std::uint32_t at) const
+  bool touched_by_lease(std::uint32_t index) const
   {
     return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {
-      return lease.first < (at + 1) * frame && at * frame < lease.first + lease.second;
+      return lease.first < (index + 1) * frame && index * frame < lease.first + lease.second;
     });
   }
-  std::uint32_t occupant(std::uint32_t at) const
+  std::uint32_t occupant(std::uint32_t index) const
   {
     for (const auto& [id, place] : chunks)
-      if (at >= place.first && at < place.first + place.second) return id;
-    return touched_by_lease(at) ? tier_space::leased_frame : tier_space::free_frame;
+      if (index >= place.first && index < place.first + place.second) return id;
+    return touched_by_lease(index) ? tier_space::leased_frame : tier_space::free_frame;
   }
   template <class MayUse>
   bool can_lease(std::uint64_t begin, std::uint64_t size, MayUse may_use) const
@@ -41,9 +41,11 @@ struct model {
     if (begin + size > capacity) return false;
     for (const auto& [taken, length] : leases)
       if (taken < begin + size && begin < taken + length) return false;
-    for (std::uint32_t at = 0; at < frames; ++at)
-      if (at * frame < begin + size && begin < (at + 1) * frame)
-        if (const std::uint32_t who = occupant(at); who < tier_space::leased_frame && !may_use(at)) return false;
+    for (std::uint32_t index = 0; index < frames; ++index)
+      if (index * frame < begin + size && begin < (index + 1) * frame)
+        if (const std::uint32_t occupied_by = occupant(index);
+            occupied_by < tier_space::leased_frame && !may_use(index))
+          return false;
     return true;
   }
   template <class MayUse>
@@ -66,9 +68,9 @@ struct model {
 
 bool agree(const tier_space& space, const model& model)
 {
-  for (std::uint32_t at = 0; at < model.frames; ++at)
-    if (space.occupant(at) != model.occupant(at) ||
-        space.pool().is_free(at) != (model.occupant(at) == tier_space::free_frame))
+  for (std::uint32_t index = 0; index < model.frames; ++index)
+    if (space.occupant(index) != model.occupant(index) ||
+        space.pool().is_free(index) != (model.occupant(index) == tier_space::free_frame))
       return false;
   return space.in_use() == model.in_use() && space.in_use() <= space.capacity();
 }
@@ -98,7 +100,7 @@ void compare(std::uint64_t seed)
     } else if (what < 8) {
       const std::uint64_t size = 256 * std::uint64_t{dice.between(1, dice.one_in(4) ? 12 : 3)};
       const std::uint32_t allowed = dice.below(3);  // a rule that says yes to some occupied frames
-      const auto may_use = [&](std::uint32_t at) { return allowed != 0 && (allowed == 1 || at % 2 == 0); };
+      const auto may_use = [&](std::uint32_t index) { return allowed != 0 && (allowed == 1 || index % 2 == 0); };
       const std::uint64_t begin = space.find_lease(size, may_use);
       if (begin != model.highest_lease(size, may_use)) FAIL("found " << begin << " for a lease of " << size);
       const auto nobody = [](std::uint32_t) { return false; };
@@ -115,10 +117,10 @@ void compare(std::uint64_t seed)
       model.leases.erase(ended);
       std::vector<std::uint32_t> freed;
       std::vector<std::uint32_t> expected;
-      space.give_lease(begin, size, [&](std::uint32_t at) { freed.push_back(at); });
-      for (std::uint32_t at = 0; at < model.frames; ++at)
-        if (at * model.frame < begin + size && begin < (at + 1) * model.frame && !model.touched_by_lease(at))
-          expected.push_back(at);
+      space.give_lease(begin, size, [&](std::uint32_t index) { freed.push_back(index); });
+      for (std::uint32_t index = 0; index < model.frames; ++index)
+        if (index * model.frame < begin + size && begin < (index + 1) * model.frame && !model.touched_by_lease(index))
+          expected.push_back(index);
       if (freed != expected) FAIL("the wrong frames were freed");
     }
     peak = std::max(peak, model.in_use());

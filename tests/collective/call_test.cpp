@@ -43,23 +43,23 @@ TEST_CASE("every field of a call is in its fingerprint", "[collective]")
 TEST_CASE("sequences of calls that were changed in one place have other fingerprints", "[collective]")
 {
   std::vector<call> calls;
-  for (std::uint32_t at = 0; at < 40; ++at)
-    calls.push_back({.what = static_cast<operation>(support::scrambled(at) % 8),
-                     .size = support::scrambled(at + 99) % 4,
-                     .label = at % 3});
+  for (std::uint32_t index = 0; index < 40; ++index)
+    calls.push_back({.what = static_cast<operation>(support::scrambled(index) % 8),
+                     .size = support::scrambled(index + 99) % 4,
+                     .label = index % 3});
   std::set<std::uint64_t> values{value_of(calls)};
   std::size_t tried = 1;
-  for (std::size_t at = 0; at < calls.size(); ++at) {
+  for (std::size_t index = 0; index < calls.size(); ++index) {
     auto other = calls;
-    other[at].size += 1;
+    other[index].size += 1;
     values.insert(value_of(other));
     other = calls;
-    other.erase(other.begin() + static_cast<std::ptrdiff_t>(at), other.end());
+    other.erase(other.begin() + static_cast<std::ptrdiff_t>(index), other.end());
     values.insert(value_of(other));
     tried += 2;
-    if (at == 0 || calls[at] == calls[at - 1]) continue;
+    if (index == 0 || calls[index] == calls[index - 1]) continue;
     other = calls;
-    std::swap(other[at], other[at - 1]);
+    std::swap(other[index], other[index - 1]);
     values.insert(value_of(other));
     ++tried;
   }

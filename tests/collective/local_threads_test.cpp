@@ -54,15 +54,16 @@ TEST_CASE("nobody passes a barrier before all have come to it", "[collective]")
 {
   for (const std::uint32_t ranks : {2U, 5U}) {
     std::atomic<std::uint32_t> came{0};
-    const auto complaints = support::thread_harness{}.run(ranks, [&](stage& at) {
+    const auto complaints = support::thread_harness{}.run(ranks, [&](stage& this_stage) {
       bool holds = true;
       for (std::uint32_t round = 1; round <= 50; ++round) {
-        at.backend.launch(at.who, [&] { ++came; });
-        at.ranks.barrier(at.backend, at.who, round);
-        at.backend.launch(at.who, [&holds, &came, least = round * ranks] { holds = holds && came >= least; });
+        this_stage.backend.launch(this_stage.stream, [&] { ++came; });
+        this_stage.ranks.barrier(this_stage.backend, this_stage.stream, round);
+        this_stage.backend.launch(this_stage.stream,
+                                  [&holds, &came, least = round * ranks] { holds = holds && came >= least; });
       }
-      at.finish();
-      at.expect(holds, "a barrier did not hold");
+      this_stage.finish();
+      this_stage.expect(holds, "a barrier did not hold");
     });
     for (const std::string& complaint : complaints) CHECK(complaint == "");
   }
@@ -100,9 +101,9 @@ TEST_CASE("work of a rank outlives its communicator and its group", "[collective
 
 TEST_CASE("agents of the caller meet as well as agents that are threads", "[collective]")
 {
-  const auto complaints = support::thread_harness{}.run(4, [](stage& at) {
-    at.who = at.rank() % 2 == 0 ? agent::compute : agent::to_host;
-    conformance::plays_schedule(at, 77, 40);
+  const auto complaints = support::thread_harness{}.run(4, [](stage& this_stage) {
+    this_stage.stream = this_stage.rank() % 2 == 0 ? agent::compute : agent::to_host;
+    conformance::plays_schedule(this_stage, 77, 40);
   });
   for (const std::string& complaint : complaints) CHECK(complaint == "");
 }
@@ -137,24 +138,24 @@ TEST_CASE("local_threads allocates nothing while it works", "[collective]")
 {
   if constexpr (!support::counts_allocations) SKIP("a sanitizer owns the allocation functions");
   std::uint64_t seen = 1;
-  const auto complaints = support::thread_harness{}.run(3, [&](stage& at) {
-    std::byte* const place = at.backend.allocate(tier::device, 1_KiB);
+  const auto complaints = support::thread_harness{}.run(3, [&](stage& this_stage) {
+    std::byte* const place = this_stage.backend.allocate(tier::device, 1_KiB);
     std::uint64_t all[3];
-    const std::uint64_t mine[1] = {at.rank()};
+    const std::uint64_t mine[1] = {this_stage.rank()};
     const auto parts = shares::of(1_KiB, 3);
-    at.ranks.exchange(mine, all);  // all three have allocated what they need
+    this_stage.ranks.exchange(mine, all);  // all three have allocated what they need
     const auto before = support::allocations_so_far();
     for (std::uint32_t i = 0; i < 50; ++i) {
-      at.ranks.all_gather(at.backend, at.who, place, parts, i);
-      at.ranks.all_reduce(at.backend, at.who, place, parts, {}, i);
-      at.ranks.broadcast(at.backend, at.who, place, 1_KiB, rank_id{1}, i);
-      at.ranks.barrier(at.backend, at.who, i);
-      at.ranks.exchange(mine, all);
+      this_stage.ranks.all_gather(this_stage.backend, this_stage.stream, place, parts, i);
+      this_stage.ranks.all_reduce(this_stage.backend, this_stage.stream, place, parts, {}, i);
+      this_stage.ranks.broadcast(this_stage.backend, this_stage.stream, place, 1_KiB, rank_id{1}, i);
+      this_stage.ranks.barrier(this_stage.backend, this_stage.stream, i);
+      this_stage.ranks.exchange(mine, all);
     }
-    at.finish();
-    at.ranks.exchange(mine, all);
-    if (at.rank() == 0) seen = (support::allocations_so_far() - before).all();
-    at.ranks.exchange(mine, all);
+    this_stage.finish();
+    this_stage.ranks.exchange(mine, all);
+    if (this_stage.rank() == 0) seen = (support::allocations_so_far() - before).all();
+    this_stage.ranks.exchange(mine, all);
   });
   for (const std::string& complaint : complaints) CHECK(complaint == "");
   CHECK(seen == 0);

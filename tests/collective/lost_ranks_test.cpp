@@ -73,8 +73,8 @@ void walk(local_threads& ranks, host_arena& memory, std::byte* place, const std:
           std::size_t stop)
 {
   try {
-    for (std::size_t at = 0; at < stop && at < schedule.size(); ++at)
-      support::give(ranks, memory, agent::to_device, place, schedule[at]);
+    for (std::size_t index = 0; index < stop && index < schedule.size(); ++index)
+      support::give(ranks, memory, agent::to_device, place, schedule[index]);
   } catch (const comm_error&) {  // met again by check
   }
   memory.wait(agent::host, memory.record(agent::to_device));
@@ -93,12 +93,12 @@ verdict verdict_of(const local_threads& ranks, clock::time_point died)
   return result;
 }
 
-/// How many calls of the schedule a rank can finish when the call `at` cannot take place for who takes part in it.
-std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::size_t at)
+/// How many calls of the schedule a rank can finish when the call `index` cannot take place for who takes part in it.
+std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::size_t index)
 {
   std::vector<std::size_t> limits(ranks, schedule.size() + 1);
-  for (std::size_t call = at; call < schedule.size(); ++call) {
-    bool is_blocked = call == at;
+  for (std::size_t call = index; call < schedule.size(); ++call) {
+    bool is_blocked = call == index;
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       is_blocked = is_blocked || (schedule[call].needs(rank) && limits[rank] <= call);
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
@@ -107,13 +107,13 @@ std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_c
   return limits;
 }
 
-/// One rank of `ranks` ends before its call `at`, in some way.
-std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::size_t at, end how,
+/// One rank of `ranks` ends before its call `index`, in some way.
+std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::size_t index, end how,
                                   std::uint64_t deadline)
 {
   const auto schedule = every_operation(ranks);
   const auto states = states_of(ranks, schedule);
-  std::size_t blocked = at;
+  std::size_t blocked = index;
   while (!schedule[blocked].needs(dead)) ++blocked;
   const auto limits = limits_of(ranks, schedule, blocked);
   const thread_group group{ranks, {.deadline = deadline}};
@@ -125,7 +125,7 @@ std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::
     std::byte* const place = memory.allocate(tier::device, bytes{support::schedule_room});
     memory.copy(place, states[0][rank].data(), bytes{support::schedule_room});
     std::optional<local_threads> end_of_rank{std::in_place, group, rank_id{rank}};
-    walk(*end_of_rank, memory, place, schedule, rank == dead ? at : schedule.size());
+    walk(*end_of_rank, memory, place, schedule, rank == dead ? index : schedule.size());
     if (rank != dead) {
       verdicts[rank] = verdict_of(*end_of_rank, died);
       const support::rank_bytes found{place, place + support::schedule_room};
@@ -160,14 +160,14 @@ TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operat
   constexpr comm_failure expected[] = {comm_failure::deadline, comm_failure::peer_lost, comm_failure::revoked};
   double worst = 0;
   for (const std::uint32_t ranks : {2U, 4U})
-    for (std::size_t at = 0; at < every_operation(ranks).size(); ++at)
+    for (std::size_t index = 0; index < every_operation(ranks).size(); ++index)
       for (std::uint32_t dead = 0; dead < ranks; ++dead)
         for (const end how : {end::silence, end::destruction, end::revoke}) {
-          if (support::sanitized && (at + dead) % 2 == 1) continue;
+          if (support::sanitized && (index + dead) % 2 == 1) continue;
           // Without a death in silence a machine that stands still for a while may not turn one error into another.
           const std::uint64_t deadline = how == end::silence ? 60'000'000 : 60'000'000'000;
-          const auto verdicts = with_a_death(ranks, dead, at, how, deadline);
-          CAPTURE(ranks, at, dead, static_cast<int>(how));
+          const auto verdicts = with_a_death(ranks, dead, index, how, deadline);
+          CAPTURE(ranks, index, dead, static_cast<int>(how));
           for (std::uint32_t rank = 0; rank < ranks; ++rank) {
             if (rank == dead) continue;
             CHECK(verdicts[rank].is_error);
@@ -198,13 +198,13 @@ enum class mutation { order, what, size, type, root, label, scale };
 constexpr std::size_t mutation_count = 7;
 
 /// What `rank` does instead; empty where this mutation changes nothing that others could see.
-std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ranks, std::uint32_t rank, std::size_t at,
-                               mutation how, std::uint32_t dice)
+std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ranks, std::uint32_t rank,
+                               std::size_t index, mutation how, std::uint32_t dice)
 {
-  rank_call& it = schedule[at];
+  rank_call& it = schedule[index];
   if (!it.needs(rank)) return {};
   if (how == mutation::order) {
-    for (std::size_t next = at + 1; next < schedule.size(); ++next) {
+    for (std::size_t next = index + 1; next < schedule.size(); ++next) {
       if (!schedule[next].needs(rank)) continue;
       const bool are_apart =
           it.is_pair() && schedule[next].is_pair() && it.root + it.peer != schedule[next].root + schedule[next].peer;
@@ -238,10 +238,10 @@ std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ra
 /// Whether all ranks whose schedule ends in the middle met an error, and none has a byte that the schedule does not
 /// give it.
 bool is_detected(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::uint32_t rank_with,
-                 const std::vector<rank_call>& other, std::size_t at)
+                 const std::vector<rank_call>& other, std::size_t index)
 {
   const auto states = states_of(ranks, schedule);
-  const auto limits = limits_of(ranks, schedule, at);
+  const auto limits = limits_of(ranks, schedule, index);
   const thread_group group{ranks, {.deadline = 500'000'000}};
   std::atomic<bool> is_good{true};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
@@ -273,13 +273,13 @@ double detected_percent(std::uint64_t count)
     auto schedule = support::random_schedule(seed, ranks, 8);
     schedule.push_back({.what = operation::barrier, .label = 999});  // nobody ends before all are heard of
     const std::uint32_t rank = dice(ranks);
-    const std::size_t at = dice(schedule.size() - 1);
+    const std::size_t index = dice(schedule.size() - 1);
     const auto how = static_cast<mutation>(dice(mutation_count));
-    const auto other = mutated(schedule, ranks, rank, at, how, dice(1'000));
+    const auto other = mutated(schedule, ranks, rank, index, how, dice(1'000));
     if (other.empty()) continue;
     ++tried;
-    const bool is_good = is_detected(ranks, schedule, rank, other, at);
-    CAPTURE(seed, ranks, rank, at, static_cast<int>(how));
+    const bool is_good = is_detected(ranks, schedule, rank, other, index);
+    CAPTURE(seed, ranks, rank, index, static_cast<int>(how));
     CHECK(is_good);
     detected += is_good ? 1 : 0;
   }

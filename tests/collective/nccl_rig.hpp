@@ -140,7 +140,7 @@ inline int wrong_results(rank_rig& rig, std::size_t count)
 {
   const std::uint32_t ranks = rig.all.ranks();
   const std::uint32_t me = index_of(rig.all.rank());
-  const agent who = agent::compute;
+  const agent stream = agent::compute;
   const auto parts = collective::shares::of(bytes{count * 4}, ranks);
   auto* const values = reinterpret_cast<float*>(rig.place);
   const auto total = [&](std::size_t i, float scale) {
@@ -150,28 +150,28 @@ inline int wrong_results(rank_rig& rig, std::size_t count)
   };
   int wrong = 0;
   const auto compare = [&](std::size_t from, std::size_t to, auto&& expected) {
-    rig.all.finish(rig.gpu, who);
+    rig.all.finish(rig.gpu, stream);
     for (std::size_t i = from; i < to; ++i) wrong += values[i] == expected(i) ? 0 : 1;
-    rig.all.barrier(rig.gpu, who, 0);
+    rig.all.barrier(rig.gpu, stream, 0);
   };
   fill(values, count, me);
-  rig.all.all_gather(rig.gpu, who, rig.place, parts, 1);
+  rig.all.all_gather(rig.gpu, stream, rig.place, parts, 1);
   compare(0, count, [&](std::size_t i) { return static_cast<float>((i * 7 + i * 4 / parts.each * 13) % 101); });
   for (const float scale : {1.0F, 0.5F, 2.0F, 2.0F}) {
     fill(values, count, me);
-    rig.all.reduce_scatter(rig.gpu, who, rig.place, parts, {.scale = scale}, 2);
+    rig.all.reduce_scatter(rig.gpu, stream, rig.place, parts, {.scale = scale}, 2);
     compare(parts.begin(me) / 4, parts.end(me) / 4, [&](std::size_t i) { return total(i, scale); });
     fill(values, count, me);
-    rig.all.all_reduce(rig.gpu, who, rig.place, parts, {.scale = scale}, 3);
+    rig.all.all_reduce(rig.gpu, stream, rig.place, parts, {.scale = scale}, 3);
     compare(0, count, [&](std::size_t i) { return total(i, scale); });
   }
   fill(values, count, me);
-  rig.all.broadcast(rig.gpu, who, rig.place, bytes{count * 4}, rank_id{ranks - 1}, 4);
+  rig.all.broadcast(rig.gpu, stream, rig.place, bytes{count * 4}, rank_id{ranks - 1}, 4);
   compare(0, count, [&](std::size_t i) { return static_cast<float>((i * 7 + (ranks - 1) * 13) % 101); });
   if (ranks == 1) return wrong;
   fill(values, count, me);
-  if (me == 0) rig.all.send(rig.gpu, who, rig.place, bytes{count * 4}, rank_id{1}, 5);
-  if (me == 1) rig.all.receive(rig.gpu, who, rig.place, bytes{count * 4}, rank_id{0}, 5);
+  if (me == 0) rig.all.send(rig.gpu, stream, rig.place, bytes{count * 4}, rank_id{1}, 5);
+  if (me == 1) rig.all.receive(rig.gpu, stream, rig.place, bytes{count * 4}, rank_id{0}, 5);
   compare(0, count, [&](std::size_t i) { return static_cast<float>((i * 7 + (me < 2 ? 0 : me) * 13) % 101); });
   return wrong;
 }

@@ -47,9 +47,9 @@ TEST_CASE("whatever call of NCCL fails first, both ranks throw, and NCCL is only
   };
   for (const bool is_async : {false, true})
     for (int number = 1; number <= 6; ++number)
-      for (int at = 0; at < 12; ++at) {
-        CAPTURE(is_async, number, at);
-        const outcome end = run(2, work, {{.fail_at = at, .number = number, .is_async = is_async}});
+      for (int index = 0; index < 12; ++index) {
+        CAPTURE(is_async, number, index);
+        const outcome end = run(2, work, {{.fail_at = index, .number = number, .is_async = is_async}});
         REQUIRE(end.faults[0]);
         CHECK(end.faults[0]->number == number);
         CHECK(end.faults[1]);

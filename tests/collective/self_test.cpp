@@ -38,14 +38,14 @@ struct lone_harness {
 TEST_CASE("self moves and adds bytes as a communicator of one does", "[collective]")
 {
   // A sum of one that is not scaled is left alone, so that its NaNs stay what they are: scaled ones are compared.
-  conformance::on_each_world(lone_harness{}, [](lone_harness::stage& at) {
+  conformance::on_each_world(lone_harness{}, [](lone_harness::stage& this_stage) {
     using collective::operation;
     for (const std::uint64_t size : conformance::run_sizes(1))
       for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16})
         for (const operation what :
              {operation::reduce_scatter, operation::all_reduce, operation::all_gather, operation::broadcast})
-          conformance::does_as_the_model(at, {.what = what, .size = size, .type = type, .scale = 0.5F}, size);
-    conformance::exchanges_beside_agents(at);
+          conformance::does_as_the_model(this_stage, {.what = what, .size = size, .type = type, .scale = 0.5F}, size);
+    conformance::exchanges_beside_agents(this_stage);
   });
 }
 

@@ -164,7 +164,7 @@ TEST_CASE("an exchange answers as if all ranks said the same, and nothing ever f
   const std::vector<std::uint64_t> mine{7, 9};
   std::vector<std::uint64_t> all(16);
   ranks.exchange(mine, all);
-  for (std::size_t at = 0; at < all.size(); ++at) CHECK(all[at] == mine[at % 2]);
+  for (std::size_t index = 0; index < all.size(); ++index) CHECK(all[index] == mine[index % 2]);
   CHECK(ranks.counts()[operation::exchange].calls == 1);
   all.resize(15);
   CHECK_THROWS_AS(ranks.exchange(mine, all), usage_error);

@@ -20,7 +20,7 @@ struct process_stage {
   chunkmem::collective::mpi& ranks;
   chunkmem::collective::mpi& others;
   chunkmem::backend::host_arena& backend;
-  chunkmem::agent who = chunkmem::agent::to_device;
+  chunkmem::agent stream = chunkmem::agent::to_device;
   chunkmem::agent other = chunkmem::agent::to_host;
   std::string complaint{};
 
@@ -33,7 +33,7 @@ struct process_stage {
   }
   void finish()
   {
-    backend.wait(chunkmem::agent::host, backend.record(who));
+    backend.wait(chunkmem::agent::host, backend.record(stream));
     backend.wait(chunkmem::agent::host, backend.record(other));
   }
 };

@@ -36,10 +36,10 @@ struct own_group {
   std::unique_ptr<mpi_group> one = std::make_unique<mpi_group>(session, MPI_COMM_WORLD, mpi_world::patience);
 };
 
-comm_fault look_until_it_throws(mpi_group& group, const mpi_group::attempt& at)
+comm_fault look_until_it_throws(mpi_group& group, const mpi_group::attempt& this_attempt)
 {
   return mpi_world::fault_of([&] {
-    for (;;) group.look(at, std::chrono::nanoseconds{5});
+    for (;;) group.look(this_attempt, std::chrono::nanoseconds{5});
   });
 }
 
@@ -109,8 +109,8 @@ TEST_CASE("who left is lost for what it had not done, and not for what it had", 
   CHECK(fault.failure == comm_failure::peer_lost);
   CHECK(fault.rank == gone);
   using part = mpi_group::part;
-  const auto is_lost = [&](const mpi_group::attempt& at) {
-    return mpi_world::fault_of([&] { group.one->look(at, {}); }).number != -1;
+  const auto is_lost = [&](const mpi_group::attempt& this_attempt) {
+    return mpi_world::fault_of([&] { group.one->look(this_attempt, {}); }).number != -1;
   };
   CHECK(!is_lost({.sequence = 2}));
   CHECK(is_lost({.of = part::words, .sequence = 5}));

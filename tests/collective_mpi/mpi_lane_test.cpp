@@ -64,9 +64,9 @@ TEST_CASE("ranks that ask for the same agree, and one after another", "[collecti
 {
   own_lane own;
   for (std::uint64_t sequence = 1; sequence <= 100; ++sequence) {
-    const mpi_group::attempt at{.what = some, .sequence = sequence};
-    CHECK_NOTHROW(own.lane->agree(at));
-    own.group->finish(at);  // else this rank would be lost to one that is slower, when it leaves
+    const mpi_group::attempt this_attempt{.what = some, .sequence = sequence};
+    CHECK_NOTHROW(own.lane->agree(this_attempt));
+    own.group->finish(this_attempt);  // else this rank would be lost to one that is slower, when it leaves
   }
   CHECK(!own.group->has_failed());
 }
@@ -121,9 +121,9 @@ TEST_CASE("both ends of a pair agree, or both do not", "[collective]")
   for (const bool same : {true, false}) {
     own_lane own;
     comm_fault fault{.number = -1};
-    mpi_group::attempt at{.what = some, .of = part::pair, .sequence = 1, .peer = 1 - mpi_world::rank()};
-    if (!same && mpi_world::rank() == 1) ++at.what.size;
-    if (mpi_world::rank() < 2) own.words_of([&] { own.lane->agree_with_peer(at); }, fault);
+    mpi_group::attempt this_attempt{.what = some, .of = part::pair, .sequence = 1, .peer = 1 - mpi_world::rank()};
+    if (!same && mpi_world::rank() == 1) ++this_attempt.what.size;
+    if (mpi_world::rank() < 2) own.words_of([&] { own.lane->agree_with_peer(this_attempt); }, fault);
     CHECK((fault.number == -1) == (same || mpi_world::rank() > 1));
     mpi_world::meet();
   }
@@ -134,14 +134,14 @@ TEST_CASE("every rank's words come in order, counted from its own", "[collective
   own_lane own;
   for (std::uint64_t length = 1; length <= 5; ++length) {
     std::vector<std::uint64_t> mine;
-    for (std::uint64_t at = 0; at < length; ++at) mine.push_back(100 * mpi_world::rank() + at);
+    for (std::uint64_t index = 0; index < length; ++index) mine.push_back(100 * mpi_world::rank() + index);
     std::vector<std::uint64_t> expected;
     for (std::uint32_t step = 0; step < mpi_world::ranks(); ++step)
-      for (std::uint64_t at = 0; at < length; ++at)
-        expected.push_back(100 * ((mpi_world::rank() + step) % mpi_world::ranks()) + at);
-    const mpi_group::attempt at{.what = some, .of = part::words, .sequence = length};
-    const auto all = own.lane->gather(at, mine);
-    own.group->finish(at);
+      for (std::uint64_t index = 0; index < length; ++index)
+        expected.push_back(100 * ((mpi_world::rank() + step) % mpi_world::ranks()) + index);
+    const mpi_group::attempt this_attempt{.what = some, .of = part::words, .sequence = length};
+    const auto all = own.lane->gather(this_attempt, mine);
+    own.group->finish(this_attempt);
     CHECK(std::vector<std::uint64_t>(all.begin(), all.end()) == expected);
   }
 }

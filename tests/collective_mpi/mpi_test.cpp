@@ -35,7 +35,7 @@ struct rig {
   mpi_world::doomed world;
   backend::host_arena arena{{.device_capacity = bytes{1 << 20}, .host_capacity = bytes{1 << 20}}};
   std::unique_ptr<mpi> group;
-  agent who = agent::to_host;  // a thread of its own
+  agent stream = agent::to_host;  // a thread of its own
 };
 
 std::byte* as_bytes(std::vector<float>& numbers)
@@ -50,13 +50,13 @@ TEST_CASE("shares gathered and sums scattered on an agent are there behind its e
   std::vector<float> numbers(1'000, static_cast<float>(one.group->rank()) + 1);
   const shares parts = shares::of(bytes{4'000}, ranks);
   const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
-  one.group->reduce_scatter(one.arena, one.who, as_bytes(numbers), parts, {}, 1);
-  one.group->all_gather(one.arena, one.who, as_bytes(numbers), parts, 2);
-  one.group->barrier(one.arena, one.who, 3);
+  one.group->reduce_scatter(one.arena, one.stream, as_bytes(numbers), parts, {}, 1);
+  one.group->all_gather(one.arena, one.stream, as_bytes(numbers), parts, 2);
+  one.group->barrier(one.arena, one.stream, 3);
   one.finish();
   CHECK(numbers == std::vector<float>(1'000, sum));
-  one.group->all_reduce(one.arena, one.who, as_bytes(numbers), parts, {.scale = 0.25F}, 4);
-  one.group->broadcast(one.arena, one.who, as_bytes(numbers), bytes{4'000}, rank_id{ranks - 1}, 5);
+  one.group->all_reduce(one.arena, one.stream, as_bytes(numbers), parts, {.scale = 0.25F}, 4);
+  one.group->broadcast(one.arena, one.stream, as_bytes(numbers), bytes{4'000}, rank_id{ranks - 1}, 5);
   one.finish();
   CHECK(numbers == std::vector<float>(1'000, sum * static_cast<float>(ranks) * 0.25F));
   CHECK_NOTHROW(one.group->check());
@@ -69,9 +69,9 @@ TEST_CASE("bytes go from rank to rank like through a pipe, while callers exchang
   const std::uint32_t ranks = one.group->ranks();
   std::vector<float> numbers(500, mine == 0 ? 7.0F : 0.0F);
   for (std::uint32_t round = 0; round < 50; ++round) {
-    if (mine != 0) one.group->receive(one.arena, one.who, as_bytes(numbers), bytes{2'000}, rank_id{mine - 1}, round);
+    if (mine != 0) one.group->receive(one.arena, one.stream, as_bytes(numbers), bytes{2'000}, rank_id{mine - 1}, round);
     if (mine + 1 < ranks)
-      one.group->send(one.arena, one.who, as_bytes(numbers), bytes{2'000}, rank_id{mine + 1}, round);
+      one.group->send(one.arena, one.stream, as_bytes(numbers), bytes{2'000}, rank_id{mine + 1}, round);
     const std::uint64_t words[] = {mine, round};
     std::vector<std::uint64_t> all(2 * ranks);
     one.group->exchange(words, all);
@@ -90,7 +90,7 @@ TEST_CASE("the user's messages and ours do not meet", "[collective]")
   std::uint64_t got = 0;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Irecv(&got, 1, MPI_UINT64_T, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &request);
-  for (std::uint32_t label = 0; label < 20; ++label) one.group->barrier(one.arena, one.who, label);
+  for (std::uint32_t label = 0; label < 20; ++label) one.group->barrier(one.arena, one.stream, label);
   one.finish();
   int is_there = 0;
   MPI_Test(&request, &is_there, MPI_STATUS_IGNORE);
@@ -114,15 +114,15 @@ struct step {
   {
     const shares parts = shares::of(bytes{size}, one.group->ranks());
     if (what == 0)
-      one.group->all_gather(one.arena, one.who, place, parts, label);
+      one.group->all_gather(one.arena, one.stream, place, parts, label);
     else if (what == 1)
-      one.group->reduce_scatter(one.arena, one.who, place, parts, {type, scale}, label);
+      one.group->reduce_scatter(one.arena, one.stream, place, parts, {type, scale}, label);
     else if (what == 2)
-      one.group->all_reduce(one.arena, one.who, place, parts, {type, scale}, label);
+      one.group->all_reduce(one.arena, one.stream, place, parts, {type, scale}, label);
     else if (what == 3)
-      one.group->broadcast(one.arena, one.who, place, bytes{size}, rank_id{root}, label);
+      one.group->broadcast(one.arena, one.stream, place, bytes{size}, rank_id{root}, label);
     else
-      one.group->barrier(one.arena, one.who, label);
+      one.group->barrier(one.arena, one.stream, label);
   }
 };
 
@@ -223,16 +223,17 @@ TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collec
   std::vector<float> numbers(64);
   std::byte* const place = as_bytes(numbers);
   const shares parts = shares::of(bytes{256}, ranks);
-  CHECK_THROWS_AS(one.group->all_gather(one.arena, one.who, place, shares::of(bytes{256}, ranks + 1), 0), usage_error);
-  CHECK_THROWS_AS(one.group->all_gather(one.arena, one.who, nullptr, parts, 0), usage_error);
-  CHECK_THROWS_AS(one.group->all_reduce(one.arena, one.who, place, parts, {.type = dtype::uint8}, 0), usage_error);
-  CHECK_THROWS_AS(one.group->broadcast(one.arena, one.who, place, bytes{4}, rank_id{ranks}, 0), usage_error);
-  CHECK_THROWS_AS(one.group->send(one.arena, one.who, place, bytes{4}, one.group->rank(), 0), usage_error);
-  CHECK_THROWS_AS(one.group->receive(one.arena, one.who, place, bytes{4}, rank_id{ranks}, 0), usage_error);
+  CHECK_THROWS_AS(one.group->all_gather(one.arena, one.stream, place, shares::of(bytes{256}, ranks + 1), 0),
+                  usage_error);
+  CHECK_THROWS_AS(one.group->all_gather(one.arena, one.stream, nullptr, parts, 0), usage_error);
+  CHECK_THROWS_AS(one.group->all_reduce(one.arena, one.stream, place, parts, {.type = dtype::uint8}, 0), usage_error);
+  CHECK_THROWS_AS(one.group->broadcast(one.arena, one.stream, place, bytes{4}, rank_id{ranks}, 0), usage_error);
+  CHECK_THROWS_AS(one.group->send(one.arena, one.stream, place, bytes{4}, one.group->rank(), 0), usage_error);
+  CHECK_THROWS_AS(one.group->receive(one.arena, one.stream, place, bytes{4}, rank_id{ranks}, 0), usage_error);
   CHECK_THROWS_AS(one.group->barrier(one.arena, agent{15}, 0), usage_error);
   std::vector<std::uint64_t> all(ranks + 1);
   CHECK_THROWS_AS(one.group->exchange(std::span{all}.first(1), all), usage_error);
-  one.group->barrier(one.arena, one.who, 1);
+  one.group->barrier(one.arena, one.stream, 1);
   one.finish();
   CHECK_NOTHROW(one.group->check());
 }
@@ -246,7 +247,7 @@ TEST_CASE("calls agreed on before are not agreed on again, and their fingerprint
   const std::uint64_t before = one.group->rolled();
   one.group->agreed(true);
   for (const std::uint32_t label : {1U, 2U})
-    one.group->all_gather(one.arena, one.who, as_bytes(numbers), parts, label + mpi_world::rank());
+    one.group->all_gather(one.arena, one.stream, as_bytes(numbers), parts, label + mpi_world::rank());
   one.group->agreed(false);
   one.finish();
   CHECK_NOTHROW(one.group->check());
@@ -267,7 +268,7 @@ TEST_CASE("a rank that ends the group ends the waits of all, for callers and age
     const std::uint64_t word = 1;
     const comm_fault fault = mpi_world::fault_of([&] {
       if (on_agent)
-        one.group->barrier(one.arena, one.who, 0);
+        one.group->barrier(one.arena, one.stream, 0);
       else
         one.group->exchange({&word, 1}, all);
       one.finish();
@@ -276,7 +277,7 @@ TEST_CASE("a rank that ends the group ends the waits of all, for callers and age
     CHECK(fault.number != -1);
     CHECK(fault.failure == comm_failure::revoked);
     CHECK(fault.rank == 0);
-    CHECK_THROWS_AS(one.group->barrier(one.arena, one.who, 0), comm_error);
+    CHECK_THROWS_AS(one.group->barrier(one.arena, one.stream, 0), comm_error);
     CHECK_THROWS_AS(one.group->check(), comm_error);
   }
 }
@@ -285,12 +286,12 @@ TEST_CASE("a rank that destroys its end while others wait is lost to them", "[co
 {
   if (mpi_world::ranks() < 2) SKIP("one rank leaves nobody behind");
   rig one;
-  one.group->barrier(one.arena, one.who, 0);
+  one.group->barrier(one.arena, one.stream, 0);
   if (mpi_world::rank() == 0) {
     one.group.reset();  // at once
     return;
   }
-  one.group->barrier(one.arena, one.who, 1);
+  one.group->barrier(one.arena, one.stream, 1);
   one.finish();
   const comm_fault fault = mpi_world::fault_of([&] { one.group->check(); });
   CHECK(fault.number != -1);

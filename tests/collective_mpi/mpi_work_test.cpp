@@ -35,20 +35,20 @@ struct own_work {
   void run(operation what, std::vector<float>& numbers, std::uint32_t root = 0)
   {
     const std::uint64_t size = numbers.size() * sizeof(float);
-    mpi_group::attempt at{.what = {.what = what,
-                                   .type = dtype::float32,
-                                   .size = size,
-                                   .root = root,
-                                   .scale = std::bit_cast<std::uint32_t>(0.5F)},
-                          .each = shares::of(bytes{size}, group.ranks()).each,
-                          .sequence = ++sequence};
+    mpi_group::attempt this_attempt{.what = {.what = what,
+                                             .type = dtype::float32,
+                                             .size = size,
+                                             .root = root,
+                                             .scale = std::bit_cast<std::uint32_t>(0.5F)},
+                                    .each = shares::of(bytes{size}, group.ranks()).each,
+                                    .sequence = ++sequence};
     if (what == operation::send) {
-      at.of = part::pair;
-      at.peer = group.rank() == root ? 1 - root : root;
-      at.sequence = ++pairs[at.peer];
+      this_attempt.of = part::pair;
+      this_attempt.peer = group.rank() == root ? 1 - root : root;
+      this_attempt.sequence = ++pairs[this_attempt.peer];
     }
     work.expect();
-    work.run({.at = at, .place = reinterpret_cast<std::byte*>(numbers.data())});
+    work.run({.at = this_attempt, .place = reinterpret_cast<std::byte*>(numbers.data())});
     REQUIRE(!group.has_failed());
     REQUIRE(!work.is_expected());
   }
@@ -60,15 +60,15 @@ struct own_work {
   std::uint64_t pairs[8] = {};
 };
 
-float number_of(std::uint32_t rank, std::size_t at)
+float number_of(std::uint32_t rank, std::size_t index)
 {
-  return static_cast<float>(rank + 1) * 1e7F / static_cast<float>(3 * at + 7);
+  return static_cast<float>(rank + 1) * 1e7F / static_cast<float>(3 * index + 7);
 }
 
 std::vector<float> numbers_of(std::uint32_t rank, std::size_t count)
 {
   std::vector<float> result;
-  for (std::size_t at = 0; at < count; ++at) result.push_back(number_of(rank, at));
+  for (std::size_t index = 0; index < count; ++index) result.push_back(number_of(rank, index));
   return result;
 }
 
@@ -76,9 +76,9 @@ std::vector<float> numbers_of(std::uint32_t rank, std::size_t count)
 std::vector<float> sums_of(std::uint32_t ranks, std::size_t count)
 {
   std::vector<float> result;
-  for (std::size_t at = 0; at < count; ++at) {
-    volatile float sum = number_of(0, at);
-    for (std::uint32_t rank = 1; rank < ranks; ++rank) sum = sum + number_of(rank, at);
+  for (std::size_t index = 0; index < count; ++index) {
+    volatile float sum = number_of(0, index);
+    for (std::uint32_t rank = 1; rank < ranks; ++rank) sum = sum + number_of(rank, index);
     result.push_back(sum * 0.5F);
   }
   return result;
@@ -95,9 +95,9 @@ TEST_CASE("shares in pieces of any length become the whole on every rank", "[col
       std::vector<float> numbers(count, -1.0F);
       std::vector<float> expected(count);
       for (std::uint32_t rank = 0; rank < own.group.ranks(); ++rank)
-        for (std::size_t at = parts.begin(rank) / 4; at < parts.end(rank) / 4; ++at) {
-          expected[at] = number_of(rank, at);
-          if (rank == own.group.rank()) numbers[at] = expected[at];
+        for (std::size_t index = parts.begin(rank) / 4; index < parts.end(rank) / 4; ++index) {
+          expected[index] = number_of(rank, index);
+          if (rank == own.group.rank()) numbers[index] = expected[index];
         }
       own.run(operation::all_gather, numbers);
       CHECK(numbers == expected);
@@ -119,8 +119,8 @@ TEST_CASE("sums in pieces of any length are those in order of ranks, with any st
         own.run(operation::reduce_scatter, numbers);
         const shares parts = shares::of(bytes{count * 4}, own.group.ranks());
         const std::vector<float> expected = sums_of(own.group.ranks(), count);
-        for (std::size_t at = parts.begin(own.group.rank()) / 4; at < parts.end(own.group.rank()) / 4; ++at)
-          REQUIRE(std::bit_cast<std::uint32_t>(numbers[at]) == std::bit_cast<std::uint32_t>(expected[at]));
+        for (std::size_t index = parts.begin(own.group.rank()) / 4; index < parts.end(own.group.rank()) / 4; ++index)
+          REQUIRE(std::bit_cast<std::uint32_t>(numbers[index]) == std::bit_cast<std::uint32_t>(expected[index]));
       }
     }
   }

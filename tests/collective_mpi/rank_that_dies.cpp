@@ -52,25 +52,25 @@ void train(collective::mpi& ranks, const fate& mine, const std::string& folder)
   backend::host_arena arena{{.device_capacity = bytes{1 << 20}, .host_capacity = bytes{1 << 20}}};
   std::vector<std::byte> memory(100'000);
   const auto parts = collective::shares::of(bytes{memory.size()}, ranks.ranks());
-  const agent who = agent::to_host;
+  const agent stream = agent::to_host;
   for (std::uint32_t next = 0; next < operations; ++next) {
     const bool dies = index_of(ranks.rank()) == mine.rank && next == mine.operation;
     if (dies && mine.way < 2) die(folder, mine.way == 0 ? SIGKILL : SIGSTOP);
     const std::uint64_t word = next;
     std::vector<std::uint64_t> all(ranks.ranks());
     switch (next % 6) {
-      case 0: ranks.all_gather(arena, who, memory.data(), parts, next); break;
-      case 1: ranks.reduce_scatter(arena, who, memory.data(), parts, {}, next); break;
-      case 2: ranks.all_reduce(arena, who, memory.data(), parts, {.type = dtype::bfloat16}, next); break;
-      case 3: ranks.broadcast(arena, who, memory.data(), bytes{50'000}, rank_id{next % ranks.ranks()}, next); break;
+      case 0: ranks.all_gather(arena, stream, memory.data(), parts, next); break;
+      case 1: ranks.reduce_scatter(arena, stream, memory.data(), parts, {}, next); break;
+      case 2: ranks.all_reduce(arena, stream, memory.data(), parts, {.type = dtype::bfloat16}, next); break;
+      case 3: ranks.broadcast(arena, stream, memory.data(), bytes{50'000}, rank_id{next % ranks.ranks()}, next); break;
       case 4: ranks.exchange({&word, 1}, all); break;
-      default: ranks.barrier(arena, who, next); break;
+      default: ranks.barrier(arena, stream, next); break;
     }
     if (dies) die(folder, SIGKILL);
-    if (next % 7 == 6) arena.wait(agent::host, arena.record(who));
+    if (next % 7 == 6) arena.wait(agent::host, arena.record(stream));
     ranks.check();
   }
-  arena.wait(agent::host, arena.record(who));
+  arena.wait(agent::host, arena.record(stream));
   ranks.check();
 }
 

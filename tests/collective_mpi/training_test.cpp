@@ -77,9 +77,9 @@ void train_in_nodes(job wanted)
   collective::mpi all{world.session, MPI_COMM_WORLD, options};
   collective::mpi node{world.session, of_node.get(), options};
   collective::mpi across{world.session, of_place.get(), options};
-  sharding::circles<collective::mpi> circles{all, node, across};
+  sharding::process_groups<collective::mpi> process_groups{all, node, across};
   mpi_world::meet();
-  train_on<float, ownership::hierarchical>(circles, wanted);
+  train_on<float, ownership::hierarchical>(process_groups, wanted);
 }
 
 TEST_CASE("processes that train one model get the bits of one rank", "[collective]")

@@ -19,7 +19,7 @@ struct newcomer {
   void on_profile(const chunkmem::access_record&) {}
   void enter(const chunkmem::eviction::candidate&) noexcept {}
   void leave(const chunkmem::eviction::candidate&) noexcept {}
-  chunkmem::chunk_id VICTIM(chunkmem::moment) noexcept { return chunkmem::chunk_id::none; }
+  chunkmem::chunk_id VICTIM(chunkmem::access_index) noexcept { return chunkmem::chunk_id::none; }
 };
 
 chunkmem::manager<chunkmem::backend::simulated, newcomer>* made = nullptr;

@@ -28,14 +28,14 @@ inline std::string mistake_in(const std::vector<std::uint64_t>& sizes, const std
   std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
   std::map<std::uint32_t, std::uint64_t> frames;
   std::uint32_t opened = 0;
-  for (std::size_t at = 0; at < sizes.size(); ++at) {
-    const chunkmem::chunk_place& place = places[at];
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    const chunkmem::chunk_place& place = places[index];
     if (place.offset % chunkmem::tensor_alignment.count() != 0) return "a place is not aligned";
     if (place.chunk > opened) return "a chunk was passed over";
     if (place.chunk == opened) ++opened;
     for (const auto& [begin, end] : taken[place.chunk])
-      if (begin < place.offset + sizes[at] && place.offset < end) return "two tensors share a byte";
-    taken[place.chunk].emplace_back(place.offset, place.offset + sizes[at]);
+      if (begin < place.offset + sizes[index] && place.offset < end) return "two tensors share a byte";
+    taken[place.chunk].emplace_back(place.offset, place.offset + sizes[index]);
     frames[place.chunk] = std::max<std::uint64_t>(frames[place.chunk], place.frames);
   }
   for (const auto& [chunk, intervals] : taken) {
@@ -102,10 +102,10 @@ template <class Layout>
   for (const bytes size : sizes) places.push_back(alone.place(size));
   Layout layout = prototype;
   layout.reset(bytes{frame});
-  for (std::size_t at = 0; at < sizes.size(); ++at) {
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
     Layout copy = layout;
     (void)copy.place(bytes{1 + dice.below(static_cast<std::uint32_t>(frame))});
-    if (layout.place(sizes[at]) != places[at]) return "a copy shares its chunks with the original";
+    if (layout.place(sizes[index]) != places[index]) return "a copy shares its chunks with the original";
   }
   return {};
 }
@@ -141,7 +141,7 @@ template <chunkmem::chunk_layout Layout>
   if (std::string_view{Layout::name}.empty()) return "a policy without a name";
   std::string mistake =
       mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
-        for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
+        for (std::size_t index = 0; index < sizes.size(); ++index) places[index] = layout.place(sizes[index]);
       });
   if (!mistake.empty()) return mistake;
   if constexpr (chunkmem::arranging_layout<Layout>) {

@@ -32,27 +32,27 @@ class watched_backend {
   void release(chunkmem::tier where, std::byte* place) noexcept { inner_.release(where, place); }
   void copy(std::byte* to, const std::byte* from, chunkmem::bytes size) { copy(to, from, size, chunkmem::agent::host); }
   void fill(std::byte* to, std::byte value, chunkmem::bytes size) { fill(to, value, size, chunkmem::agent::host); }
-  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent who)
+  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent stream)
   {
-    note(who);
-    inner_.copy(to, from, size, who);
+    note(stream);
+    inner_.copy(to, from, size, stream);
   }
-  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent who)
+  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent stream)
   {
-    note(who);
-    inner_.fill(to, value, size, who);
+    note(stream);
+    inner_.fill(to, value, size, stream);
   }
   template <class Callable>
-  void launch(chunkmem::agent who, Callable&& work)
+  void launch(chunkmem::agent stream, Callable&& work)
   {
-    note(who);
-    inner_.launch(who, std::forward<Callable>(work));
+    note(stream);
+    inner_.launch(stream, std::forward<Callable>(work));
   }
-  [[nodiscard]] chunkmem::event record(chunkmem::agent who) { return inner_.record(who); }
-  void wait(chunkmem::agent who, chunkmem::event point)
+  [[nodiscard]] chunkmem::event record(chunkmem::agent stream) { return inner_.record(stream); }
+  void wait(chunkmem::agent stream, chunkmem::event point)
   {
-    given_.push_back(who);
-    inner_.wait(who, point);
+    given_.push_back(stream);
+    inner_.wait(stream, point);
   }
   chunkmem::agent adopt() { return inner_.adopt(); }
   [[nodiscard]] std::size_t agents() const noexcept { return inner_.agents(); }
@@ -69,14 +69,14 @@ class watched_backend {
   [[nodiscard]] const std::vector<std::string>& faults() const noexcept { return inner_.faults(); }
 
  private:
-  void note(chunkmem::agent who)
+  void note(chunkmem::agent stream)
   {
     if (fail_in_ != UINT64_MAX && fail_in_-- == 0) {
       fail_in_ = UINT64_MAX;
       has_failed_ = true;
       throw chunkmem::device_error{"chunkmem: work was refused as planned (this is a test)"};
     }
-    given_.push_back(who);
+    given_.push_back(stream);
   }
 
   support::adversarial inner_;
@@ -99,9 +99,9 @@ class mover_trial {
         window_{place_in(chunkmem::tier::host)},
         first_{place_in(chunkmem::tier::device)},
         second_{place_in(chunkmem::tier::device)},
-        who_{dice_.one_in(3)   ? backend_.adopt()
-             : dice_.one_in(2) ? chunkmem::agent::to_device
-                               : chunkmem::agent::to_host}
+        stream_{dice_.one_in(3)   ? backend_.adopt()
+                : dice_.one_in(2) ? chunkmem::agent::to_device
+                                  : chunkmem::agent::to_host}
   {
   }
   mover_trial(const mover_trial&) = delete;
@@ -121,8 +121,8 @@ class mover_trial {
     if (std::string wrong = bring(second_); !wrong.empty()) return wrong;
     if (now(second_) != trained || now(first_) != trained) return "what was taken did not come back";
     for (const std::byte* place : {window_, first_, second_})
-      for (std::uint64_t at = 0; at < guard; ++at)
-        if (place[units_ + at] != mark || *(place - 1 - at) != mark) return "bytes beside the window changed";
+      for (std::uint64_t index = 0; index < guard; ++index)
+        if (place[units_ + index] != mark || *(place - 1 - index) != mark) return "bytes beside the window changed";
     return backend_.faults().empty() ? "" : "work outside of the window: " + backend_.faults()[0];
   }
 
@@ -155,20 +155,22 @@ class mover_trial {
   /// Enqueued before the call: a mover that reads too early reads other bytes.
   void write_late(std::byte* place, const std::vector<std::byte>& content)
   {
-    backend_.launch(who_, [place, &content] { std::copy(content.begin(), content.end(), place); });
+    backend_.launch(stream_, [place, &content] { std::copy(content.begin(), content.end(), place); });
   }
   [[nodiscard]] std::vector<std::byte> now(std::byte* place)
   {
-    backend_.wait(chunkmem::agent::host, backend_.record(who_));
+    backend_.wait(chunkmem::agent::host, backend_.record(stream_));
     return {place, place + units_};
   }
   [[nodiscard]] std::string bring(std::byte* to)
   {
-    return judged("bring", [&] { mover_.bring(backend_, to, std::as_const(window_), chunkmem::bytes{units_}, who_); });
+    return judged("bring",
+                  [&] { mover_.bring(backend_, to, std::as_const(window_), chunkmem::bytes{units_}, stream_); });
   }
   [[nodiscard]] std::string take(std::byte* from)
   {
-    return judged("take", [&] { mover_.take(backend_, window_, std::as_const(from), chunkmem::bytes{units_}, who_); });
+    return judged("take",
+                  [&] { mover_.take(backend_, window_, std::as_const(from), chunkmem::bytes{units_}, stream_); });
   }
 
   /// Each piece of the call's work fails once; then the call is made.
@@ -188,10 +190,10 @@ class mover_trial {
       if (!backend_.given().empty()) return name + " failed with something enqueued";
     }
     if (backend_.given().empty()) return name + " gives its agent nothing to do";
-    for (const chunkmem::agent who : backend_.given()) {
-      if (who == who_) continue;
-      return name + (who == chunkmem::agent::host ? " works or waits on the calling thread"
-                                                  : " enqueues on another agent than it is told");
+    for (const chunkmem::agent stream : backend_.given()) {
+      if (stream == stream_) continue;
+      return name + (stream == chunkmem::agent::host ? " works or waits on the calling thread"
+                                                     : " enqueues on another agent than it is told");
     }
     return {};
   }
@@ -203,7 +205,7 @@ class mover_trial {
   std::byte* window_;
   std::byte* first_;
   std::byte* second_;
-  chunkmem::agent who_;
+  chunkmem::agent stream_;
 };
 
 /// One trial of the laws of chunk_mover.

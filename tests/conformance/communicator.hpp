@@ -27,11 +27,13 @@ namespace conformance {
 template <class Stage>
 class rank_memory {
  public:
-  rank_memory(Stage& at, const support::rank_bytes& content)
-      : at_{&at}, size_{content.size()}, memory_{at.backend, chunkmem::tier::device, chunkmem::bytes{size_ + 2 * guard}}
+  rank_memory(Stage& stage, const support::rank_bytes& content)
+      : at_{&stage},
+        size_{content.size()},
+        memory_{stage.backend, chunkmem::tier::device, chunkmem::bytes{size_ + 2 * guard}}
   {
-    at.backend.fill(memory_.data(), mark, chunkmem::bytes{size_ + 2 * guard});
-    at.backend.copy(data(), content.data(), chunkmem::bytes{size_});
+    stage.backend.fill(memory_.data(), mark, chunkmem::bytes{size_ + 2 * guard});
+    stage.backend.copy(data(), content.data(), chunkmem::bytes{size_});
   }
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data() + guard; }
   /// Behind all that was given to the stage's agents.
@@ -39,8 +41,8 @@ class rank_memory {
   {
     at_->finish();
     const auto all = contents(at_->backend, memory_.data(), size_ + 2 * guard);
-    for (std::uint64_t at = 0; at < guard; ++at)
-      at_->expect(all[at] == mark && all[guard + size_ + at] == mark, "bytes beside the run changed", at);
+    for (std::uint64_t index = 0; index < guard; ++index)
+      at_->expect(all[index] == mark && all[guard + size_ + index] == mark, "bytes beside the run changed", index);
     return {all.begin() + guard, all.end() - guard};
   }
 
@@ -55,27 +57,27 @@ class rank_memory {
 
 /// Every rank does one call on random bytes; what is left is what the model has.
 template <class Stage>
-void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t seed)
+void does_as_the_model(Stage& stage, const support::rank_call& it, std::uint64_t seed)
 {
   using chunkmem::collective::operation;
-  const std::uint32_t ranks = at.ranks.ranks();
+  const std::uint32_t ranks = stage.ranks.ranks();
   std::vector<support::rank_bytes> all;
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     all.push_back(support::bytes_of_rank(it.type, it.size, rank, seed));
-  const rank_memory<Stage> mine{at, all[at.rank()]};
-  support::give(at.ranks, at.backend, at.who, mine.data(), it);
+  const rank_memory<Stage> mine{stage, all[stage.rank()]};
+  support::give(stage.ranks, stage.backend, stage.stream, mine.data(), it);
   support::play(all, it);
   const support::rank_bytes found = mine.now();
-  at.ranks.check();
+  stage.ranks.check();
   const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{it.size}, ranks);
   const bool is_own_only = it.what == operation::reduce_scatter;
-  const std::uint64_t begin = is_own_only ? parts.begin(at.rank()) : 0;
-  const std::uint64_t end = is_own_only ? parts.end(at.rank()) : it.size;
+  const std::uint64_t begin = is_own_only ? parts.begin(stage.rank()) : 0;
+  const std::uint64_t end = is_own_only ? parts.end(stage.rank()) : it.size;
   for (std::uint64_t byte = begin; byte < end; ++byte)
-    at.expect(found[byte] == all[at.rank()][byte],
-              std::string{name_of(it.what)} + " of " + std::to_string(it.size) + " B of " +
-                  std::string{name_of(it.type)} + " left a wrong byte",
-              byte);
+    stage.expect(found[byte] == all[stage.rank()][byte],
+                 std::string{name_of(it.what)} + " of " + std::to_string(it.size) + " B of " +
+                     std::string{name_of(it.type)} + " left a wrong byte",
+                 byte);
 }
 
 /// None, less than a unit, one unit, uneven and empty shares, equal shares, a last one that is empty.
@@ -87,103 +89,104 @@ void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t se
 
 /// Laws 2 and 3.
 template <class Stage>
-void moves_and_adds_shares(Stage& at)
+void moves_and_adds_shares(Stage& stage)
 {
   using chunkmem::dtype;
   using chunkmem::collective::operation;
   std::uint64_t seed = 0;
-  for (const std::uint64_t size : run_sizes(at.ranks.ranks())) {
-    does_as_the_model(at, {.what = operation::all_gather, .size = size}, ++seed);
+  for (const std::uint64_t size : run_sizes(stage.ranks.ranks())) {
+    does_as_the_model(stage, {.what = operation::all_gather, .size = size}, ++seed);
     for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16})
       for (const operation what : {operation::reduce_scatter, operation::all_reduce})
-        for (const float scale : {1.0F, 1.0F / static_cast<float>(at.ranks.ranks())})
-          does_as_the_model(at, {.what = what, .size = size, .type = type, .label = 3, .scale = scale}, ++seed);
+        for (const float scale : {1.0F, 1.0F / static_cast<float>(stage.ranks.ranks())})
+          does_as_the_model(stage, {.what = what, .size = size, .type = type, .label = 3, .scale = scale}, ++seed);
   }
 }
 
 /// Law 4.
 template <class Stage>
-void moves_from_each_root(Stage& at)
+void moves_from_each_root(Stage& stage)
 {
   using chunkmem::collective::operation;
-  const std::uint32_t ranks = at.ranks.ranks();
+  const std::uint32_t ranks = stage.ranks.ranks();
   for (std::uint32_t root = 0; root < ranks; ++root) {
     for (const std::uint64_t size : {0U, 1U, 333U})
-      does_as_the_model(at, {.what = operation::broadcast, .size = size, .root = root}, root);
+      does_as_the_model(stage, {.what = operation::broadcast, .size = size, .root = root}, root);
     if (ranks == 1) continue;
     // A ring: each rank in turn sends to the next one.
     for (const std::uint64_t size : {0U, 1U, 333U})
       does_as_the_model(
-          at, {.what = operation::send, .size = size, .root = root, .peer = (root + 1) % ranks, .label = root},
+          stage, {.what = operation::send, .size = size, .root = root, .peer = (root + 1) % ranks, .label = root},
           root + 100);
   }
   if (ranks == 1) return;
   // All at once: a send may wait for its receive, so ranks of even and odd numbers begin differently.
-  const rank_memory<Stage> out{at, support::rank_bytes(50, std::byte(at.rank()))};
-  const rank_memory<Stage> in{at, support::rank_bytes(50, std::byte{99})};
-  const std::uint32_t next = (at.rank() + 1) % ranks;
-  const std::uint32_t before = (at.rank() + ranks - 1) % ranks;
+  const rank_memory<Stage> out{stage, support::rank_bytes(50, std::byte(stage.rank()))};
+  const rank_memory<Stage> in{stage, support::rank_bytes(50, std::byte{99})};
+  const std::uint32_t next = (stage.rank() + 1) % ranks;
+  const std::uint32_t before = (stage.rank() + ranks - 1) % ranks;
   const auto send = [&] {
-    at.ranks.send(at.backend, at.who, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1);
+    stage.ranks.send(stage.backend, stage.stream, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1);
   };
-  if (at.rank() % 2 == 0) send();
-  at.ranks.receive(at.backend, at.who, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
-  if (at.rank() % 2 == 1) send();
-  at.expect(in.now() == support::rank_bytes(50, std::byte(before)), "a ring of sends left wrong bytes");
+  if (stage.rank() % 2 == 0) send();
+  stage.ranks.receive(stage.backend, stage.stream, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
+  if (stage.rank() % 2 == 1) send();
+  stage.expect(in.now() == support::rank_bytes(50, std::byte(before)), "a ring of sends left wrong bytes");
 }
 
 /// Law 5: words of callers pass while agents wait.
 template <class Stage>
-void exchanges_beside_agents(Stage& at)
+void exchanges_beside_agents(Stage& stage)
 {
-  const std::uint32_t ranks = at.ranks.ranks();
+  const std::uint32_t ranks = stage.ranks.ranks();
   try {
     for (std::uint64_t words = 0; words < 40; words = 2 * words + 1) {
-      if (at.rank() == 0) at.ranks.barrier(at.backend, at.who, 1);  // its agent waits until the words have passed
-      std::vector<std::uint64_t> mine(words, at.rank() * 1'000 + words);
+      if (stage.rank() == 0)
+        stage.ranks.barrier(stage.backend, stage.stream, 1);  // its agent waits until the words have passed
+      std::vector<std::uint64_t> mine(words, stage.rank() * 1'000 + words);
       std::vector<std::uint64_t> all(words * ranks, 7);
-      at.ranks.exchange(mine, all);
+      stage.ranks.exchange(mine, all);
       for (std::uint64_t place = 0; place < all.size(); ++place)
-        at.expect(all[place] == place / words * 1'000 + words, "exchange gave a wrong word", place);
-      if (at.rank() != 0) at.ranks.barrier(at.backend, at.who, 1);
+        stage.expect(all[place] == place / words * 1'000 + words, "exchange gave a wrong word", place);
+      if (stage.rank() != 0) stage.ranks.barrier(stage.backend, stage.stream, 1);
     }
-    at.finish();
-    at.ranks.check();
+    stage.finish();
+    stage.ranks.check();
   } catch (const chunkmem::comm_error& error) {
-    at.expect(false, std::string{"words of callers did not pass while agents wait: "} + error.what());
+    stage.expect(false, std::string{"words of callers did not pass while agents wait: "} + error.what());
   }
 }
 
 /// All laws at once: a schedule given without a wait, fresh bytes now and then, looked at now and then.
 template <class Stage>
-void plays_schedule(Stage& at, std::uint64_t seed, std::size_t calls)
+void plays_schedule(Stage& stage, std::uint64_t seed, std::size_t calls)
 {
-  const std::uint32_t ranks = at.ranks.ranks();
+  const std::uint32_t ranks = stage.ranks.ranks();
   std::vector<support::rank_bytes> all;
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     all.push_back(support::bytes_of_rank(chunkmem::dtype::float32, support::schedule_room, rank, seed));
-  const rank_memory<Stage> mine{at, all[at.rank()]};
+  const rank_memory<Stage> mine{stage, all[stage.rank()]};
   std::uint64_t number = 0;
   for (const support::rank_call& it : support::random_schedule(seed, ranks, calls)) {
-    support::give(at.ranks, at.backend, at.who, mine.data(), it);
+    support::give(stage.ranks, stage.backend, stage.stream, mine.data(), it);
     support::play(all, it);
     if (++number % 16 != 0) continue;
-    at.expect(mine.now() == all[at.rank()], "wrong bytes after so many calls", number);
+    stage.expect(mine.now() == all[stage.rank()], "wrong bytes after so many calls", number);
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       all[rank] = support::bytes_of_rank(number % 32 == 0 ? chunkmem::dtype::float32 : chunkmem::dtype::bfloat16,
                                          support::schedule_room, rank, seed + number);
-    at.backend.copy(mine.data(), all[at.rank()].data(), chunkmem::bytes{support::schedule_room});
+    stage.backend.copy(mine.data(), all[stage.rank()].data(), chunkmem::bytes{support::schedule_room});
   }
-  at.expect(mine.now() == all[at.rank()], "wrong bytes at the end", number);
-  at.ranks.check();
+  stage.expect(mine.now() == all[stage.rank()], "wrong bytes at the end", number);
+  stage.ranks.check();
 }
 
 /// Two groups of the same ranks on two agents of each do not disturb each other, in whatever order they are given work.
 template <class Stage>
-void works_beside_another(Stage& at)
+void works_beside_another(Stage& stage)
 {
   using chunkmem::collective::operation;
-  const std::uint32_t ranks = at.ranks.ranks();
+  const std::uint32_t ranks = stage.ranks.ranks();
   const support::rank_call sum{
       .what = operation::all_reduce, .size = 1'500, .type = chunkmem::dtype::float32, .scale = 0.25F};
   const support::rank_call gather{.what = operation::all_gather, .size = 1'316};
@@ -193,27 +196,27 @@ void works_beside_another(Stage& at)
     one.push_back(support::bytes_of_rank(chunkmem::dtype::float32, 1'600, rank, 1));
     two.push_back(support::bytes_of_rank(chunkmem::dtype::uint8, 1'600, rank, 2));
   }
-  const rank_memory<Stage> here{at, one[at.rank()]};
-  const rank_memory<Stage> there{at, two[at.rank()]};
+  const rank_memory<Stage> here{stage, one[stage.rank()]};
+  const rank_memory<Stage> there{stage, two[stage.rank()]};
   try {
     for (std::uint32_t round = 0; round < 20; ++round) {
-      const bool is_first = (round + at.rank()) % 2 == 0;
-      if (is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
-      support::give(at.others, at.backend, at.other, there.data(), gather);
-      if (!is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+      const bool is_first = (round + stage.rank()) % 2 == 0;
+      if (is_first) support::give(stage.ranks, stage.backend, stage.stream, here.data(), sum);
+      support::give(stage.others, stage.backend, stage.other, there.data(), gather);
+      if (!is_first) support::give(stage.ranks, stage.backend, stage.stream, here.data(), sum);
       support::play(one, sum);
       support::play(two, gather);
     }
-    at.finish();
-    at.ranks.check();
-    at.others.check();
+    stage.finish();
+    stage.ranks.check();
+    stage.others.check();
   } catch (const chunkmem::comm_error& error) {
-    at.finish();  // before the places end
-    at.expect(false, std::string{"two groups of the same ranks disturb each other: "} + error.what());
+    stage.finish();  // before the places end
+    stage.expect(false, std::string{"two groups of the same ranks disturb each other: "} + error.what());
     return;
   }
-  at.expect(here.now() == one[at.rank()], "the first of two groups left wrong bytes");
-  at.expect(there.now() == two[at.rank()], "the second of two groups left wrong bytes");
+  stage.expect(here.now() == one[stage.rank()], "the first of two groups left wrong bytes");
+  stage.expect(there.now() == two[stage.rank()], "the second of two groups left wrong bytes");
 }
 
 /// True where `call()` throws a comm_error of this kind.
@@ -231,75 +234,75 @@ template <class Call>
 /// Law 7: what every call of a failed group does. It ends with the first call that does something else, for what that
 /// call has given to an agent would use places that are gone.
 template <class Stage>
-void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
+void all_calls_fail(Stage& stage, chunkmem::comm_failure kind)
 {
   std::byte place[8]{};
-  std::vector<std::uint64_t> all(at.ranks.ranks());
+  std::vector<std::uint64_t> all(stage.ranks.ranks());
   const std::uint64_t word[1]{};
-  const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{8}, at.ranks.ranks());
-  const chunkmem::rank_id next{(at.rank() + 1) % at.ranks.ranks()};
-  auto& ranks = at.ranks;
-  auto& memory = at.backend;
+  const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{8}, stage.ranks.ranks());
+  const chunkmem::rank_id next{(stage.rank() + 1) % stage.ranks.ranks()};
+  auto& ranks = stage.ranks;
+  auto& memory = stage.backend;
   const chunkmem::bytes size{8};
   const auto fails = [&](const char* what, auto call) {
     const bool does = fails_as(kind, call);
-    at.expect(does, std::string{what} + " of a failed group does not throw the first cause");
+    stage.expect(does, std::string{what} + " of a failed group does not throw the first cause");
     return does;
   };
   (void)(fails("check", [&] { ranks.check(); }) &&
-         fails("all_gather", [&] { ranks.all_gather(memory, at.who, place, parts, 0); }) &&
-         fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }) &&
-         fails("all_reduce", [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }) &&
-         fails("broadcast", [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }) &&
-         fails("send", [&] { ranks.send(memory, at.who, place, size, next, 0); }) &&
-         fails("receive", [&] { ranks.receive(memory, at.who, place, size, next, 0); }) &&
-         fails("barrier", [&] { ranks.barrier(memory, at.who, 0); }) &&
+         fails("all_gather", [&] { ranks.all_gather(memory, stage.stream, place, parts, 0); }) &&
+         fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, stage.stream, place, parts, {}, 0); }) &&
+         fails("all_reduce", [&] { ranks.all_reduce(memory, stage.stream, place, parts, {}, 0); }) &&
+         fails("broadcast", [&] { ranks.broadcast(memory, stage.stream, place, size, next, 0); }) &&
+         fails("send", [&] { ranks.send(memory, stage.stream, place, size, next, 0); }) &&
+         fails("receive", [&] { ranks.receive(memory, stage.stream, place, size, next, 0); }) &&
+         fails("barrier", [&] { ranks.barrier(memory, stage.stream, 0); }) &&
          fails("exchange", [&] { ranks.exchange(word, all); }));
   try {
-    at.finish();                           // before the places end
+    stage.finish();                        // before the places end
   } catch (const chunkmem::comm_error&) {  // it had failed
   }
 }
 
 /// Law 6: the last rank asks for something else than the others.
 template <class Stage>
-void refuses_a_difference(Stage& at, const support::rank_call& asked, const support::rank_call& other)
+void refuses_a_difference(Stage& stage, const support::rank_call& asked, const support::rank_call& other)
 {
-  const bool is_other = at.rank() + 1 == at.ranks.ranks();
-  const auto before = support::bytes_of_rank(chunkmem::dtype::uint8, support::schedule_room, at.rank(), 5);
-  const rank_memory<Stage> mine{at, before};
+  const bool is_other = stage.rank() + 1 == stage.ranks.ranks();
+  const auto before = support::bytes_of_rank(chunkmem::dtype::uint8, support::schedule_room, stage.rank(), 5);
+  const rank_memory<Stage> mine{stage, before};
   try {
-    support::give(at.ranks, at.backend, at.who, mine.data(), is_other ? other : asked);
+    support::give(stage.ranks, stage.backend, stage.stream, mine.data(), is_other ? other : asked);
   } catch (const chunkmem::comm_error&) {  // the others were faster
   }
-  at.expect(mine.now() == before, "bytes changed though ranks asked for different things");
-  all_calls_fail(at, chunkmem::comm_failure::mismatch);
+  stage.expect(mine.now() == before, "bytes changed though ranks asked for different things");
+  all_calls_fail(stage, chunkmem::comm_failure::mismatch);
 }
 
 /// Law 8.
 template <class Stage>
-void ends_by_revoke(Stage& at)
+void ends_by_revoke(Stage& stage)
 {
   try {
-    if (at.rank() == 0)
-      at.ranks.revoke();
+    if (stage.rank() == 0)
+      stage.ranks.revoke();
     else
-      at.ranks.barrier(at.backend, at.who, 0);
+      stage.ranks.barrier(stage.backend, stage.stream, 0);
   } catch (const chunkmem::comm_error&) {  // revoked before it asked
   }
-  at.finish();
-  if (at.rank() != 0) all_calls_fail(at, chunkmem::comm_failure::revoked);
+  stage.finish();
+  if (stage.rank() != 0) all_calls_fail(stage, chunkmem::comm_failure::revoked);
 }
 template <class Stage>
-void ends_by_a_loss(Stage& at)
+void ends_by_a_loss(Stage& stage)
 {
-  if (at.rank() == 0) return;  // and its communicator ends
+  if (stage.rank() == 0) return;  // and its communicator ends
   try {
-    at.ranks.barrier(at.backend, at.who, 0);
+    stage.ranks.barrier(stage.backend, stage.stream, 0);
   } catch (const chunkmem::comm_error&) {
   }
-  at.finish();
-  all_calls_fail(at, chunkmem::comm_failure::peer_lost);
+  stage.finish();
+  all_calls_fail(stage, chunkmem::comm_failure::peer_lost);
 }
 
 // The attempts of the suite: `attempt(ranks, body)` has the harness run the body, and looks at what the ranks complain
@@ -310,10 +313,14 @@ template <class Harness, class Attempt>
 void attempt_moves(const Harness& harness, Attempt attempt)
 {
   using stage = typename Harness::stage;
-  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { moves_and_adds_shares(at); });
-  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { moves_from_each_root(at); });
-  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { exchanges_beside_agents(at); });
-  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { works_beside_another(at); });
+  for (const std::uint32_t ranks : harness.worlds)
+    attempt(ranks, [](stage& this_stage) { moves_and_adds_shares(this_stage); });
+  for (const std::uint32_t ranks : harness.worlds)
+    attempt(ranks, [](stage& this_stage) { moves_from_each_root(this_stage); });
+  for (const std::uint32_t ranks : harness.worlds)
+    attempt(ranks, [](stage& this_stage) { exchanges_beside_agents(this_stage); });
+  for (const std::uint32_t ranks : harness.worlds)
+    attempt(ranks, [](stage& this_stage) { works_beside_another(this_stage); });
 }
 
 /// Laws 6 to 8, of each harness with two or more ranks.
@@ -336,12 +343,12 @@ void attempt_failures(const Harness& harness, Attempt attempt)
     if (ranks < 2) continue;
     others[6].peer = ranks - 1;
     for (const support::rank_call& other : others)
-      attempt(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); });
+      attempt(ranks, [&](stage& this_stage) { refuses_a_difference(this_stage, asked, other); });
     const support::rank_call from_0{.what = operation::broadcast, .size = 99, .root = 0};
     const support::rank_call from_1{.what = operation::broadcast, .size = 99, .root = 1};
-    attempt(ranks, [&](stage& at) { refuses_a_difference(at, from_0, from_1); });
-    attempt(ranks, [](stage& at) { ends_by_revoke(at); });
-    attempt(ranks, [](stage& at) { ends_by_a_loss(at); });
+    attempt(ranks, [&](stage& this_stage) { refuses_a_difference(this_stage, from_0, from_1); });
+    attempt(ranks, [](stage& this_stage) { ends_by_revoke(this_stage); });
+    attempt(ranks, [](stage& this_stage) { ends_by_a_loss(this_stage); });
   }
 }
 

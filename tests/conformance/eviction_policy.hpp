@@ -22,20 +22,20 @@ template <chunkmem::eviction_policy Policy>
 class eviction_trial {
  public:
   /// @param prototype   the policy with its settings, before any call
-  eviction_trial(const Policy& prototype, std::uint32_t chunks, std::uint32_t moments, std::uint64_t seed,
+  eviction_trial(const Policy& prototype, std::uint32_t chunks, std::uint32_t access_count, std::uint64_t seed,
                  allocation_counter allocations = nullptr)
       : dice_{seed},
         chunks_{chunks},
-        moments_{moments},
+        access_count_{access_count},
         prototype_{prototype},
         policy_{prototype},
         twin_{prototype},
         watch_{allocations}
   {
     support::record_builder build;
-    for (std::uint32_t at = 0; at < moments; ++at) build.brief(dice_.below(chunks));
+    for (std::uint32_t index = 0; index < access_count; ++index) build.brief(dice_.below(chunks));
     std::vector<std::uint32_t> own(chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+    for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
     record_ = build.finish(own, chunks);
     for (Policy* each : {&policy_, &twin_}) {
       each->reset(chunks);
@@ -55,7 +55,7 @@ class eviction_trial {
   /// The victim is a candidate, the twin agrees, asking changes nothing, and there is one where there are candidates.
   [[nodiscard]] const char* mistake()
   {
-    const chunkmem::moment now{dice_.below(moments_ + 1)};
+    const chunkmem::access_index now{dice_.below(access_count_ + 1)};
     const auto asked = [&](Policy& policy) { return watch_([&] { return policy.victim(now); }); };
     const chunkmem::chunk_id victim = asked(policy_);
     if (asked(twin_) != victim)
@@ -71,11 +71,11 @@ class eviction_trial {
   /// unchanged, the last that left first, the order is the same again. The policy does not notice what its copies do.
   [[nodiscard]] const char* mistake_in_draining()
   {
-    const chunkmem::chunk_id before = policy_.victim(chunkmem::moment{0});
+    const chunkmem::chunk_id before = policy_.victim(chunkmem::access_index{0});
     Policy copy = policy_;
     const auto order = drain(copy, inside_.size());
-    if (policy_.victim(chunkmem::moment{0}) != before) return "a copy shares its candidates with the original";
-    const bool has_next = copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none;
+    if (policy_.victim(chunkmem::access_index{0}) != before) return "a copy shares its candidates with the original";
+    const bool has_next = copy.victim(chunkmem::access_index{0}) != chunkmem::chunk_id::none;
     if (order.size() != inside_.size())
       return has_next ? "a victim that is no candidate" : "no victim although there are candidates";
     if (has_next) return "a victim without candidates";
@@ -110,7 +110,7 @@ class eviction_trial {
     std::vector<std::uint32_t> order;
     auto left = inside_;
     while (order.size() < most) {
-      const auto found = left.find(index_of(policy.victim(chunkmem::moment{0})));
+      const auto found = left.find(index_of(policy.victim(chunkmem::access_index{0})));
       if (found == left.end()) break;
       policy.leave(found->second);
       order.push_back(found->first);
@@ -120,13 +120,13 @@ class eviction_trial {
   }
   void enter(std::uint32_t chunk)
   {
-    chunkmem::eviction::candidate item{chunkmem::chunk_id{chunk}, chunkmem::moment::none, dice_.between(1, 3),
+    chunkmem::eviction::candidate item{chunkmem::chunk_id{chunk}, chunkmem::access_index::none, dice_.between(1, 3),
                                        dice_.one_in(2)};
     item.arrived = ++clock_;
     item.released = ++clock_;
-    if (moments_ > 0 && !dice_.one_in(4)) {  // a moment belongs to one chunk
-      const std::uint32_t next = dice_.below(moments_);
-      if (used_.insert(next).second) item.next_use = chunkmem::moment{next};
+    if (access_count_ > 0 && !dice_.one_in(4)) {  // an access belongs to one chunk
+      const std::uint32_t next = dice_.below(access_count_);
+      if (used_.insert(next).second) item.next_use = chunkmem::access_index{next};
     }
     watch_([&] { policy_.enter(item), twin_.enter(item); });
     inside_[chunk] = item;
@@ -141,7 +141,7 @@ class eviction_trial {
 
   support::dice dice_;
   std::uint32_t chunks_;
-  std::uint32_t moments_;
+  std::uint32_t access_count_;
   chunkmem::access_record record_;
   Policy prototype_;
   Policy policy_;
@@ -169,7 +169,7 @@ template <chunkmem::eviction_policy Policy>
     one.reset(1);
     Policy other = one;
     one.enter({.chunk = chunkmem::chunk_id{0}});
-    if (other.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none)
+    if (other.victim(chunkmem::access_index{0}) != chunkmem::chunk_id::none)
       return "a copy shares its candidates with the original";
   }
   support::dice sizes{seed};

@@ -9,9 +9,9 @@
 
 namespace conformance {
 
-[[nodiscard]] inline std::byte number(std::uint64_t at)
+[[nodiscard]] inline std::byte number(std::uint64_t index)
 {
-  return static_cast<std::byte>(at % 256);
+  return static_cast<std::byte>(index % 256);
 }
 
 /// Each agent's captured work: what it does only when the graph is launched, and again with each launch.

@@ -17,11 +17,11 @@ namespace conformance {
 namespace detail {
 
 using namespace chunkmem;
-using ownership::circle;
 using ownership::collective_step;
 using ownership::collective_steps;
 using ownership::owned_chunk;
 using ownership::owned_range;
+using ownership::process_group;
 using ownership::rank_world;
 
 /// What every rank has of a run, one number for each byte; steps are carried out to the letter.
@@ -41,19 +41,19 @@ class step_room {
   {
     for (const collective_steps& each : steps)
       if (each.count != steps[0].count) return "ranks name different numbers of steps";
-    for (std::uint32_t at = 0; at < steps[0].count; ++at) {
-      std::map<std::uint32_t, std::vector<std::uint32_t>> circles;
+    for (std::uint32_t index = 0; index < steps[0].count; ++index) {
+      std::map<std::uint32_t, std::vector<std::uint32_t>> process_groups;
       for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
-        const circle who = steps[rank].items[at].among;
-        if (who != steps[0].items[at].among) return "ranks name different circles";
-        const std::uint32_t key = who == circle::all    ? 0
-                                  : who == circle::node ? rank / world_.of_node
-                                                        : rank % world_.of_node;
-        circles[key].push_back(rank);
+        const process_group group = steps[rank].items[index].among;
+        if (group != steps[0].items[index].among) return "ranks name different process groups";
+        const std::uint32_t key = group == process_group::all    ? 0
+                                  : group == process_group::node ? rank / world_.of_node
+                                                                 : rank % world_.of_node;
+        process_groups[key].push_back(rank);
       }
-      for (const auto& [key, members] : circles) {
+      for (const auto& [key, members] : process_groups) {
         std::vector<collective_step> named;
-        for (const std::uint32_t rank : members) named.push_back(steps[rank].items[at]);
+        for (const std::uint32_t rank : members) named.push_back(steps[rank].items[index]);
         if (std::string wrong = mistake_in(members, named); !wrong.empty()) return wrong;
         together(members, named[0]);
       }
@@ -67,17 +67,18 @@ class step_room {
   {
     using collective::operation;
     const collective_step& step = named[0];
-    for (std::uint32_t at = 0; at < named.size(); ++at) {
-      collective_step same = named[at];
+    for (std::uint32_t index = 0; index < named.size(); ++index) {
+      collective_step same = named[index];
       if (same.what == operation::send || same.what == operation::receive) {
-        if (same.what != (at == same.root ? operation::receive : operation::send))
+        if (same.what != (index == same.root ? operation::receive : operation::send))
           return "the root does not receive, or others do not send";
         same.what = step.what;
       }
-      if (same != step) return "ranks of one circle name different steps";
+      if (same != step) return "ranks of one process group name different steps";
     }
-    if (step.parts.ranks != members.size()) return "a step has shares for another number of ranks than its circle";
-    if (step.root >= members.size()) return "the root of a step is no rank of its circle";
+    if (step.parts.ranks != members.size())
+      return "a step has shares for another number of ranks than its process group";
+    if (step.root >= members.size()) return "the root of a step is no rank of its process group";
     if (step.begin + step.parts.whole > places_[0].size()) return "a step reaches beyond the room";
     switch (step.what) {
       case operation::all_gather:
@@ -99,17 +100,17 @@ class step_room {
            ++byte) {
         std::uint32_t sum = 0;
         for (const auto& each : before) sum += each[byte];
-        for (std::uint32_t at = 0; at < members.size(); ++at) {
-          std::uint32_t& here = places_[members[at]][byte];
+        for (std::uint32_t index = 0; index < members.size(); ++index) {
+          std::uint32_t& here = places_[members[index]][byte];
           if (step.what == operation::all_gather)
             here = before[share][byte];
           else if (step.what == operation::reduce_scatter)
-            here = at == share ? sum : junk;
+            here = index == share ? sum : junk;
           else if (step.what == operation::all_reduce)
             here = sum;
           else if (step.what == operation::broadcast)
             here = before[step.root][byte];
-          else if (at == step.root)
+          else if (index == step.root)
             here = before[share][byte];  // the others send
         }
       }

@@ -17,7 +17,7 @@ namespace conformance {
 /// One trial of the laws of placement_policy, for one role: the answer is device or host and depends on the arguments
 /// alone.
 template <chunkmem::placement_policy Placement>
-[[nodiscard]] std::string mistake_in_homes(const Placement& placement, std::uint64_t number)
+[[nodiscard]] std::string mistake_in_tiers(const Placement& placement, std::uint64_t number)
 {
   using namespace chunkmem;
   if (std::string_view{Placement::name}.empty()) return "a policy without a name";
@@ -28,10 +28,10 @@ template <chunkmem::placement_policy Placement>
       const auto said = [&](const char* law) {
         return std::string{law} + ": " + std::string{name_of(part)} + " of " + std::to_string(size.count()) + " B";
       };
-      const tier home = placement.home_of(part, size);
-      if (home != tier::device && home != tier::host) return said("a home is neither device nor host");
-      if (placement.home_of(part, size) != home) return said("the same arguments gave two homes");
-      if (copy.home_of(part, size) != home) return said("a copy gives another home");
+      const tier preferred = placement.preferred_tier(part, size);
+      if (preferred != tier::device && preferred != tier::host) return said("a tier is neither device nor host");
+      if (placement.preferred_tier(part, size) != preferred) return said("the same arguments gave two tiers");
+      if (copy.preferred_tier(part, size) != preferred) return said("a copy gives another tier");
     }
   return {};
 }
@@ -42,17 +42,17 @@ inline constexpr std::uint64_t placement_trials = 2 * chunkmem::role_count;
 template <chunkmem::placement_policy Placement>
 [[nodiscard]] std::string mistake_in_placement_policy(const Placement& placement = {})
 {
-  return first_mistake(placement_trials, [&](std::uint64_t number) { return mistake_in_homes(placement, number); });
+  return first_mistake(placement_trials, [&](std::uint64_t number) { return mistake_in_tiers(placement, number); });
 }
 
 /// The laws of placement_policy.
 template <chunkmem::placement_policy Placement>
 void placement_policy_laws(const Placement& placement = {})
 {
-  require_trials(placement_trials, [&](std::uint64_t number) { return mistake_in_homes(placement, number); });
+  require_trials(placement_trials, [&](std::uint64_t number) { return mistake_in_tiers(placement, number); });
 }
 
-/// One outlook on a growing device, and the homes that a placement gave on the last one.
+/// One outlook on a growing device, and the tiers that a placement gave on the last one.
 template <chunkmem::profiled_placement Placement>
 class outlook_trial {
  public:
@@ -76,12 +76,12 @@ class outlook_trial {
   }
 
  private:
-  using homes = std::vector<chunkmem::tier>;
+  using tiers = std::vector<chunkmem::tier>;
 
   /// None where the placement refuses the outlook.
-  [[nodiscard]] homes homes_of(const Placement& policy, chunkmem::tier before) const
+  [[nodiscard]] tiers tiers_of(const Placement& policy, chunkmem::tier before) const
   {
-    homes given(states_.size(), before);
+    tiers given(states_.size(), before);
     try {
       policy.assign(now_, given);
     } catch (const chunkmem::config_error&) {
@@ -92,15 +92,16 @@ class outlook_trial {
   [[nodiscard]] const char* mistake_here()
   {
     using chunkmem::tier;
-    const homes given = homes_of(*placement_, chunkmem::no_tier);
-    for (const tier home : given)
-      if (home != tier::device && home != tier::host)
-        return "assign left a home as it found it, or gave one that is neither device nor host";
-    if (homes_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
-    if (homes_of(copy_, chunkmem::no_tier) != given) return "a copy gives another home";
+    const tiers given = tiers_of(*placement_, chunkmem::no_tier);
+    for (const tier preferred : given)
+      if (preferred != tier::device && preferred != tier::host)
+        return "assign left a tier as it found it, or gave one that is neither device nor host";
+    if (tiers_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
+    if (tiers_of(copy_, chunkmem::no_tier) != given) return "a copy gives another tier";
     if (given.size() < smaller_.size()) return "a larger device was refused";
-    for (std::size_t at = 0; at < smaller_.size(); ++at)
-      if (smaller_[at] == tier::device && given[at] == tier::host) return "a larger device moved a state to the host";
+    for (std::size_t index = 0; index < smaller_.size(); ++index)
+      if (smaller_[index] == tier::device && given[index] == tier::host)
+        return "a larger device moved a state to the host";
     smaller_ = given;
     return nullptr;
   }
@@ -110,7 +111,7 @@ class outlook_trial {
   support::dice dice_;
   std::vector<chunkmem::bytes> states_;
   chunkmem::placement::outlook now_;
-  homes smaller_;  ///< what the last, smaller device got; none: refused
+  tiers smaller_;  ///< what the last, smaller device got; none: refused
 };
 
 /// One trial of the laws of profiled_placement.
@@ -133,7 +134,7 @@ template <chunkmem::profiled_placement Placement>
   return first_mistake(outlook_trials, [&](std::uint64_t seed) { return mistake_in_outlooks(placement, seed); });
 }
 
-/// The laws of profiled_placement: homes for everyone, the same for the same outlook, and never fewer on a larger
+/// The laws of profiled_placement: tiers for everyone, the same for the same outlook, and never fewer on a larger
 /// device. An outlook that the placement refuses is one that it refuses every time, and on every smaller device.
 template <chunkmem::profiled_placement Placement>
 void profiled_placement_laws(const Placement& placement = {})

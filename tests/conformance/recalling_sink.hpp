@@ -17,10 +17,10 @@ template <chunkmem::recalling_sink Sink>
 [[nodiscard]] std::string mistake_in_newest_line(Sink& sink)
 {
   bool has_changed = false;
-  for (std::size_t at = 0; at < chunkmem::happening_count; ++at) {
-    for (int times = 0; times < 2; ++times) sink.record({.what = static_cast<chunkmem::trace_event_kind>(at)});
+  for (std::size_t index = 0; index < chunkmem::happening_count; ++index) {
+    for (int times = 0; times < 2; ++times) sink.record({.what = static_cast<chunkmem::trace_event_kind>(index)});
     const std::string before = sink.recall(1);
-    sink.record({.what = static_cast<chunkmem::trace_event_kind>((at + 1) % chunkmem::happening_count)});
+    sink.record({.what = static_cast<chunkmem::trace_event_kind>((index + 1) % chunkmem::happening_count)});
     has_changed = has_changed || sink.recall(1) != before;
   }
   return has_changed ? "" : "the newest event is not the last line: " + sink.recall(1);

@@ -46,9 +46,9 @@ class reuse_trial {
       if (places != untouched) return "a refused group got places";
       return after.place(sizes[0]) == before.place(sizes[0]) ? "" : "a refused group changed something";
     }
-    for (std::size_t at = 0; at < sizes.size(); ++at) {
-      if (places[at].chunk != places[0].chunk) return "a group lies in two chunks";
-      if (std::string wrong = enter(places[at], sizes[at].count()); !wrong.empty()) return wrong;
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      if (places[index].chunk != places[0].chunk) return "a group lies in two chunks";
+      if (std::string wrong = enter(places[index], sizes[index].count()); !wrong.empty()) return wrong;
     }
     return {};
   }

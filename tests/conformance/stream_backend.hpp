@@ -52,16 +52,16 @@ void work_of_one_agent_happens_in_order(Make make)
   const block back{backend, chunkmem::tier::host, bytes{size}};
   std::vector<int> order;
   order.reserve(64);
-  for (const chunkmem::agent who : all_agents(backend)) {
+  for (const chunkmem::agent stream : all_agents(backend)) {
     order.clear();
     for (int i = 0; i < 8; ++i) {
-      backend.fill(here.data(), std::byte(i), bytes{size}, who);
-      backend.copy(there.data(), here.data(), bytes{size}, who);
-      backend.launch(who, [&order, i] { order.push_back(i); });
-      backend.fill(here.data(), std::byte{0xEE}, bytes{size}, who);
-      backend.copy(back.data(), there.data(), bytes{size}, who);
+      backend.fill(here.data(), std::byte(i), bytes{size}, stream);
+      backend.copy(there.data(), here.data(), bytes{size}, stream);
+      backend.launch(stream, [&order, i] { order.push_back(i); });
+      backend.fill(here.data(), std::byte{0xEE}, bytes{size}, stream);
+      backend.copy(back.data(), there.data(), bytes{size}, stream);
     }
-    backend.wait(chunkmem::agent::host, backend.record(who));
+    backend.wait(chunkmem::agent::host, backend.record(stream));
     CHECK(all_are(backend, back.data(), size, std::byte{7}));
     CHECK(all_are(backend, here.data(), size, std::byte{0xEE}));
     if constexpr (carries_bytes<Backend>()) CHECK(order == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7});
@@ -113,12 +113,12 @@ void a_chain_of_waits_runs_through_all_agents(Make make)
   std::uint64_t expected = 1;
   chunkmem::event last{};
   for (int round = 0; round < rounds; ++round) {
-    for (const chunkmem::agent who : agents) {
-      const std::uint64_t step = index_of(who) + 1u;
-      backend.wait(who, last);
-      backend.launch(who, [&sum, step] { sum = sum * 3 + step; });
+    for (const chunkmem::agent stream : agents) {
+      const std::uint64_t step = index_of(stream) + 1u;
+      backend.wait(stream, last);
+      backend.launch(stream, [&sum, step] { sum = sum * 3 + step; });
       expected = expected * 3 + step;
-      last = backend.record(who);
+      last = backend.record(stream);
     }
   }
   backend.wait(chunkmem::agent::host, last);
@@ -131,20 +131,20 @@ void events_of_a_source_never_go_back(Make make)
   using chunkmem::agent;
   Backend backend = make(chunkmem::bytes{4'096}, chunkmem::bytes{4'096});
   const block place{backend, chunkmem::tier::host, chunkmem::bytes{4'096}};
-  for (const agent who : all_agents(backend)) {
-    backend.wait(who, chunkmem::event{});  // value 0 is always reached, of any source
-    backend.wait(agent::host, {.value = 0, .source = who});
-    chunkmem::event before = backend.record(who);
-    CHECK(before.source == who);
+  for (const agent stream : all_agents(backend)) {
+    backend.wait(stream, chunkmem::event{});  // value 0 is always reached, of any source
+    backend.wait(agent::host, {.value = 0, .source = stream});
+    chunkmem::event before = backend.record(stream);
+    CHECK(before.source == stream);
     for (int i = 0; i < 20; ++i) {
-      backend.fill(place.data(), std::byte(i), chunkmem::bytes{4'096}, who);
-      const chunkmem::event after = backend.record(who);
-      CHECK(after.source == who);
+      backend.fill(place.data(), std::byte(i), chunkmem::bytes{4'096}, stream);
+      const chunkmem::event after = backend.record(stream);
+      CHECK(after.source == stream);
       CHECK(after.value > before.value);
-      CHECK(backend.record(who).value >= after.value);
+      CHECK(backend.record(stream).value >= after.value);
       before = after;
     }
-    backend.wait(who, before);  // its own past orders nothing
+    backend.wait(stream, before);  // its own past orders nothing
     backend.wait(agent::host, before);
     backend.wait(agent::host, before);  // an event is never used up
     CHECK(all_are(backend, place.data(), 4'096, std::byte{19}));

@@ -122,8 +122,8 @@ class rules_trial {
   /// Bytes come by materialize and go by drop, and only so. A drop of no bytes may be legal, and does nothing.
   [[nodiscard]] const char* mistake_in_bytes(state from) const
   {
-    for (std::size_t at = 0; at < chunkmem::tensor_event_count; ++at) {
-      const auto what = static_cast<event>(at);
+    for (std::size_t index = 0; index < chunkmem::tensor_event_count; ++index) {
+      const auto what = static_cast<event>(index);
       if (!is_legal(from, what)) continue;
       if (from == state::free && what != event::materialize && what != event::drop)
         return "a tensor without bytes is used before it is materialized";
@@ -148,10 +148,10 @@ class rules_trial {
       if (leads(from, event::release, state::compute) || leads(from, event::release, state::gradient))
         return "a release leaves the tensor pinned";
     }
-    if (!is_legal(from, event::spend)) return nullptr;
-    return from == state::compute && leads(from, event::spend, state::gradient)
+    if (!is_legal(from, event::consume)) return nullptr;
+    return from == state::compute && leads(from, event::consume, state::gradient)
                ? nullptr
-               : "spend is not the way from compute to gradient";
+               : "consume is not the way from compute to gradient";
   }
 
   std::span<const chunkmem::transition> rows_;

@@ -78,14 +78,15 @@ inline bool roll_demand(std::uint64_t seed, const support::iteration_traits& tra
   return true;
 }
 
-/// Each move of the demand log once, none later than it was needed, by moment.
+/// Each move of the demand log once, none later than it was needed, by access index.
 inline std::string mistake_in_times(const moves& demand, const moves& actions, bool may_move_early)
 {
   using chunkmem::transfer::move;
-  const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.moment}; };
+  const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.access_index}; };
   const auto by_key = [&](const move& left, const move& right) { return key(left) < key(right); };
-  for (std::size_t at = 1; at < actions.size(); ++at)
-    if (actions[at].moment < actions[at - 1].moment) return "actions are not in the order of moments";
+  for (std::size_t index = 1; index < actions.size(); ++index)
+    if (actions[index].access_index < actions[index - 1].access_index)
+      return "actions are not in the order of access indices";
   moves wanted;
   for (const move& it : demand)
     if (it.kind != chunkmem::transfer::move_kind::vacate) wanted.push_back(it);
@@ -93,14 +94,15 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
   if (wanted.size() != given.size()) return "a move is missing or was made twice";
   std::sort(wanted.begin(), wanted.end(), by_key);
   std::sort(given.begin(), given.end(), by_key);
-  for (std::size_t at = 0; at < given.size(); ++at) {
-    const move& it = given[at];
-    const move& demanded = wanted[at];
+  for (std::size_t index = 0; index < given.size(); ++index) {
+    const move& it = given[index];
+    const move& demanded = wanted[index];
     if (std::tuple{it.kind, it.chunk, it.place, it.frames} !=
         std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
       return "a move is missing or was made twice";
-    if (it.moment > demanded.moment) return "a move comes later than it is needed";
-    if (!may_move_early && it.moment != demanded.moment) return "a move was made early where that is forbidden";
+    if (it.access_index > demanded.access_index) return "a move comes later than it is needed";
+    if (!may_move_early && it.access_index != demanded.access_index)
+      return "a move was made early where that is forbidden";
   }
   return {};
 }
@@ -124,7 +126,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   runner.run(true, [&](std::uint32_t now) {
     std::uint64_t place = tier_space::no_place;
     memory.be_quiet(false);
-    for (; next < actions.size() && actions[next].moment <= now; ++next) {
+    for (; next < actions.size() && actions[next].access_index <= now; ++next) {
       const transfer::move& it = actions[next];
       const auto first = static_cast<std::uint32_t>(it.place);
       bool fits = true;
@@ -134,7 +136,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
       if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(it.chunk, memory);
       if (it.kind == transfer::move_kind::lease) place = it.place;
       if (!fits)
-        memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at moment " +
+        memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at access " +
                      std::to_string(now) + " does not fit");
     }
     memory.be_quiet(true);
@@ -142,9 +144,9 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   });
   if (!memory.mistake.empty()) return memory.mistake;
   if (next != actions.size()) return "actions are left over";
-  for (std::uint32_t at = 0; at < state.chunks(); ++at)
-    if (state[at].first_frame[tier::device] != run.end[at].first_frame[tier::device] ||
-        state[at].is_valid(tier::host) != run.end[at].is_valid(tier::host))
+  for (std::uint32_t index = 0; index < state.chunks(); ++index)
+    if (state[index].first_frame[tier::device] != run.end[index].first_frame[tier::device] ||
+        state[index].is_valid(tier::host) != run.end[index].is_valid(tier::host))
       return "the end is another one";
   return {};
 }
@@ -152,7 +154,8 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
 inline bool same_actions(const moves& left, const moves& right)
 {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
-    return a.moment == b.moment && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place && a.frames == b.frames;
+    return a.access_index == b.access_index && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place &&
+           a.frames == b.frames;
   });
 }
 

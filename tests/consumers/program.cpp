@@ -25,7 +25,7 @@ std::uint64_t loads()
   const auto a = m.template add<float>({1024}, cm::role::parameter);
   const auto b = m.template add<float>({1024}, cm::role::parameter);
   const auto c = m.template add<float>({1024}, cm::role::parameter);
-  for (const auto& it : {a, b, c}) m.acquire(it, cm::access::write, cm::at::host).span()[0] = 1.0F;
+  for (const auto& it : {a, b, c}) m.acquire(it, cm::access::write, cm::memory_location::host).span()[0] = 1.0F;
   for (const auto& it : {a, b, a, c, a})
     if (m.acquire(it, cm::access::read).span()[0] != 1.0F) return 0;
   return m.report().loads;

@@ -17,7 +17,7 @@ constexpr bool is_an_id =
     !std::is_convertible_v<std::uint32_t, Id> && index_of(Id::none) == UINT32_MAX && index_of(Id{5}) == 5;
 
 static_assert(is_an_id<tensor_id> && is_an_id<list_id> && is_an_id<slot_id> && is_an_id<chunk_id>);
-static_assert(is_an_id<frame_id> && is_an_id<group_id> && is_an_id<moment>);
+static_assert(is_an_id<frame_id> && is_an_id<group_id> && is_an_id<access_index>);
 static_assert(!std::is_same_v<chunk_id, frame_id> && !std::is_convertible_v<chunk_id, frame_id>);
 
 }  // namespace
@@ -25,8 +25,8 @@ static_assert(!std::is_same_v<chunk_id, frame_id> && !std::is_convertible_v<chun
 TEST_CASE("ids are four bytes, ordered, and types of their own", "[core]")
 {
   CHECK(chunk_id{3} < chunk_id{4});
-  CHECK(moment{7} == moment{7});
-  CHECK(moment{UINT32_MAX} == moment::none);
+  CHECK(access_index{7} == access_index{7});
+  CHECK(access_index{UINT32_MAX} == access_index::none);
 }
 
 }  // namespace ids_test

@@ -24,9 +24,9 @@ std::uint32_t last_before(const std::set<std::uint32_t>& model, std::uint32_t en
   return found == model.begin() ? index_set::none : *std::prev(found);
 }
 
-bool agree_at(const index_set& set, const std::set<std::uint32_t>& model, std::uint32_t at)
+bool agree_at(const index_set& set, const std::set<std::uint32_t>& model, std::uint32_t index)
 {
-  return set.first_from(at) == first_from(model, at) && set.last_before(at) == last_before(model, at);
+  return set.first_from(index) == first_from(model, index) && set.last_before(index) == last_before(model, index);
 }
 
 /// Random operations; `spread` small keeps the members in few words.
@@ -76,13 +76,13 @@ TEST_CASE("an index set finds each neighbour in every small universe", "[core]")
       index_set set;
       set.reset(universe);
       std::set<std::uint32_t> model;
-      for (std::uint32_t at = 0; at < universe; ++at)
-        if ((bits >> at & 1) != 0) {
-          set.insert(at);
-          model.insert(at);
+      for (std::uint32_t index = 0; index < universe; ++index)
+        if ((bits >> index & 1) != 0) {
+          set.insert(index);
+          model.insert(index);
         }
-      for (std::uint32_t at = 0; at <= universe + 1; ++at)
-        if (!agree_at(set, model, at)) FAIL("universe " << universe << ", members " << bits << ", at " << at);
+      for (std::uint32_t index = 0; index <= universe + 1; ++index)
+        if (!agree_at(set, model, index)) FAIL("universe " << universe << ", members " << bits << ", at " << index);
     }
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("an index set that is reset forgets all and can grow and shrink", "[co
     CHECK(set.empty());
     CHECK(set.first_from(0) == index_set::none);
     CHECK(set.last_before(index_set::none) == index_set::none);
-    for (std::uint32_t at = 0; at < universe; ++at) set.insert(at);
+    for (std::uint32_t index = 0; index < universe; ++index) set.insert(index);
     CHECK(set.last_before(index_set::none) == (universe == 0 ? index_set::none : universe - 1));
   }
 }

@@ -37,7 +37,7 @@ class adapter final : public adapter_base<World> {
     return ask([&] {
       const cm::tensor_handle wanted = handle(it.tensor);
       const auto how = cm::access{static_cast<cm::access_mode>(it.how)};
-      const auto place = static_cast<cm::at>(it.at);
+      const auto place = static_cast<cm::memory_location>(it.at);
       const auto list = cm::list_id{it.list};
       if (it.by == route::bytes) {
         if (it.agent == on_caller)
@@ -74,30 +74,30 @@ class adapter final : public adapter_base<World> {
 
   // Gradients.
 
-  answer gradient_of_pin(std::size_t at, element kind, granted& got) override
+  answer gradient_of_pin(std::size_t index, element kind, granted& got) override
   {
-    bool is_spent = false;
-    const auto spend = [&](auto kept) {
+    bool is_consumed = false;
+    const auto consume = [&](auto kept) {
       got.beta = kept.beta();
-      is_spent = true;
-      erase(this->pins_, at);
+      is_consumed = true;
+      erase(this->pins_, index);
       this->keep(std::move(kept), got);
     };
     const auto open = [&](auto& pin) {
       if (kind == element::real)
-        spend(this->m().template gradient<float>(std::move(pin)));
+        consume(this->m().template gradient<float>(std::move(pin)));
       else
-        spend(this->m().template gradient<cm::bf16>(std::move(pin)));
+        consume(this->m().template gradient<cm::bf16>(std::move(pin)));
     };
     answer result;
-    if (auto* const real = std::get_if<pin_of<float>>(&pins_[at]))
+    if (auto* const real = std::get_if<pin_of<float>>(&pins_[index]))
       result = ask([&] { open(*real); });
-    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[at]))
+    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[index]))
       result = ask([&] { open(*brain); });
     else
       return {.is = verdict::other};
-    // no room: it is spent too
-    if (!is_spent && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);
+    // no room: it is consumed too
+    if (!is_consumed && std::visit([](const auto& it) { return !it.is_live(); }, pins_[index])) erase(pins_, index);
     return result;
   }
   answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) override
@@ -114,14 +114,14 @@ class adapter final : public adapter_base<World> {
         open(this->m().gradient(wanted, agent_of(agent)));
     });
   }
-  answer done_with_pin(std::size_t at) override
+  answer done_with_pin(std::size_t index) override
   {
     answer result{.is = verdict::other};
-    if (auto* const real = std::get_if<typename base::template gradient_of<float>>(&pins_[at]))
+    if (auto* const real = std::get_if<typename base::template gradient_of<float>>(&pins_[index]))
       result = ask([&] { m().gradient_done(std::move(*real)); });
-    else if (auto* const brain = std::get_if<typename base::template gradient_of<cm::bf16>>(&pins_[at]))
+    else if (auto* const brain = std::get_if<typename base::template gradient_of<cm::bf16>>(&pins_[index]))
       result = ask([&] { m().gradient_done(std::move(*brain)); });
-    if (result.is == verdict::fine) erase(pins_, at);
+    if (result.is == verdict::fine) erase(pins_, index);
     return result;
   }
   answer done(std::uint32_t tensor, std::uint32_t agent) override
@@ -172,7 +172,7 @@ class adapter final : public adapter_base<World> {
       got.size = leases_.back().size().count();
     });
   }
-  void end_lease(std::size_t at) override { erase(leases_, at); }
+  void end_lease(std::size_t index) override { erase(leases_, index); }
   void launch(std::uint32_t agent, std::byte* data, const job& work) override
   {
     house_.memory.launch(agent_of(agent), [data, it = &work]() noexcept { it->run(data); });
@@ -281,22 +281,23 @@ class adapter final : public adapter_base<World> {
   using scope_type = cm::iteration<engine>;
 
   template <class Element>
-  void typed(const request& it, cm::tensor_handle wanted, cm::list_id list, cm::access how, cm::at place, granted& got)
+  void typed(const request& it, cm::tensor_handle wanted, cm::list_id list, cm::access how, cm::memory_location place,
+             granted& got)
   {
     const cm::tensor<Element> tensor{wanted};
     if (it.by == route::list)
       keep(m().template acquire<Element>(wanted, list, how, place), got);
     else if (it.agent != on_caller)
       keep(m().acquire(tensor, how, agent_of(it.agent)), got);
-    else if (place == cm::at::host)
+    else if (place == cm::memory_location::host)
       keep(m().acquire(tensor, how, place), got);
     else
       keep(m().acquire(tensor, how), got);
   }
   template <class Held>
-  static void erase(std::vector<Held>& from, std::size_t at)
+  static void erase(std::vector<Held>& from, std::size_t index)
   {
-    if (at + 1 < from.size()) from[at] = std::move(from.back());
+    if (index + 1 < from.size()) from[index] = std::move(from.back());
     from.pop_back();
   }
   [[nodiscard]] static const char* name_of(std::uint32_t name)

@@ -161,7 +161,7 @@ class adapter_base : public subject {
     using value = typename Pin::element_type;
     got.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(it.data()));
     got.size = it.size() * sizeof(value);
-    if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::at::device) return;
+    if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::memory_location::device) return;
     const auto elements = it.span();
     const bool same = got.data == nullptr ? elements.empty()
                                           : elements.size_bytes() == got.size &&
@@ -229,8 +229,9 @@ class adapter_base : public subject {
       frames.resize(chunks, 1);
       frames[it.chunk] = std::max(frames[it.chunk], it.frames);
     }
-    for (const std::uint32_t at : present)
-      result.push_back(at == no_slot ? slot_place{} : slot_place{base + places[at].chunk, frames[places[at].chunk]});
+    for (const std::uint32_t index : present)
+      result.push_back(index == no_slot ? slot_place{}
+                                        : slot_place{base + places[index].chunk, frames[places[index].chunk]});
     base += chunks;
   }
 };

@@ -32,13 +32,13 @@ class averages {
   [[nodiscard]] std::span<const cm::list_spec> lists() const noexcept { return {lists_.data(), count_}; }
   void update(const cm::optimizer::update_spans& all, const cm::optimizer::step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < all.parameter.size(); ++at) {
-      float& parameter = all.parameter[at];
-      float& momentum = all.lists[0][at];
-      momentum = (momentum + all.gradient[at]) * 0.5F;
-      if (!all.lists[1].empty()) all.lists[1][at] = (all.lists[1][at] + parameter) * 0.5F;
+    for (std::size_t index = 0; index < all.parameter.size(); ++index) {
+      float& parameter = all.parameter[index];
+      float& momentum = all.lists[0][index];
+      momentum = (momentum + all.gradient[index]) * 0.5F;
+      if (!all.lists[1].empty()) all.lists[1][index] = (all.lists[1][index] + parameter) * 0.5F;
       parameter = (parameter + momentum) * 0.5F;
-      if (settings.number % 2 == 0) parameter = (parameter + all.gradient[at]) * 0.5F;
+      if (settings.number % 2 == 0) parameter = (parameter + all.gradient[index]) * 0.5F;
     }
   }
 

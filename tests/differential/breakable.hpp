@@ -43,9 +43,9 @@ class breakable_layout {
   {
     cm::place_all(inner_, sizes, places);
     if (planted_ != bug::overlap) return;
-    for (std::size_t at = 1; at < places.size(); ++at)
-      if (places[at].chunk == places[at - 1].chunk && sizes[at] <= sizes[at - 1])
-        places[at].offset = places[at - 1].offset;
+    for (std::size_t index = 1; index < places.size(); ++index)
+      if (places[index].chunk == places[index - 1].chunk && sizes[index] <= sizes[index - 1])
+        places[index].offset = places[index - 1].offset;
   }
 
  private:
@@ -67,7 +67,7 @@ class breakable_eviction {
   void on_profile(const cm::access_record& record) { inner_.on_profile(record); }
   void enter(const cm::eviction::candidate& item) noexcept { inner_.enter(item); }
   void leave(const cm::eviction::candidate& item) noexcept { inner_.leave(item); }
-  [[nodiscard]] cm::chunk_id victim(cm::moment now) noexcept
+  [[nodiscard]] cm::chunk_id victim(cm::access_index now) noexcept
   {
     if (planted_ == bug::gives_up && ++asked_ % 3 == 0) return cm::chunk_id::none;
     return inner_.victim(now);
@@ -93,17 +93,17 @@ class breakable_mover {
   explicit breakable_mover(bug planted) : planted_{planted} {}
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     if (planted_ == bug::wrong_size) size = std::min(size, last_);
-    if (size > cm::bytes{}) backend.copy(to, from, size, who);
+    if (size > cm::bytes{}) backend.copy(to, from, size, stream);
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     last_ = size;
     if (planted_ == bug::skipped_write_back && ++taken_ % 5 == 0) return;
-    backend.copy(to, from, size, who);
+    backend.copy(to, from, size, stream);
   }
 
  private:

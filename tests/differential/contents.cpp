@@ -9,29 +9,29 @@ void fill_with(std::vector<std::byte>& content, element type, std::uint32_t numb
 {
   std::uint32_t random = number * 2'654'435'761U + 1;
   if (type == element::brain) {
-    for (std::size_t at = 0; at + 2 <= content.size(); at += 2) {
+    for (std::size_t index = 0; index + 2 <= content.size(); index += 2) {
       random = random * 1'664'525U + 1'013'904'223U;
       const auto bits = static_cast<std::uint16_t>(0x3F00U | random >> 24U);
-      std::memcpy(&content[at], &bits, 2);
+      std::memcpy(&content[index], &bits, 2);
     }
     return;
   }
-  for (std::size_t at = 0; at + 4 <= content.size(); at += 4) {
+  for (std::size_t index = 0; index + 4 <= content.size(); index += 4) {
     random = random * 1'664'525U + 1'013'904'223U;
     const std::uint32_t bits = 0x3F000000U | random >> 9U;
-    std::memcpy(&content[at], &bits, 4);
+    std::memcpy(&content[index], &bits, 4);
   }
 }
 
 std::vector<std::byte> rounded(const std::vector<std::byte>& master)
 {
   std::vector<std::byte> result(master.size() / 2);
-  for (std::size_t at = 0; at < result.size() / 2; ++at) {
+  for (std::size_t index = 0; index < result.size() / 2; ++index) {
     std::uint32_t bits = 0;
-    std::memcpy(&bits, &master[4 * at], 4);
+    std::memcpy(&bits, &master[4 * index], 4);
     bits += 0x7FFFU + (bits >> 16U & 1U);  // to the nearest, ties to even
     const auto upper = static_cast<std::uint16_t>(bits >> 16U);
-    std::memcpy(&result[2 * at], &upper, 2);
+    std::memcpy(&result[2 * index], &upper, 2);
   }
   return result;
 }
@@ -39,7 +39,8 @@ std::vector<std::byte> rounded(const std::vector<std::byte>& master)
 std::vector<std::byte> widened(const std::vector<std::byte>& weight)
 {
   std::vector<std::byte> result(weight.size() * 2);
-  for (std::size_t at = 0; at < weight.size() / 2; ++at) std::memcpy(&result[4 * at + 2], &weight[2 * at], 2);
+  for (std::size_t index = 0; index < weight.size() / 2; ++index)
+    std::memcpy(&result[4 * index + 2], &weight[2 * index], 2);
   return result;
 }
 
@@ -61,12 +62,12 @@ std::vector<std::byte> bytes_of(const std::vector<float>& numbers)
 void take_averages(update_model& all, std::uint64_t number)
 {
   const auto mean = [](float left, float right) { return (left + right) / 2; };
-  for (std::size_t at = 0; at < all.parameter.size(); ++at) {
-    const float before = all.parameter[at];
-    all.momentum[at] = mean(all.momentum[at], all.gradient[at]);
-    if (!all.variance.empty()) all.variance[at] = mean(all.variance[at], before);
-    all.parameter[at] = mean(before, all.momentum[at]);
-    if (number % 2 == 0) all.parameter[at] = mean(all.parameter[at], all.gradient[at]);
+  for (std::size_t index = 0; index < all.parameter.size(); ++index) {
+    const float before = all.parameter[index];
+    all.momentum[index] = mean(all.momentum[index], all.gradient[index]);
+    if (!all.variance.empty()) all.variance[index] = mean(all.variance[index], before);
+    all.parameter[index] = mean(before, all.momentum[index]);
+    if (number % 2 == 0) all.parameter[index] = mean(all.parameter[index], all.gradient[index]);
   }
 }
 

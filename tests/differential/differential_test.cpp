@@ -146,9 +146,9 @@ TEST_CASE("a failing program is cut down to the calls it takes, and printed as a
   CHECK(found.calls.size() <= 20);
   tally ignored;
   CHECK(kind_of(run_program(found.where, found.calls, ignored)) == kind_of(found.difference));
-  for (std::size_t at = 0; at < found.calls.size(); ++at) {  // none of them can be spared
+  for (std::size_t index = 0; index < found.calls.size(); ++index) {  // none of them can be spared
     program fewer = found.calls;
-    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(at));
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(index));
     CHECK(kind_of(run_program(found.where, fewer, ignored)) != kind_of(found.difference));
   }
   const std::string text = text_of(found);

@@ -140,7 +140,7 @@ void choose_capacities(const setting& it, Options& options)
 /// A run begins anew with more room where an iteration that nobody rehearsed does not fit, which is no defect: one that
 /// strays pins and leases otherwise, and the regular one behind it leaves a record that is not its own, in the middle,
 /// where nothing can be cleared; its windows of several frames are then cut up by what lies between them. A rehearsal
-/// in the middle knows a larger tide, and states that want homes when the device is cleared. In a run without one no
+/// in the middle knows a larger tide, and states that want tiers when the device is cleared. In a run without one no
 /// iteration has been proven, and no placement knows the tide. But as long as all were regular, what was rehearsed
 /// fits.
 template <class Element, class Backend, class Options>

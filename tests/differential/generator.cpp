@@ -54,12 +54,12 @@ constexpr weight weights[] = {
     for (const weight& it : weights) sum += it.share;
     return sum;
   }();
-  std::uint32_t at = roll.below(whole);
+  std::uint32_t index = roll.below(whole);
   const std::uint32_t x = roll.below(UINT32_MAX);
   const std::uint32_t y = roll.below(UINT32_MAX);
   for (const weight& it : weights) {
-    if (at < it.share) return {it.call, x, y};
-    at -= it.share;
+    if (index < it.share) return {it.call, x, y};
+    index -= it.share;
   }
   return {};
 }
@@ -113,8 +113,8 @@ program random_program(std::uint64_t seed, std::size_t length)
 {
   dice roll{seed};
   program calls;
-  for (std::uint32_t at = 0; at < 36; ++at)  // most weights are filled, as a trainer does
-    if (!roll.one_in(6)) calls.push_back({what::acquire, at, 0x84022U | roll.below(2) << 3U});
+  for (std::uint32_t index = 0; index < 36; ++index)  // most weights are filled, as a trainer does
+    if (!roll.one_in(6)) calls.push_back({what::acquire, index, 0x84022U | roll.below(2) << 3U});
   while (calls.size() < length) {
     if (roll.one_in(2)) add_iterations(calls, roll);
     for (std::uint32_t left = roll.below(30); left > 0; --left) calls.push_back(random_call(roll));

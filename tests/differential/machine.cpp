@@ -211,9 +211,9 @@ void machine::compare_states()
            "a tensor is in another state than the model's");
     if (!model_.is_parameter(tensor)) continue;
     for (std::uint32_t list = 1; list < model_.lists(); ++list) {
-      const std::uint32_t at = model_.slot_of(tensor, list);
-      if (at != no_slot)
-        expect(subject_->is_filled(tensor, list) == (slot(at).now != state::free),
+      const std::uint32_t index = model_.slot_of(tensor, list);
+      if (index != no_slot)
+        expect(subject_->is_filled(tensor, list) == (slot(index).now != state::free),
                "a list is filled where the model's is not, or not where it is");
     }
     expect(subject_->is_measured(tensor) == (model_.measured[tensor] != 0),

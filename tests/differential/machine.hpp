@@ -74,7 +74,7 @@ class machine final : rehearsed_step {
 
   // The rest.
   void lease(const op& it);
-  void end_lease(std::size_t at);
+  void end_lease(std::size_t index);
   void begin(const op& it);
   void pass_to(const op& it);
   void end(bool abandoned);
@@ -91,9 +91,9 @@ class machine final : rehearsed_step {
   void run() override;
   void must_refuse(const answer& got);
   void rehearse_mistake(std::uint32_t kind);
-  void rehearse_drop(rehearsal& all, std::uint32_t at);
+  void rehearse_drop(rehearsal& all, std::uint32_t index);
   void rehearse_release(rehearsal& all, std::uint32_t number);
-  void rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t roll);
+  void rehearse_acquire(rehearsal& all, std::uint32_t index, std::uint32_t roll);
 
   // Comparing.
   void prepare(const forecast& expected);
@@ -105,7 +105,7 @@ class machine final : rehearsed_step {
   /// The manager under test, about to be asked for something: the operation of the program counts as made. Looking at
   /// it does not.
   [[nodiscard]] subject& made();
-  [[nodiscard]] slot_model& slot(std::uint32_t at) { return model_.slots[at]; }
+  [[nodiscard]] slot_model& slot(std::uint32_t index) { return model_.slots[index]; }
 
   setting setting_;
   tally* sum_;

@@ -21,8 +21,8 @@ constexpr std::uint32_t adopted = 4;
 void machine::gradient_of_pin(const op& it)
 {
   if (model_.pins.empty()) return;
-  const std::size_t at = it.x % model_.pins.size();
-  const pin_model pin = model_.pins[at];
+  const std::size_t index = it.x % model_.pins.size();
+  const pin_model pin = model_.pins[index];
   const slot_model& held = slot(pin.slot);
   const std::uint32_t tensor = held.tensor;
   if (pin.is_gradient || pin.is_bytes) return;
@@ -38,12 +38,12 @@ void machine::gradient_of_pin(const op& it)
   }
   prepare(refused);
   granted got;
-  const answer result = made().gradient_of_pin(at, kind, got);
-  const bool is_spent = result.is == verdict::fine || subject_->pins() < model_.pins.size();
-  if (!is_spent) return judge({false, early.usage, false, false}, result, "gradient of a pin");
-  expect(early.fine, "a gradient was not refused, or its pin was spent");
-  model_.unpinned(at);
-  if (result.is != verdict::fine) {  // the weight's pin is spent, also where its gradient cannot be pinned
+  const answer result = made().gradient_of_pin(index, kind, got);
+  const bool is_consumed = result.is == verdict::fine || subject_->pins() < model_.pins.size();
+  if (!is_consumed) return judge({false, early.usage, false, false}, result, "gradient of a pin");
+  expect(early.fine, "a gradient was not refused, or its pin was consumed");
+  model_.unpinned(index);
+  if (result.is != verdict::fine) {  // the weight's pin is consumed, also where its gradient cannot be pinned
     const forecast late = model_.of_gradient_pin(tensor);
     if (result.is == verdict::memory || result.is == verdict::device) return judge(late, result, "gradient of a pin");
     sum_->note_sentence(result.sentence);
@@ -57,9 +57,9 @@ void machine::gradient_of_pin(const op& it)
 /// A gradient was pinned: what its pin shows, and its first or next contribution.
 void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& got, std::uint32_t number, bool first)
 {
-  const std::uint32_t at = model_.slot_of(tensor, gradient_list);
+  const std::uint32_t index = model_.slot_of(tensor, gradient_list);
   expect(got.beta == (first ? 0.0F : 1.0F), "beta of a gradient says that it was written, or not, unlike the model");
-  expect(got.size == slot(at).content.size(), "a gradient of another size than its tensor");
+  expect(got.size == slot(index).content.size(), "a gradient of another size than its tensor");
   if (first) {
     const bool is_in_place = subject_->state_of(tensor) == state::gradient &&
                              slot(model_.slot_of(tensor, value_list)).now != state::gradient;
@@ -67,12 +67,12 @@ void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& g
            "a gradient lies in its weight's place, which nothing allowed");
     model_.first_gradient(tensor, is_in_place);
   }
-  model_.pinned(at, {.how = access::read_write,
-                     .agent = agent,
-                     .writing = true,
-                     .is_gradient = true,
-                     .kernel_uses = slot(at).kernel_uses,
-                     .data = got.data});
+  model_.pinned(index, {.how = access::read_write,
+                        .agent = agent,
+                        .writing = true,
+                        .is_gradient = true,
+                        .kernel_uses = slot(index).kernel_uses,
+                        .data = got.data});
   const std::size_t pin = model_.pins.size() - 1;
   work(pin, number, !first);
   const bool by_kernel = agent != on_caller;
@@ -106,18 +106,18 @@ void machine::gradient(const op& it)
 void machine::done_with_pin(const op& it)
 {
   for (std::size_t step = 0; step < model_.pins.size(); ++step) {
-    const std::size_t at = (it.x + step) % model_.pins.size();
-    const pin_model pin = model_.pins[at];
+    const std::size_t index = (it.x + step) % model_.pins.size();
+    const pin_model pin = model_.pins[index];
     if (!pin.is_gradient) continue;
     // a kernel may still write what would be measured
     if (pin.agent == on_caller && pin.kernel_uses != slot(pin.slot).kernel_uses) continue;
     const std::uint32_t tensor = slot(pin.slot).tensor;
     const forecast expected = slot(pin.slot).pins == 1 ? forecast{} : refused;
     prepare(expected);
-    const answer result = made().done_with_pin(at);
+    const answer result = made().done_with_pin(index);
     judge(expected, result, "gradient_done of a pin");
     if (result.is != verdict::fine) return;
-    model_.unpinned(at);
+    model_.unpinned(index);
     model_.done[tensor] = 1;
     if (pin.agent == on_caller && subject_->is_addressable()) model_.measured[tensor] = 1;
     return;
@@ -155,7 +155,7 @@ void machine::update(const op& it)
   const slot_model& gradient = slot(model_.slot_of(tensor, gradient_list));
   if (gradient.now == state::free || !gradient.is_defined) return;
   for (std::uint32_t list = 0; list < model_.lists(); ++list)
-    if (const std::uint32_t at = model_.slot_of(tensor, list); at != no_slot) settle_kernels(at);
+    if (const std::uint32_t index = model_.slot_of(tensor, list); index != no_slot) settle_kernels(index);
   const std::size_t first = model_.pins.size();
   const bool holds = hold_for_update(tensor, subject_->is_addressable() && it.y % 2 == 0 ? place::device : place::host);
   if (holds) write_update(tensor, first);
@@ -168,8 +168,8 @@ bool machine::hold_for_update(std::uint32_t tensor, place where)
 {
   for (std::uint32_t step = 1; step <= model_.lists(); ++step) {
     const std::uint32_t list = step % model_.lists();
-    const std::uint32_t at = model_.slot_of(tensor, list);
-    if (at == no_slot || (at == model_.master_of(tensor) && slot(at).now == state::free)) continue;
+    const std::uint32_t index = model_.slot_of(tensor, list);
+    if (index == no_slot || (index == model_.master_of(tensor) && slot(index).now == state::free)) continue;
     const access how = list == gradient_list ? access::read : list == value_list ? access::write : access::read_write;
     granted got;
     if (!hold({.by = route::bytes, .tensor = tensor, .list = list, .how = how, .at = where}, got)) return false;
@@ -198,13 +198,13 @@ void machine::drop(const op& it)
 {
   const std::uint32_t tensor = it.x % (model_.tensors() + 2);
   const bool is_known = tensor < model_.tensors();
-  const std::uint32_t at = model_.slot_of(tensor, value_list);
-  const bool may = is_known && next_of(slot(at).now, event::drop) != illegal;
+  const std::uint32_t index = model_.slot_of(tensor, value_list);
+  const bool may = is_known && next_of(slot(index).now, event::drop) != illegal;
   const forecast expected = may ? allowed : refused;
   prepare(expected);
   const answer result = made().drop(tensor);
   judge(expected, result, "drop");
-  if (result.is == verdict::fine) model_.dropped(at);
+  if (result.is == verdict::fine) model_.dropped(index);
 }
 
 void machine::drop_gradient(std::uint32_t tensor)

@@ -40,9 +40,9 @@ void machine::lease(const op& it)
   subject_->launch(agent, made.data, work);
 }
 
-void machine::end_lease(std::size_t at)
+void machine::end_lease(std::size_t index)
 {
-  const lease_model it = model_.leases[at];
+  const lease_model it = model_.leases[index];
   const std::vector<std::byte> content(it.size, std::byte{it.value});
   if (it.agent == on_caller) {
     expect(std::memcmp(it.data, content.data(), content.size()) == 0, "a lease holds other bytes than were written");
@@ -52,8 +52,8 @@ void machine::end_lease(std::size_t at)
     work.expected = content;
     subject_->launch(it.agent, it.data, work);
   }
-  made().end_lease(at);
-  model_.leases[at] = model_.leases.back();
+  made().end_lease(index);
+  model_.leases[index] = model_.leases.back();
   model_.leases.pop_back();
 }
 
@@ -63,13 +63,13 @@ void machine::begin(const op& it)
   forecast expected{.fine = true, .memory = setting_.faults > 0};
   if (model_.inside) expected = refused;
   bool makes_masters = false;
-  for (std::uint32_t at = 0; at < model_.parameters() && model_.masters_wanted && !model_.inside; ++at) {
-    const std::uint32_t master = model_.master_of(at);
-    if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
+  for (std::uint32_t index = 0; index < model_.parameters() && model_.masters_wanted && !model_.inside; ++index) {
+    const std::uint32_t master = model_.master_of(index);
+    if (master == no_slot || slot(master).now != state::free || slot(index).now == state::free) continue;
     makes_masters = expected.memory = true;
-    if (slot(at).pins > 0) expected = {.fine = false, .usage = true, .memory = true};
-    const place update = subject_->place_of_update(at);
-    const forecast read = model_.of_clash(slot(at).chunk, update, false);
+    if (slot(index).pins > 0) expected = {.fine = false, .usage = true, .memory = true};
+    const place update = subject_->place_of_update(index);
+    const forecast read = model_.of_clash(slot(index).chunk, update, false);
     const forecast write = model_.of_clash(slot(master).chunk, update, true);
     if (!read.fine || !write.fine)
       expected = {.fine = false, .usage = true, .memory = true};
@@ -98,11 +98,11 @@ void machine::begin(const op& it)
 /// Masters that were made when an iteration began.
 void machine::find_masters()
 {
-  for (std::uint32_t at = 0; at < model_.parameters(); ++at) {
-    const std::uint32_t master = model_.master_of(at);
-    if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
-    expect(subject_->is_filled(at, 2), "an iteration began without a master of a weight that was written");
-    model_.master_made(at);
+  for (std::uint32_t index = 0; index < model_.parameters(); ++index) {
+    const std::uint32_t master = model_.master_of(index);
+    if (master == no_slot || slot(master).now != state::free || slot(index).now == state::free) continue;
+    expect(subject_->is_filled(index, 2), "an iteration began without a master of a weight that was written");
+    model_.master_made(index);
   }
 }
 

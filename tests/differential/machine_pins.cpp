@@ -18,15 +18,15 @@ request machine::request_of(const op& it) const
 {
   request result;
   const auto all = static_cast<std::uint32_t>(model_.slots.size());
-  const std::uint32_t at = it.x % (all + 4);
-  const bool is_odd = at >= all;
+  const std::uint32_t index = it.x % (all + 4);
+  const bool is_odd = index >= all;
   if (is_odd) {
-    result.tensor = at % 2 == 0 ? model_.tensors() + it.y % 2 : it.y % model_.tensors();
-    result.list = at % 2 == 0 ? value_list : 2 + it.y % 7;
+    result.tensor = index % 2 == 0 ? model_.tensors() + it.y % 2 : it.y % model_.tensors();
+    result.list = index % 2 == 0 ? value_list : 2 + it.y % 7;
   } else {
-    result.tensor = model_.slots[at].tensor;
-    result.list = model_.slots[at].list;
-    result.type = model_.slots[at].type;
+    result.tensor = model_.slots[index].tensor;
+    result.list = model_.slots[index].list;
+    result.type = model_.slots[index].type;
   }
   result.how = static_cast<access>(std::min(it.y & 3U, 2U) % 3);
   const std::uint32_t where = it.y >> 2U & 3U;
@@ -48,19 +48,19 @@ request machine::request_of(const op& it) const
 
 /// Bytes that the update of a weight in its gradient's place has overwritten: nobody may write them again before they
 /// are dropped.
-bool machine::is_lost(std::uint32_t at, access how) const
+bool machine::is_lost(std::uint32_t index, access how) const
 {
-  const slot_model& it = model_.slots[at];
+  const slot_model& it = model_.slots[index];
   return it.list == gradient_list && it.now != state::free && !it.is_defined && writes(how);
 }
 
 void machine::acquire(const op& it)
 {
   const request wanted = request_of(it);
-  const std::uint32_t at = model_.slot_of(wanted.tensor, wanted.list);
-  if (at != no_slot) {
-    if (is_lost(at, wanted.how)) return;
-    settle_kernels(at);
+  const std::uint32_t index = model_.slot_of(wanted.tensor, wanted.list);
+  if (index != no_slot) {
+    if (is_lost(index, wanted.how)) return;
+    settle_kernels(index);
   }
   granted got;
   if (!hold(wanted, got)) return;
@@ -80,22 +80,22 @@ bool machine::hold(const request& wanted, granted& got)
   const answer result = made().acquire(wanted, got);
   judge(expected, result, "acquire");
   if (result.is != verdict::fine) return false;
-  const std::uint32_t at = wanted.by == route::tensor ? model_.slot_of(wanted.tensor, value_list)
-                                                      : model_.slot_of(wanted.tensor, wanted.list);
-  slot_model& it = slot(at);
+  const std::uint32_t index = wanted.by == route::tensor ? model_.slot_of(wanted.tensor, value_list)
+                                                         : model_.slot_of(wanted.tensor, wanted.list);
+  slot_model& it = slot(index);
   const bool fresh = it.now == state::free;
   if (fresh && it.list == gradient_list)
     model_.first_gradient(
         wanted.tensor, model_.may_lie_in_place(wanted.tensor) && subject_->state_of(wanted.tensor) == state::gradient);
   if (fresh && it.starts_at_zero) std::fill(it.content.begin(), it.content.end(), std::byte{});
   expect(got.size == it.content.size(), "a pin of another size than its tensor");
-  model_.pinned(at, {.how = wanted.how,
-                     .at = wanted.at,
-                     .agent = wanted.agent,
-                     .writing = writes(wanted.how) || fresh,
-                     .is_bytes = wanted.by == route::bytes,
-                     .kernel_uses = it.kernel_uses,
-                     .data = got.data});
+  model_.pinned(index, {.how = wanted.how,
+                        .at = wanted.at,
+                        .agent = wanted.agent,
+                        .writing = writes(wanted.how) || fresh,
+                        .is_bytes = wanted.by == route::bytes,
+                        .kernel_uses = it.kernel_uses,
+                        .data = got.data});
   if (it.list == value_list && wanted.by != route::bytes && writes(wanted.how)) model_.weight_written(wanted.tensor);
   if (it.list == gradient_list && writes(wanted.how)) model_.done[wanted.tensor] = model_.measured[wanted.tensor] = 0;
   return true;
@@ -117,9 +117,9 @@ void machine::work(std::size_t pin, std::uint32_t number, bool reads)
   std::memcpy(it.data, what.content.data(), what.content.size());
 }
 
-void machine::launch(std::uint32_t at, std::uint32_t agent, std::byte* data, bool reads, bool is_writing)
+void machine::launch(std::uint32_t index, std::uint32_t agent, std::byte* data, bool reads, bool is_writing)
 {
-  slot_model& what = slot(at);
+  slot_model& what = slot(index);
   ++what.kernel_uses;
   job& work = jobs_.emplace_back();
   work.wrong = &wrong_;
@@ -150,22 +150,22 @@ void machine::look_at(std::size_t pin, std::string_view when)
 }
 
 /// Pins of kernels end before another agent uses their tensor: what comes next is ordered after them by their release.
-void machine::settle_kernels(std::uint32_t at)
+void machine::settle_kernels(std::uint32_t index)
 {
   for (std::size_t pin = model_.pins.size(); pin-- > 0;)
-    if (model_.pins[pin].slot == at && model_.pins[pin].agent != on_caller) release(pin);
+    if (model_.pins[pin].slot == index && model_.pins[pin].agent != on_caller) release(pin);
   // the same bytes
-  if (slot(at).now == state::gradient) settle_kernels(model_.slot_of(slot(at).tensor, gradient_list));
+  if (slot(index).now == state::gradient) settle_kernels(model_.slot_of(slot(index).tensor, gradient_list));
 }
 
 void machine::release(std::size_t pin)
 {
   look_at(pin, "about to be released");
   made().release(pin);
-  const std::uint32_t at = model_.pins[pin].slot;
+  const std::uint32_t index = model_.pins[pin].slot;
   model_.unpinned(pin);
-  if (slot(at).list == value_list)
-    expect(subject_->state_of(slot(at).tensor) == slot(at).now, "a release led to another state");
+  if (slot(index).list == value_list)
+    expect(subject_->state_of(slot(index).tensor) == slot(index).now, "a release led to another state");
 }
 
 void machine::touch(std::size_t pin, std::uint32_t number)
@@ -194,14 +194,14 @@ void machine::move_pin(std::size_t pin)
 /// Every tensor that holds something, read in both tiers.
 void machine::audit()
 {
-  for (std::uint32_t at = 0; at < model_.slots.size(); ++at) {
-    if (slot(at).now == state::free || slot(at).now == state::gradient) continue;
+  for (std::uint32_t index = 0; index < model_.slots.size(); ++index) {
+    if (slot(index).now == state::free || slot(index).now == state::gradient) continue;
     for (const place where : {place::device, place::host}) {
-      request wanted{.tensor = slot(at).tensor, .list = slot(at).list, .type = slot(at).type, .at = where};
-      if (slot(at).list != value_list) wanted.by = route::bytes;
+      request wanted{.tensor = slot(index).tensor, .list = slot(index).list, .type = slot(index).type, .at = where};
+      if (slot(index).list != value_list) wanted.by = route::bytes;
       if (where == place::device && !subject_->is_addressable()) wanted.agent = compute;
-      settle_kernels(at);
-      if (slot(at).now == state::free) continue;
+      settle_kernels(index);
+      if (slot(index).now == state::free) continue;
       granted got;
       bool holds = hold(wanted, got);
       for (int again = 0; !holds && again < 3 && setting_.faults > 0; ++again) holds = hold(wanted, got);

@@ -79,31 +79,31 @@ void machine::rehearse_mistake(std::uint32_t kind)
     must_refuse(made().use_profile(0, 1));
 }
 
-void machine::rehearse_drop(rehearsal& all, std::uint32_t at)
+void machine::rehearse_drop(rehearsal& all, std::uint32_t index)
 {
-  if (slot(at).list != value_list) return;
-  const bool may = next_of(all.states[at], event::drop) != illegal;
-  const answer result = made().drop(slot(at).tensor);
+  if (slot(index).list != value_list) return;
+  const bool may = next_of(all.states[index], event::drop) != illegal;
+  const answer result = made().drop(slot(index).tensor);
   if (!may) return must_refuse(result);
   expect(result.is == verdict::fine, "a drop in a rehearsal was refused");
-  all.states[at] = state::free;
+  all.states[index] = state::free;
 }
 
 void machine::rehearse_release(rehearsal& all, std::uint32_t number)
 {
   if (all.held.empty()) return;
   const std::size_t which = number % all.held.size();
-  const std::uint32_t at = all.held[which];
+  const std::uint32_t index = all.held[which];
   made().release(which);
   all.held[which] = all.held.back();
   all.held.pop_back();
-  if (--all.pins[at] == 0) all.states[at] = state::hold;
+  if (--all.pins[index] == 0) all.states[index] = state::hold;
 }
 
 /// What was not written before the step is taken to be filled; only a weight that lent its bytes cannot be read.
-void machine::rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t roll)
+void machine::rehearse_acquire(rehearsal& all, std::uint32_t index, std::uint32_t roll)
 {
-  const slot_model& it = slot(at);
+  const slot_model& it = slot(index);
   if (it.chunk == no_slot) return;
   request wanted{.tensor = it.tensor,
                  .list = it.list,
@@ -113,12 +113,12 @@ void machine::rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t r
   if (it.list != value_list) wanted.by = route::list;
   granted got;
   const answer result = made().acquire(wanted, got);
-  if (all.states[at] == state::gradient) return must_refuse(result);
+  if (all.states[index] == state::gradient) return must_refuse(result);
   expect(result.is == verdict::fine && got.data == nullptr, "a pin of a rehearsal was refused, or has bytes");
   expect(got.size == it.content.size(), "a pin of a rehearsal has another size than its tensor");
-  all.states[at] = state::compute;
-  ++all.pins[at];
-  all.held.push_back(at);
+  all.states[index] = state::compute;
+  ++all.pins[index];
+  all.held.push_back(index);
 }
 
 }  // namespace differential

@@ -64,15 +64,15 @@ step_request machine::step_of(const op& it, updates how) const
 void machine::spoil(std::uint32_t roll)
 {
   const std::uint32_t tensor = roll % model_.parameters();
-  const std::uint32_t at = model_.slot_of(tensor, gradient_list);
-  if (slot(at).now == state::free || !slot(at).is_defined) return;
+  const std::uint32_t index = model_.slot_of(tensor, gradient_list);
+  if (slot(index).now == state::free || !slot(index).is_defined) return;
   granted got;
   if (!hold({.by = route::bytes, .tensor = tensor, .list = gradient_list, .how = access::read_write, .at = place::host},
             got))
     return;
-  const auto bits = std::uint32_t{0x7F800000U} >> (slot(at).type == element::brain ? 16U : 0U);
-  std::memcpy(slot(at).content.data(), &bits, size_of(slot(at).type));
-  std::memcpy(got.data, slot(at).content.data(), slot(at).content.size());
+  const auto bits = std::uint32_t{0x7F800000U} >> (slot(index).type == element::brain ? 16U : 0U);
+  std::memcpy(slot(index).content.data(), &bits, size_of(slot(index).type));
+  std::memcpy(got.data, slot(index).content.data(), slot(index).content.size());
   release(model_.pins.size() - 1);
 }
 
@@ -219,14 +219,14 @@ bool machine::load()
 bool machine::load_tensor(std::uint32_t tensor)
 {
   for (std::uint32_t list = 0; list < model_.lists(); ++list) {
-    const std::uint32_t at = model_.slot_of(tensor, list);
-    if (list == gradient_list || at == no_slot) continue;
+    const std::uint32_t index = model_.slot_of(tensor, list);
+    if (list == gradient_list || index == no_slot) continue;
     granted got;
     bool holds = false;
     for (int tries = 0; tries < most_tries && !holds; ++tries)
       holds = hold({.by = route::bytes, .tensor = tensor, .list = list, .how = access::write, .at = place::host}, got);
     if (!holds) return false;
-    std::memcpy(got.data, slot(at).content.data(), slot(at).content.size());
+    std::memcpy(got.data, slot(index).content.data(), slot(index).content.size());
     release(model_.pins.size() - 1);
   }
   return true;

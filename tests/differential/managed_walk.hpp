@@ -20,8 +20,8 @@ namespace cm = chunkmem;
 template <class Manager, class Backend, class Element>
 class managed_walk {
  public:
-  managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent who)
-      : m_{manager}, backend_{backend}, who_{who}, weights_{manager, backend, how, parameters()}
+  managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream)
+      : m_{manager}, backend_{backend}, stream_{stream}, weights_{manager, backend, how, parameters()}
   {
     x_ = m_.template add_stacked<Element>(most_visits + 1, {batch, width}, cm::role::activation);
     h_ = m_.template add_stacked<Element>(most_visits, {batch, widest}, cm::role::activation);
@@ -38,7 +38,7 @@ class managed_walk {
   mixed::outcome train(const std::vector<turn>& turns)
   {
     weights_.initialise();
-    for (std::size_t at = 0; at < turns.size(); ++at) take(turns[at], at);
+    for (std::size_t index = 0; index < turns.size(); ++index) take(turns[index], index);
     mixed::outcome result;
     result.add("losses", losses_);
     weights_.add_numbers_to(result);
@@ -54,17 +54,17 @@ class managed_walk {
   template <class Kind>
   [[nodiscard]] auto use(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::read, who_);
+    return m_.acquire(it, cm::access::read, stream_);
   }
   template <class Kind>
   [[nodiscard]] auto make(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::write, who_);
+    return m_.acquire(it, cm::access::write, stream_);
   }
-  [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
+  [[nodiscard]] auto weight(std::size_t index) { return use(weights_.template as<Element>(index)); }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
-    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
   }
   template <class Lease>
   [[nodiscard]] static float* numbers(const Lease& it)
@@ -74,14 +74,14 @@ class managed_walk {
   template <class Kernel>
   void launch(Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who_, work);
+    if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
   void take(const turn& it, std::uint64_t number)
   {
     strayed_ = strayed_ || !is_regular(it);
-    for (const std::uint32_t at : it.rewritten)
-      weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
+    for (const std::uint32_t index : it.rewritten)
+      weights_.rewrite(index, [index, number](std::uint64_t i) { return rewritten(index, number, i); });
     if (it.finishes) m_.updates().finish_updates();
     if (it.rehearses) rehearse();
     const std::size_t noted = losses_.size();
@@ -112,7 +112,7 @@ class managed_walk {
       left_ = std::move(all);
     }
     for (std::size_t pass = 0; pass < it.passes.size(); ++pass) go(scope, it, number, pass, true);
-    for (const std::uint32_t at : it.dropped) m_.drop_gradient(weights_.template as<Element>(at));
+    for (const std::uint32_t index : it.dropped) m_.drop_gradient(weights_.template as<Element>(index));
     if (it.abandoned) return m_.drop_gradients();
     updating_ = true;
     weights_.update();
@@ -130,30 +130,30 @@ class managed_walk {
       const auto x = make(x_.slice(0));
       launch([out = mixed::view(x), key = key_of(number, pass)] { mixed::draw_input(out, key); });
     }
-    for (std::uint32_t at = 0; at < top; ++at) {
-      if (pass == 0) seen += sum_before(it, at);
-      forward(at, visits[at], it.extra);
+    for (std::uint32_t index = 0; index < top; ++index) {
+      if (pass == 0) seen += sum_before(it, index);
+      forward(index, visits[index], it.extra);
     }
     head(key_of(number, pass), top, trains ? weights_.loss_factor() : 1.0F, it.spoilt, trains);
     if (trains) scope.pass(cm::pass::backward, static_cast<std::uint32_t>(pass));
-    for (std::uint32_t at = top; at-- > 0;) {
-      if (trains) backward(at, visits[at]);
-      m_.drop(x_.slice(at + 1));
-      m_.drop(h_.slice(at));
+    for (std::uint32_t index = top; index-- > 0;) {
+      if (trains) backward(index, visits[index]);
+      m_.drop(x_.slice(index + 1));
+      m_.drop(h_.slice(index));
     }
     m_.drop(x_.slice(0));
     if (trains) m_.drop(flow_);
-    const auto loss = m_.acquire(loss_, cm::access::read, cm::at::host);
+    const auto loss = m_.acquire(loss_, cm::access::read, cm::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + seen);
   }
 
-  void forward(std::uint32_t at, std::uint32_t block, std::uint64_t extra)
+  void forward(std::uint32_t index, std::uint32_t block, std::uint64_t extra)
   {
     const std::uint64_t inner = inner_of(block);
     const auto wide = workspace(batch * widest + extra);
     const auto narrow = workspace(batch * width);
-    const auto x = use(x_.slice(at));
-    const auto h = make(h_.slice(at));
+    const auto x = use(x_.slice(index));
+    const auto h = make(h_.slice(index));
     {
       const auto up = weight(up_of(block));
       const auto bias = use(weights_.template as<float>(bias_of(block)));
@@ -165,7 +165,7 @@ class managed_walk {
       });
     }
     const auto down = weight(down_of(block));
-    const auto next = make(x_.slice(at + 1));
+    const auto next = make(x_.slice(index + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
             next = mixed::view(next), inner] {
       mixed::multiply(out, h, down, inner, width);
@@ -198,13 +198,13 @@ class managed_walk {
                            });
   }
 
-  void backward(std::uint32_t at, std::uint32_t block)
+  void backward(std::uint32_t index, std::uint32_t block)
   {
     const std::uint64_t inner = inner_of(block);
     const auto wide = workspace(batch * inner);
-    const auto h = use(h_.slice(at));
-    const auto x = use(x_.slice(at));
-    const auto flow = m_.acquire(flow_, cm::access::read_write, who_);
+    const auto h = use(h_.slice(index));
+    const auto x = use(x_.slice(index));
+    const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
     auto down = weight(down_of(block));
     launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down), inner] {
       mixed::multiply_transposed(wide, flow, down, inner, width, false);
@@ -213,7 +213,7 @@ class managed_walk {
                            [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
                              mixed::outer(out, h, in, inner, width, beta);
                            });
-    weights_.differentiate(bias_of(block), who_, is_last(bias_of(block)),
+    weights_.differentiate(bias_of(block), stream_, is_last(bias_of(block)),
                            [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
                              mixed::softsign_backward(wide, h, batch * inner);
                              mixed::sum_rows(out, wide, inner, beta);
@@ -244,16 +244,16 @@ class managed_walk {
   template <class Kind>
   [[nodiscard]] float sum_on_host(std::uint32_t parameter)
   {
-    const auto pin = m_.acquire(weights_.template as<Kind>(parameter), cm::access::read, cm::at::host);
+    const auto pin = m_.acquire(weights_.template as<Kind>(parameter), cm::access::read, cm::memory_location::host);
     return m_.rehearsing() ? 0.0F : mixed::sum_of(mixed::view(pin), pin.size());
   }
 
   void forget()
   {
     m_.drop_gradients();
-    for (std::uint32_t at = 0; at < most_visits; ++at) {
-      forget(x_.slice(at));
-      forget(h_.slice(at));
+    for (std::uint32_t index = 0; index < most_visits; ++index) {
+      forget(x_.slice(index));
+      forget(h_.slice(index));
     }
     forget(x_.slice(most_visits));
     forget(flow_);
@@ -266,7 +266,7 @@ class managed_walk {
 
   Manager& m_;
   Backend& backend_;
-  cm::agent who_;
+  cm::agent stream_;
   mixed::managed_parameters<Manager, Backend, Element> weights_;
   cm::stacked<Element> x_, h_;
   cm::tensor<float> flow_{}, loss_{};

@@ -27,8 +27,8 @@ plain_model::plain_model(const setting& wanted, const std::vector<slot_place>& p
     slots.push_back(std::move(it));
   };
   for (std::uint32_t list = 0; list < lists(); ++list)
-    for (std::uint32_t at = 0; at < plan_.parameters; ++at) add(at, list);
-  for (std::uint32_t at = plan_.parameters; at < tensors(); ++at) add(at, value_list);
+    for (std::uint32_t index = 0; index < plan_.parameters; ++index) add(index, list);
+  for (std::uint32_t index = plan_.parameters; index < tensors(); ++index) add(index, value_list);
   done.resize(plan_.parameters);
   measured.resize(plan_.parameters);
   waits.resize(plan_.parameters);
@@ -39,8 +39,8 @@ std::uint32_t plain_model::slot_of(std::uint32_t tensor, std::uint32_t list) con
   if (tensor >= tensors() || list >= lists()) return no_slot;
   if (!is_parameter(tensor))
     return list == value_list ? lists() * plan_.parameters + tensor - plan_.parameters : no_slot;
-  const std::uint32_t at = list * plan_.parameters + tensor;
-  return slots[at].chunk == no_slot ? no_slot : at;
+  const std::uint32_t index = list * plan_.parameters + tensor;
+  return slots[index].chunk == no_slot ? no_slot : index;
 }
 
 std::uint32_t plain_model::master_of(std::uint32_t tensor) const noexcept
@@ -110,13 +110,13 @@ forecast plain_model::of_exchange(std::uint32_t left, std::uint32_t right) const
   if (inside || left >= lists() || right >= lists()) return refused;
   if (has_masters_ && (left == value_list || right == value_list)) return refused;
   forecast result = allowed;
-  for (std::uint32_t at = 0; at < plan_.parameters; ++at) {
-    const slot_model& one = slots[left * plan_.parameters + at];
-    const slot_model& other = slots[right * plan_.parameters + at];
+  for (std::uint32_t index = 0; index < plan_.parameters; ++index) {
+    const slot_model& one = slots[left * plan_.parameters + index];
+    const slot_model& other = slots[right * plan_.parameters + index];
     if (one.type != other.type || (one.chunk == no_slot) != (other.chunk == no_slot) || one.pins + other.pins > 0)
       return refused;
-    if (!may_lie_in_place(at)) continue;
-    const bool in_use = slots[at].now == state::gradient || slots[plan_.parameters + at].now != state::free;
+    if (!may_lie_in_place(index)) continue;
+    const bool in_use = slots[index].now == state::gradient || slots[plan_.parameters + index].now != state::free;
     if (in_use || left == gradient_list || right == gradient_list) result = doubtful;
   }
   return result;
@@ -190,7 +190,7 @@ void plain_model::first_gradient(std::uint32_t tensor, bool in_place)
   gradient.is_defined = true;
   if (!in_place) return;
   step(weight, event::acquire);
-  step(weight, event::spend);
+  step(weight, event::consume);
   weight.is_defined = false;
 }
 
@@ -245,9 +245,9 @@ void plain_model::exchanged(std::uint32_t left, std::uint32_t right)
     done.assign(done.size(), 0);
     measured.assign(measured.size(), 0);
   }
-  for (std::uint32_t at = 0; at < plan_.parameters; ++at) {
-    slot_model& one = slots[left * plan_.parameters + at];
-    slot_model& other = slots[right * plan_.parameters + at];
+  for (std::uint32_t index = 0; index < plan_.parameters; ++index) {
+    slot_model& one = slots[left * plan_.parameters + index];
+    slot_model& other = slots[right * plan_.parameters + index];
     std::swap(one.content, other.content);
     std::swap(one.chunk, other.chunk);
     std::swap(one.own_chunk, other.own_chunk);
@@ -282,9 +282,9 @@ void plain_model::updated(std::uint32_t tensor, float factor, bool late)
                                                     : numbers_of(slots[master].content, element::real);
   const std::uint32_t momentum = slot_of(tensor, has_masters_ ? 3 : 2);
   const std::uint32_t variance = slot_of(tensor, has_masters_ ? 4 : 3);
-  for (const std::uint32_t at :
+  for (const std::uint32_t index :
        {slot_of(tensor, gradient_list), master, momentum, variance, slot_of(tensor, value_list)})
-    if (at != no_slot) used(at);
+    if (index != no_slot) used(index);
   all.momentum = numbers_of(slots[momentum].content, element::real);
   if (variance != no_slot) all.variance = numbers_of(slots[variance].content, element::real);
   take_averages(all, updates);

@@ -19,15 +19,15 @@ class flaky : public support::adversarial {
   {
   }
   using adversarial::copy, adversarial::fill;
-  void copy(std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void copy(std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     fail();
-    adversarial::copy(to, from, size, who);
+    adversarial::copy(to, from, size, stream);
   }
-  void fill(std::byte* to, std::byte value, cm::bytes size, cm::agent who)
+  void fill(std::byte* to, std::byte value, cm::bytes size, cm::agent stream)
   {
     fail();
-    adversarial::fill(to, value, size, who);
+    adversarial::fill(to, value, size, stream);
   }
 
  private:

@@ -17,7 +17,7 @@ struct lenient_rules {
   static constexpr cm::transition table[] = {
       {from::free, what::materialize, from::hold},   {from::free, what::drop, from::free},
       {from::hold, what::acquire, from::compute},    {from::hold, what::drop, from::free},
-      {from::compute, what::acquire, from::compute}, {from::compute, what::spend, from::gradient},
+      {from::compute, what::acquire, from::compute}, {from::compute, what::consume, from::gradient},
       {from::compute, what::release, from::hold},    {from::compute, what::drop, from::free},  // the bug
       {from::gradient, what::release, from::hold},
   };

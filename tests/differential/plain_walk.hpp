@@ -18,7 +18,7 @@ class plain_walk {
 
   mixed::outcome train(const std::vector<turn>& turns)
   {
-    for (std::size_t at = 0; at < turns.size(); ++at) take(turns[at], at);
+    for (std::size_t index = 0; index < turns.size(); ++index) take(turns[index], index);
     mixed::outcome result;
     result.add("losses", losses_);
     weights_.add_numbers_to(result);
@@ -35,15 +35,15 @@ class plain_walk {
 
   void take(const turn& it, std::uint64_t number)
   {
-    for (const std::uint32_t at : it.rewritten)
-      weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
+    for (const std::uint32_t index : it.rewritten)
+      weights_.rewrite(index, [index, number](std::uint64_t i) { return rewritten(index, number, i); });
     if (it.evaluates) return go(it, number, 0, false);
     if (it.false_start) {
       go(it, number, 0, true);
       forget();
     }
     for (std::size_t pass = 0; pass < it.passes.size(); ++pass) go(it, number, pass, true);
-    for (const std::uint32_t at : it.dropped) weights_.forget_gradient(at);
+    for (const std::uint32_t index : it.dropped) weights_.forget_gradient(index);
     if (it.abandoned)
       forget();
     else
@@ -51,7 +51,7 @@ class plain_walk {
   }
   void forget()
   {
-    for (std::size_t at = 0; at < parameter_count; ++at) weights_.forget_gradient(at);
+    for (std::size_t index = 0; index < parameter_count; ++index) weights_.forget_gradient(index);
   }
 
   void go(const turn& it, std::uint64_t number, std::size_t pass, bool trains)
@@ -62,15 +62,15 @@ class plain_walk {
     row wide(batch * widest), y(batch * width), flow(batch * width);
     float seen = 0;
     mixed::draw_input(act(x[0]), key_of(number, pass));
-    for (std::size_t at = 0; at < visits.size(); ++at) {
-      if (pass == 0) seen += sum_before(it, at);
-      const std::uint32_t block = visits[at];
-      h[at].resize(batch * inner_of(block));
-      mixed::multiply(wide.data(), act(x[at]), weights_.value(up_of(block)), width, inner_of(block));
+    for (std::size_t index = 0; index < visits.size(); ++index) {
+      if (pass == 0) seen += sum_before(it, index);
+      const std::uint32_t block = visits[index];
+      h[index].resize(batch * inner_of(block));
+      mixed::multiply(wide.data(), act(x[index]), weights_.value(up_of(block)), width, inner_of(block));
       mixed::add_bias(wide.data(), weights_.value(bias_of(block)), inner_of(block));
-      mixed::store_softsign(act(h[at]), wide.data(), batch * inner_of(block));
-      mixed::multiply(y.data(), act(h[at]), weights_.value(down_of(block)), inner_of(block), width);
-      mixed::residual(act(x[at + 1]), act(x[at]), y.data());
+      mixed::store_softsign(act(h[index]), wide.data(), batch * inner_of(block));
+      mixed::multiply(y.data(), act(h[index]), weights_.value(down_of(block)), inner_of(block), width);
+      mixed::residual(act(x[index + 1]), act(x[index]), y.data());
     }
     float loss = 0;
     mixed::multiply(y.data(), act(x.back()), weights_.value(0), width, width);
@@ -80,7 +80,8 @@ class plain_walk {
     const mixed::floats slope{y.data()};
     mixed::multiply_transposed(flow.data(), slope, weights_.value(0), width, width, false);
     mixed::outer(weights_.gradient(0), act(x.back()), slope, width, width, weights_.beta(0));
-    for (std::size_t at = visits.size(); at-- > 0;) backward(visits[at], act(x[at]), act(h[at]), flow, wide);
+    for (std::size_t index = visits.size(); index-- > 0;)
+      backward(visits[index], act(x[index]), act(h[index]), flow, wide);
   }
 
   void backward(std::uint32_t block, mixed::rounded x, mixed::rounded h, row& flow, row& wide)

@@ -28,9 +28,9 @@ struct plan {
 {
   plan result;
   constexpr std::uint32_t sizes[] = {128, 5, 350, 32, 65, 150};
-  for (std::uint32_t at = 0; at < 6; ++at) {
-    const bool brain = set == 2 || (set == 1 && at % 3 != 1);
-    result.tensors.push_back({brain ? element::brain : element::real, sizes[at], role::parameter});
+  for (std::uint32_t index = 0; index < 6; ++index) {
+    const bool brain = set == 2 || (set == 1 && index % 3 != 1);
+    result.tensors.push_back({brain ? element::brain : element::real, sizes[index], role::parameter});
   }
   result.parameters = 6;
   result.tensors.push_back({element::real, 100, role::frozen});

@@ -97,8 +97,8 @@ class world {
   {
     declare();
     dice filling{seed};
-    for (std::size_t at = 0; at < slots_.size(); ++at)
-      if (!is_short_lived(at)) access(at, cm::access::write, filling);
+    for (std::size_t index = 0; index < slots_.size(); ++index)
+      if (!is_short_lived(index)) access(index, cm::access::write, filling);
     release_all();
   }
 
@@ -114,7 +114,7 @@ class world {
       release_all();
       if (dice_.one_in(3)) exchange();
     }
-    for (std::size_t at = 0; at < slots_.size(); ++at) compare_state(at);
+    for (std::size_t index = 0; index < slots_.size(); ++index) compare_state(index);
     finish();
     sum_.loads = m_.report().loads;
     return sum_;
@@ -154,13 +154,14 @@ class world {
     m_.use(specs);
     constexpr std::uint32_t sizes[] = {256, 10, 700, 64, 100, 300, 256, 5, 500};
     for (const std::uint32_t size : sizes) tensors_.push_back(m_.template add<float>({size}, cm::role::parameter));
-    for (std::uint32_t at = 0; at < others; ++at)
-      tensors_.push_back(m_.template add<float>({sizes[at]}, at % 2 == 0 ? cm::role::buffer : cm::role::activation));
+    for (std::uint32_t index = 0; index < others; ++index)
+      tensors_.push_back(
+          m_.template add<float>({sizes[index]}, index % 2 == 0 ? cm::role::buffer : cm::role::activation));
     slots_.resize(3 * parameters + others);
     for (std::uint32_t list = 0; list < 3; ++list) place(list * parameters, sizes, 0, 1);
     place(3 * parameters, sizes, 0, 2);
     place(3 * parameters, sizes, 1, 2);
-    for (std::uint32_t at = 0; at < parameters; ++at) slots_[list_of(at)].zero_list = true;
+    for (std::uint32_t index = 0; index < parameters; ++index) slots_[list_of(index)].zero_list = true;
     twin_ = m_.list("twin");
   }
 
@@ -171,11 +172,11 @@ class world {
     cm::append_layout layout;
     layout.reset(frame);
     const auto base = static_cast<std::uint32_t>(chunks_.size());
-    for (std::uint32_t at = begin; at < others; at += stride) {
-      const cm::chunk_place where = layout.place(cm::bytes{std::uint64_t{sizes[at]} * 4});
-      modelled& slot = slots_[first + at];
+    for (std::uint32_t index = begin; index < others; index += stride) {
+      const cm::chunk_place where = layout.place(cm::bytes{std::uint64_t{sizes[index]} * 4});
+      modelled& slot = slots_[first + index];
       slot.chunk = base + where.chunk;
-      slot.size = sizes[at];
+      slot.size = sizes[index];
       if (slot.chunk >= chunks_.size()) chunks_.resize(slot.chunk + 1);
       chunks_[slot.chunk].frames = std::max(chunks_[slot.chunk].frames, where.frames);
     }
@@ -223,8 +224,8 @@ class world {
     if (what < 74) return lease(steps);
     if (what < 80) return leases_.empty() ? void() : end_lease(steps.below(static_cast<std::uint32_t>(leases_.size())));
     if (what < 85) {
-      const std::size_t at = pick(steps);  // mostly what a trainer drops: gradients and activations
-      if (steps.one_in(6) || slots_[at].pins > 0 || is_short_lived(at)) drop(at);
+      const std::size_t index = pick(steps);  // mostly what a trainer drops: gradients and activations
+      if (steps.one_in(6) || slots_[index].pins > 0 || is_short_lived(index)) drop(index);
       return;
     }
     if (what < 89) return gradient(steps.below(parameters));
@@ -238,25 +239,25 @@ class world {
 
   // Accesses.
 
-  void access(std::size_t at, cm::access how, dice& steps)
+  void access(std::size_t index, cm::access how, dice& steps)
   {
-    modelled& slot = slots_[at];
+    modelled& slot = slots_[index];
     const std::uint32_t value = steps.below(1000);
     const bool on_host = steps.one_in(4);
-    const bool by_kernel = launches_ && !on_host && !is_listed(at) && steps.one_in(2);
+    const bool by_kernel = launches_ && !on_host && !is_listed(index) && steps.one_in(2);
     const bool keep = pins_.size() < 5 && steps.one_in(2);
     const bool fresh = slot.state == cm::tensor_state::free;
     chunk_model& chunk = chunks_[slot.chunk];
     const bool writing = cm::writes(how) || (fresh && slot.zero_list);
     ++sum_.accesses;
     if (fresh && how != cm::access::write && !slot.zero_list)
-      return refuse([&] { (void)acquire(at, how, on_host, by_kernel); });
+      return refuse([&] { (void)acquire(index, how, on_host, by_kernel); });
     const bool clash = on_host ? (chunk.device_pins > 0 && writing) || chunk.device_writers > 0
                                : chunk.host_writers > 0 || (writing && chunk.host_pins > 0);
-    if (clash) return refuse([&] { (void)acquire(at, how, on_host, by_kernel); });
+    if (clash) return refuse([&] { (void)acquire(index, how, on_host, by_kernel); });
     std::optional<pin> got;
     try {
-      got.emplace(acquire(at, how, on_host, by_kernel));
+      got.emplace(acquire(index, how, on_host, by_kernel));
     } catch (const cm::usage_error&) {
       // whether the host's copy is still good is the manager's business
       REQUIRE((on_host && chunk.device_pins > 0));
@@ -275,23 +276,26 @@ class world {
     } else {
       work(slot, got->span(), cm::writes(how) ? got->writable() : std::span<float>{}, how, static_cast<float>(value));
     }
-    compare_state(at);
+    compare_state(index);
     ++(on_host ? chunk.host_pins : chunk.device_pins);
     if (writing) ++(on_host ? chunk.host_writers : chunk.device_writers);
-    pins_.push_back({std::move(*got), at, !on_host, writing});
+    pins_.push_back({std::move(*got), index, !on_host, writing});
     if (by_kernel || !keep) release(pins_.size() - 1);
   }
 
-  [[nodiscard]] static bool is_listed(std::size_t at) noexcept { return at >= parameters && at < 3 * parameters; }
-
-  pin acquire(std::size_t at, cm::access how, bool on_host, bool by_kernel)
+  [[nodiscard]] static bool is_listed(std::size_t index) noexcept
   {
-    const cm::at place = on_host ? cm::at::host : cm::at::device;
-    if (is_listed(at)) {
-      const cm::list_id list = at < 2 * parameters ? cm::gradient_list : twin_;
-      return m_.template acquire<float>(tensors_[at % parameters], list, how, place);
+    return index >= parameters && index < 3 * parameters;
+  }
+
+  pin acquire(std::size_t index, cm::access how, bool on_host, bool by_kernel)
+  {
+    const cm::memory_location place = on_host ? cm::memory_location::host : cm::memory_location::device;
+    if (is_listed(index)) {
+      const cm::list_id list = index < 2 * parameters ? cm::gradient_list : twin_;
+      return m_.template acquire<float>(tensors_[index % parameters], list, how, place);
     }
-    const auto tensor = tensors_[is_other(at) ? at - 2 * parameters : at];
+    const auto tensor = tensors_[is_other(index) ? index - 2 * parameters : index];
     if (by_kernel) return m_.acquire(tensor, how, cm::agent::compute);
     return m_.acquire(tensor, how, place);
   }
@@ -376,22 +380,22 @@ class world {
     leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
-  void drop(std::size_t at)
+  void drop(std::size_t index)
   {
-    modelled& slot = slots_[at];
-    if (at >= 2 * parameters && !is_other(at)) return;  // lists cannot be dropped
-    if (at >= parameters && at < 2 * parameters) {
-      const auto tensor = tensors_[at - parameters];
+    modelled& slot = slots_[index];
+    if (index >= 2 * parameters && !is_other(index)) return;  // lists cannot be dropped
+    if (index >= parameters && index < 2 * parameters) {
+      const auto tensor = tensors_[index - parameters];
       REQUIRE(m_.has_gradient(tensor) == (slot.state != cm::tensor_state::free));
       if (slot.pins > 0) return refuse([&] { m_.drop_gradient(tensor); });
       m_.drop_gradient(tensor);
     } else {
-      const auto tensor = tensors_[is_other(at) ? at - 2 * parameters : at];
+      const auto tensor = tensors_[is_other(index) ? index - 2 * parameters : index];
       if (slot.pins > 0) return refuse([&] { m_.drop(tensor); });
       m_.drop(tensor);
     }
     slot.state = cm::tensor_state::free;
-    compare_state(at);
+    compare_state(index);
   }
 
   void gradient(std::uint32_t parameter)
@@ -415,9 +419,9 @@ class world {
   void exchange()
   {
     m_.exchange(cm::value_list, twin_);
-    for (std::uint32_t at = 0; at < parameters; ++at) {
-      std::swap(slots_[value_of(at)], slots_[list_of(at)]);
-      std::swap(slots_[value_of(at)].zero_list, slots_[list_of(at)].zero_list);
+    for (std::uint32_t index = 0; index < parameters; ++index) {
+      std::swap(slots_[value_of(index)], slots_[list_of(index)]);
+      std::swap(slots_[value_of(index)].zero_list, slots_[list_of(index)].zero_list);
     }
   }
 
@@ -443,8 +447,9 @@ class world {
       case 2: return refuse([&] { (void)m_.lease(cm::tier::device, 0_B); });
       case 3: return refuse([&] { (void)m_.acquire(tensors_[1], cm::access::write, static_cast<cm::agent>(6)); });
       case 4:
-        return refuse(
-            [&] { (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::at::host); });
+        return refuse([&] {
+          (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::memory_location::host);
+        });
       case 5: return refuse([&] { (void)m_.gradient(tensors_[parameters + 1]); });
       case 6: return inside_ ? refuse([&] { (void)m_.iteration(); }) : refuse([&] { (void)m_.iteration("train", 0); });
       default:
@@ -469,25 +474,25 @@ class world {
     REQUIRE((pinned > 0 || !leases_.empty()));
   }
 
-  void compare_state(std::size_t at)
+  void compare_state(std::size_t index)
   {
-    if (is_listed(at)) {
-      if (at < 2 * parameters)
-        REQUIRE(m_.has_gradient(tensors_[at - parameters]) == (slots_[at].state != cm::tensor_state::free));
+    if (is_listed(index)) {
+      if (index < 2 * parameters)
+        REQUIRE(m_.has_gradient(tensors_[index - parameters]) == (slots_[index].state != cm::tensor_state::free));
       return;
     }
-    REQUIRE(m_.state_of(tensors_[is_other(at) ? at - 2 * parameters : at]) == slots_[at].state);
+    REQUIRE(m_.state_of(tensors_[is_other(index) ? index - 2 * parameters : index]) == slots_[index].state);
   }
 
   void finish()
   {
-    for (std::size_t at = 0; at < slots_.size(); ++at) {
-      if (slots_[at].state == cm::tensor_state::free) continue;
+    for (std::size_t index = 0; index < slots_.size(); ++index) {
+      if (slots_[index].state == cm::tensor_state::free) continue;
       try {
-        const pin last = acquire(at, cm::access::read, false, false);
-        check(slots_[at], last.data());
+        const pin last = acquire(index, cm::access::read, false, false);
+        check(slots_[index], last.data());
       } catch (const cm::out_of_memory& shortage) {
-        note_shortage(shortage, chunks_[slots_[at].chunk].frames, false);
+        note_shortage(shortage, chunks_[slots_[index].chunk].frames, false);
       }
     }
     REQUIRE(wrong_.load() == 0);

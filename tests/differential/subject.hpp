@@ -63,7 +63,7 @@ class subject {
   virtual void end_load() = 0;
 
   virtual answer lease(bool on_host, std::uint64_t size, std::uint32_t agent, granted& got) = 0;
-  virtual void end_lease(std::size_t at) = 0;
+  virtual void end_lease(std::size_t index) = 0;
   virtual void launch(std::uint32_t agent, std::byte* data, const job& work) = 0;
   virtual void drain() = 0;
 

@@ -89,7 +89,7 @@ constexpr known_sentence known[] = {
 };
 
 constexpr const char* state_names[] = {"free", "hold", "compute", "gradient"};
-constexpr const char* event_names[] = {"materialize", "acquire", "spend", "release", "drop"};
+constexpr const char* event_names[] = {"materialize", "acquire", "consume", "release", "drop"};
 
 }  // namespace
 
@@ -102,7 +102,7 @@ int next_of(state from, event what) noexcept
       return what == event::materialize ? to(state::hold) : illegal;
     case state::compute:
       if (what == event::acquire) return to(state::compute);
-      if (what == event::spend) return to(state::gradient);
+      if (what == event::consume) return to(state::gradient);
       return what == event::release ? to(state::hold) : illegal;
     case state::gradient: return what == event::release ? to(state::hold) : illegal;
     case state::hold:
@@ -121,7 +121,7 @@ void tally::operator+=(const tally& other)
   repeated += other.repeated;
   diverged += other.diverged;
   loads += other.loads;
-  for (std::size_t at = 0; at < calls.size(); ++at) calls[at] += other.calls[at];
+  for (std::size_t index = 0; index < calls.size(); ++index) calls[index] += other.calls[index];
   for (std::size_t from = 0; from < transitions.size(); ++from)
     for (std::size_t what = 0; what < transitions[from].size(); ++what)
       transitions[from][what] += other.transitions[from][what];
@@ -160,7 +160,7 @@ std::string tally::text() const
   out << operations << " operations of " << rolled << " rolled, " << illegal << " refused, " << shortages
       << " out of memory, " << repeated << " iterations repeated, " << diverged << " recorded or diverged, " << loads
       << " loads\ncalls:";
-  for (std::size_t at = 0; at < calls.size(); ++at) out << ' ' << what_names[at] << ' ' << calls[at];
+  for (std::size_t index = 0; index < calls.size(); ++index) out << ' ' << what_names[index] << ' ' << calls[index];
   out << "\ntransitions:";
   for (std::size_t from = 0; from < transitions.size(); ++from)
     for (std::size_t what = 0; what < transitions[from].size(); ++what)

@@ -110,8 +110,8 @@ struct turn {
 inline void stray(turn& it, dice& random, bool adds_up)
 {
   std::vector<std::uint32_t>& visits = it.passes[0];
-  const std::uint32_t at = random.below(visits.size());
-  const auto there = visits.begin() + at;
+  const std::uint32_t index = random.below(visits.size());
+  const auto there = visits.begin() + index;
   switch (random.below(12)) {
     case 0:
       if (visits.size() > 1) visits.erase(there);
@@ -120,11 +120,11 @@ inline void stray(turn& it, dice& random, bool adds_up)
       if (visits.size() < most_visits) visits.insert(there, visits[random.below(visits.size())]);
       break;
     case 2: std::swap(*there, visits[random.below(visits.size())]); break;
-    case 3: visits.resize(1 + at); break;
+    case 3: visits.resize(1 + index); break;
     case 4:
       for (std::size_t left = visits.size(); left > 1; --left) std::swap(visits[left - 1], visits[random.below(left)]);
       break;
-    case 5: it.looks.push_back({at, random.below(parameter_count)}); break;
+    case 5: it.looks.push_back({index, random.below(parameter_count)}); break;
     case 6: it.extra = 1 + random.below(largest_extra); break;
     case 7: it.dropped.push_back(random.below(parameter_count)); break;
     case 8: it.false_start = true; break;
@@ -163,9 +163,9 @@ inline void stray(turn& it, dice& random, bool adds_up)
 }
 
 /// New values of a parameter that is overwritten in this iteration.
-[[nodiscard]] inline float rewritten(std::size_t parameter, std::uint64_t key, std::uint64_t at) noexcept
+[[nodiscard]] inline float rewritten(std::size_t parameter, std::uint64_t key, std::uint64_t index) noexcept
 {
-  return 0.3F * mixed::noise(key * 7'000'003 + parameter * 40'009 + at);
+  return 0.3F * mixed::noise(key * 7'000'003 + parameter * 40'009 + index);
 }
 
 /// For each visit of a turn's backward passes, by parameter: how many gradients are still to come.
@@ -175,7 +175,7 @@ inline void stray(turn& it, dice& random, bool adds_up)
   for (const auto& visits : it.passes) {
     ++left[0];
     for (const std::uint32_t block : visits)
-      for (const std::size_t at : {up_of(block), bias_of(block), down_of(block)}) ++left[at];
+      for (const std::size_t index : {up_of(block), bias_of(block), down_of(block)}) ++left[index];
   }
   return left;
 }

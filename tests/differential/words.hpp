@@ -117,7 +117,7 @@ enum class access : std::uint8_t { read, read_write, write };
 enum class place : std::uint8_t { device, host };
 enum class pass : std::uint8_t { none, forward, backward };
 enum class state : std::uint8_t { free, hold, compute, gradient };
-enum class event : std::uint8_t { materialize, acquire, spend, release, drop };
+enum class event : std::uint8_t { materialize, acquire, consume, release, drop };
 enum class role : std::uint8_t { parameter, frozen, buffer, activation };
 enum class element : std::uint8_t { real, brain, byte };
 

@@ -77,7 +77,10 @@ class network {
   }
 
  private:
-  [[nodiscard]] auto use(std::size_t at) { return m_.acquire(weights_.template as<Element>(at), cm::access::read); }
+  [[nodiscard]] auto use(std::size_t index)
+  {
+    return m_.acquire(weights_.template as<Element>(index), cm::access::read);
+  }
 
   void forward(std::uint32_t now, std::uint32_t begin, std::uint32_t together)
   {
@@ -86,12 +89,14 @@ class network {
     const auto shift = m_.acquire(weights_.template as<float>(bias), cm::access::read);
     for (std::uint32_t group = begin; group < begin + together; ++group) {
       rows& it = rows_[group];
-      for (std::size_t at = 0; at < it.x.size(); ++at) it.x[at] = mixed::noise((now * groups + group) * 4096 + at);
+      for (std::size_t index = 0; index < it.x.size(); ++index)
+        it.x[index] = mixed::noise((now * groups + group) * 4096 + index);
       mixed::multiply(it.h.data(), mixed::floats{it.x.data()}, mixed::view(up), in, inner);
       mixed::add_bias(it.h.data(), mixed::view(shift), inner);
       mixed::store_softsign(mixed::floats{it.h.data()}, it.h.data(), it.h.size());
       mixed::multiply(it.y.data(), mixed::floats{it.h.data()}, mixed::view(down), inner, out);
-      for (std::size_t at = 0; at < it.y.size(); ++at) it.y[at] = (it.y[at] - 0.5F) * weights_.loss_factor();
+      for (std::size_t index = 0; index < it.y.size(); ++index)
+        it.y[index] = (it.y[index] - 0.5F) * weights_.loss_factor();
       if (how_.is_spoilt(now, group)) it.y[1] = std::numeric_limits<float>::infinity();
     }
   }

@@ -55,7 +55,7 @@ inline constexpr std::uint64_t inner = 56;
   const auto random = [&](std::uint64_t turn, std::uint64_t below) {
     return static_cast<std::uint64_t>((mixed::noise(seed * 1'000'003 + step * 131 + turn) + 0.5F) * 4096.0F) % below;
   };
-  for (std::uint64_t at = count; at > 1; --at) std::swap(all[at - 1], all[random(at, at)]);
+  for (std::uint64_t index = count; index > 1; --index) std::swap(all[index - 1], all[random(index, index)]);
   all.resize(1 + random(0, count));
   return all;
 }
@@ -79,12 +79,12 @@ class plain {
     std::vector<float> narrow(batch * width);
     std::vector<float> flow(batch * width);
     mixed::draw_input(act(x[0]), now);
-    for (std::size_t at = 0; at < order.size(); ++at) {
-      mixed::multiply(wide.data(), act(x[at]), weights_.value(up_of(order[at])), width, inner);
-      mixed::add_bias(wide.data(), weights_.value(bias_of(order[at])), inner);
-      mixed::store_softsign(act(h[at]), wide.data(), batch * inner);
-      mixed::multiply(narrow.data(), act(h[at]), weights_.value(down_of(order[at])), inner, width);
-      mixed::residual(act(x[at + 1]), act(x[at]), narrow.data());
+    for (std::size_t index = 0; index < order.size(); ++index) {
+      mixed::multiply(wide.data(), act(x[index]), weights_.value(up_of(order[index])), width, inner);
+      mixed::add_bias(wide.data(), weights_.value(bias_of(order[index])), inner);
+      mixed::store_softsign(act(h[index]), wide.data(), batch * inner);
+      mixed::multiply(narrow.data(), act(h[index]), weights_.value(down_of(order[index])), inner, width);
+      mixed::residual(act(x[index + 1]), act(x[index]), narrow.data());
     }
     mixed::multiply(narrow.data(), act(x.back()), weights_.value(0), width, width);
     float loss = 0;
@@ -93,7 +93,8 @@ class plain {
     const mixed::floats slope{narrow.data()};
     mixed::multiply_transposed(flow.data(), slope, weights_.value(0), width, width, false);
     mixed::outer(weights_.gradient(0), act(x.back()), slope, width, width, weights_.beta(0));
-    for (std::size_t at = order.size(); at-- > 0;) backward(order[at], act(x[at]), act(h[at]), flow, wide);
+    for (std::size_t index = order.size(); index-- > 0;)
+      backward(order[index], act(x[index]), act(h[index]), flow, wide);
     weights_.update();
   }
 
@@ -132,8 +133,8 @@ class plain {
 template <class Manager, class Backend, class Element>
 class managed {
  public:
-  managed(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent who = cm::agent::host)
-      : m_{manager}, backend_{backend}, how_{how}, who_{who}, weights_{manager, backend, how, parameters()}
+  managed(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream = cm::agent::host)
+      : m_{manager}, backend_{backend}, how_{how}, stream_{stream}, weights_{manager, backend, how, parameters()}
   {
     x_ = m_.template add_stacked<Element>(count + 1, {batch, width}, cm::role::activation);
     h_ = m_.template add_stacked<Element>(count, {batch, inner}, cm::role::activation);
@@ -155,14 +156,14 @@ class managed {
       const auto x = make(x_.slice(0));
       launch([out = mixed::view(x), now] { mixed::draw_input(out, now); });
     }
-    for (std::uint32_t at = 0; at < order.size(); ++at) forward(at, order[at]);
+    for (std::uint32_t index = 0; index < order.size(); ++index) forward(index, order[index]);
     head(now, static_cast<std::uint32_t>(order.size()));
     scope.pass(cm::pass::backward);
     for (auto at = static_cast<std::uint32_t>(order.size()); at-- > 0;) backward(at, order[at]);
     m_.drop(x_.slice(0));
     m_.drop(flow_);
     weights_.update();
-    const auto loss = m_.acquire(loss_, cm::access::read, cm::at::host);
+    const auto loss = m_.acquire(loss_, cm::access::read, cm::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0]);
   }
 
@@ -179,17 +180,17 @@ class managed {
   template <class Kind>
   [[nodiscard]] auto use(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::read, who_);
+    return m_.acquire(it, cm::access::read, stream_);
   }
   template <class Kind>
   [[nodiscard]] auto make(cm::tensor<Kind> it)
   {
-    return m_.acquire(it, cm::access::write, who_);
+    return m_.acquire(it, cm::access::write, stream_);
   }
-  [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
+  [[nodiscard]] auto weight(std::size_t index) { return use(weights_.template as<Element>(index)); }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
-    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
   }
   template <class Lease>
   [[nodiscard]] static float* numbers(const Lease& it)
@@ -199,15 +200,15 @@ class managed {
   template <class Kernel>
   void launch(Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who_, work);
+    if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
-  void forward(std::uint32_t at, std::uint32_t expert)
+  void forward(std::uint32_t index, std::uint32_t expert)
   {
     const auto wide = workspace(batch * inner);
     const auto narrow = workspace(batch * width);
-    const auto x = use(x_.slice(at));
-    const auto h = make(h_.slice(at));
+    const auto x = use(x_.slice(index));
+    const auto h = make(h_.slice(index));
     {
       const auto up = weight(up_of(expert));
       const auto bias = use(weights_.template as<float>(bias_of(expert)));
@@ -219,7 +220,7 @@ class managed {
       });
     }
     const auto down = weight(down_of(expert));
-    const auto next = make(x_.slice(at + 1));
+    const auto next = make(x_.slice(index + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
             next = mixed::view(next)] {
       mixed::multiply(out, h, down, inner, width);
@@ -248,13 +249,13 @@ class managed {
                            });
   }
 
-  void backward(std::uint32_t at, std::uint32_t expert)
+  void backward(std::uint32_t index, std::uint32_t expert)
   {
     {
       const auto wide = workspace(batch * inner);
-      const auto h = use(h_.slice(at));
-      const auto x = use(x_.slice(at));
-      const auto flow = m_.acquire(flow_, cm::access::read_write, who_);
+      const auto h = use(h_.slice(index));
+      const auto x = use(x_.slice(index));
+      const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
       auto down = weight(down_of(expert));
       launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down)] {
         mixed::multiply_transposed(wide, flow, down, inner, width, false);
@@ -263,7 +264,7 @@ class managed {
                              [h = mixed::view(h), in = mixed::floats{flow.data()}](auto out, float beta) {
                                mixed::outer(out, h, in, inner, width, beta);
                              });
-      weights_.differentiate(bias_of(expert), who_, true,
+      weights_.differentiate(bias_of(expert), stream_, true,
                              [wide = numbers(wide), h = mixed::view(h)](auto out, float beta) {
                                mixed::softsign_backward(wide, h, batch * inner);
                                mixed::sum_rows(out, wide, inner, beta);
@@ -278,14 +279,14 @@ class managed {
                                mixed::outer(out, x, wide, width, inner, beta);
                              });
     }
-    m_.drop(x_.slice(at + 1));
-    m_.drop(h_.slice(at));
+    m_.drop(x_.slice(index + 1));
+    m_.drop(h_.slice(index));
   }
 
   Manager& m_;
   Backend& backend_;
   mixed::recipe how_;
-  cm::agent who_;
+  cm::agent stream_;
   mixed::managed_parameters<Manager, Backend, Element> weights_;
   cm::stacked<Element> x_, h_;
   cm::tensor<float> flow_{}, loss_{};

@@ -27,9 +27,9 @@ constexpr manner manners[] = {
     {}, {.in_place = true}, {.in_place = true, .rehearsed = false}, {.in_place = true, .launched = true}};
 
 /// Values for a parameter that nobody trained.
-float rewritten(std::size_t at, std::uint64_t i)
+float rewritten(std::size_t index, std::uint64_t i)
 {
-  return 0.5F * mixed::noise(at * 31'337 + i + 9'000'000);
+  return 0.5F * mixed::noise(index * 31'337 + i + 9'000'000);
 }
 
 }  // namespace
@@ -72,12 +72,12 @@ TEST_CASE("weights rewritten between iterations are taken over by their masters"
       fixture<cm::bf16> it{recipe<cm::bf16>(), how};
       for (std::uint32_t now = 0; now < 6; ++now) {
         if (now == when || now == when + 1)
-          for (const std::size_t at :
+          for (const std::size_t index :
                {std::size_t{0}, mixed::index_of(1, mixed::part::up), mixed::index_of(0, mixed::part::up_bias),
                 mixed::index_of(2, mixed::part::down_bias), mixed::mix_of(0), mixed::idle}) {
-            const auto value = [at, now](std::uint64_t i) { return rewritten(at + now, i); };
-            it.run.weights().rewrite(at, value);
-            it.reference.weights().rewrite(at, value);
+            const auto value = [index, now](std::uint64_t i) { return rewritten(index + now, i); };
+            it.run.weights().rewrite(index, value);
+            it.reference.weights().rewrite(index, value);
           }
         it.step(now);
       }
@@ -90,12 +90,12 @@ TEST_CASE("a weight rewritten on the host is taken over, too", "[parameters]")
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
     it.step(0);
-    constexpr std::size_t at = mixed::index_of(2, mixed::part::down);
+    constexpr std::size_t index = mixed::index_of(2, mixed::part::down);
     {
-      const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(at), cm::access::write, cm::at::host);
-      for (std::uint64_t i = 0; i < pin.size(); ++i) mixed::view(pin).set(i, rewritten(at, i));
+      const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(index), cm::access::write, cm::memory_location::host);
+      for (std::uint64_t i = 0; i < pin.size(); ++i) mixed::view(pin).set(i, rewritten(index, i));
     }
-    it.reference.weights().rewrite(at, [](std::uint64_t i) { return rewritten(at, i); });
+    it.reference.weights().rewrite(index, [](std::uint64_t i) { return rewritten(index, i); });
     {
       const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(mixed::mix_of(1)), cm::access::read_write);
       mixed::view(pin).set(3, 0.25F);
@@ -123,9 +123,9 @@ TEST_CASE("gradients are read between backward and step, wherever they lie", "[p
         if (now != with.spoilt[0]) {  // NaN is no promise
           mixed::outcome expected;
           mixed::outcome seen;
-          for (std::size_t at = 0; at < mixed::idle; ++at) {
-            it.reference.weights().add_gradient_to(expected, at);
-            it.run.weights().add_gradient_to(seen, at);
+          for (std::size_t index = 0; index < mixed::idle; ++index) {
+            it.reference.weights().add_gradient_to(expected, index);
+            it.run.weights().add_gradient_to(seen, index);
           }
           REQUIRE(expected.difference(seen) == "");
         }
@@ -150,7 +150,7 @@ TEST_CASE("gradients that are dropped instead of used leave the weights as they 
       }
       REQUIRE(before.difference(it.weights()) == "");
       it.reference.forward_and_backward(3, 0);
-      for (std::size_t at = 0; at < mixed::idle; ++at) it.reference.weights().forget_gradient(at);
+      for (std::size_t index = 0; index < mixed::idle; ++index) it.reference.weights().forget_gradient(index);
     }
     for (std::uint32_t now = 4; now < 7; ++now) it.step(now);
     REQUIRE(it.difference() == "");
@@ -166,10 +166,10 @@ TEST_CASE("a parameter whose gradient was dropped keeps its bytes, the others ar
         auto scope = it.m.iteration();
         it.run.forward_and_backward(scope, now, 0);
         it.reference.forward_and_backward(now, 0);
-        for (const std::size_t at : {std::size_t{0}, std::size_t{now}, mixed::index_of(2, mixed::part::down)}) {
+        for (const std::size_t index : {std::size_t{0}, std::size_t{now}, mixed::index_of(2, mixed::part::down)}) {
           if (now == 1) continue;
-          it.m.drop_gradient(it.run.weights().as<cm::bf16>(at));
-          it.reference.weights().forget_gradient(at);
+          it.m.drop_gradient(it.run.weights().as<cm::bf16>(index));
+          it.reference.weights().forget_gradient(index);
         }
         it.run.update();
         it.reference.weights().update();
@@ -225,8 +225,10 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]"
     CHECK_THROWS_AS(m.has_gradient(frozen), cm::usage_error);
     CHECK_THROWS_AS(m.gradient_done(frozen), cm::usage_error);
     for (const char* list : {"adam/momentum", "adam/variance", "master"})
-      CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::at::host), cm::usage_error);
-    CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
+      CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::memory_location::host),
+                      cm::usage_error);
+    CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::memory_location::host),
+                    cm::usage_error);
     CHECK(m.acquire(frozen, cm::access::read).span()[9].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));
   }
 }

@@ -104,8 +104,8 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
   arena memory{{.device_capacity = 2 * frame, .host_capacity = plenty}};
   manager m{memory, {.chunk_bytes = frame}};
   const auto weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 4; ++at)
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < 4; ++index)
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
   {
     const auto first = m.acquire(weights.slice(0), cm::access::read);
     const auto second = m.acquire(weights.slice(1), cm::access::read);
@@ -128,8 +128,8 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
     CHECK(first.span()[5] == 0.0F);
     CHECK(second.span()[5] == 1.0F);
   }
-  for (std::uint32_t at = 0; at < 4; ++at)
-    CHECK(m.acquire(weights.slice(at), cm::access::read).span()[7] == static_cast<float>(at));
+  for (std::uint32_t index = 0; index < 4; ++index)
+    CHECK(m.acquire(weights.slice(index), cm::access::read).span()[7] == static_cast<float>(index));
 }
 
 }  // namespace limits_test

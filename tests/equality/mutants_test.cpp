@@ -45,8 +45,8 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
   adversarial memory{options};
   verdict result;
   const toy::crew workers{agent::compute, memory.adopt()};
-  memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
-    return who == removed.follower && point.source == removed.source;
+  memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
+    return stream == removed.follower && point.source == removed.source;
   });
   {
     Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{eviction_for(options.seed)}};
@@ -123,16 +123,16 @@ struct four_chunks {
     other = memory.adopt();
     weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
   }
-  void put(std::uint32_t at, cm::at place)
+  void put(std::uint32_t index, cm::memory_location place)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::write, place);
-    for (float& value : pin.span()) value = static_cast<float>(at);
+    const auto pin = m.acquire(weights.slice(index), cm::access::write, place);
+    for (float& value : pin.span()) value = static_cast<float>(index);
   }
   /// A kernel that copies the first number of a chunk, whenever it runs.
-  void look(std::uint32_t at, agent who)
+  void look(std::uint32_t index, agent stream)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::read, who);
-    memory.launch(who, [to = &seen, from = pin.data()] { *to = *from; });
+    const auto pin = m.acquire(weights.slice(index), cm::access::read, stream);
+    memory.launch(stream, [to = &seen, from = pin.data()] { *to = *from; });
   }
 
   adversarial memory;
@@ -145,8 +145,8 @@ struct four_chunks {
 /// A clean chunk leaves without a write-back while a kernel of an adopted agent still reads its frame.
 bool clean_victim(four_chunks& it)
 {
-  it.put(0, cm::at::host);
-  it.put(1, cm::at::host);
+  it.put(0, cm::memory_location::host);
+  it.put(1, cm::memory_location::host);
   it.look(0, it.other);
   const float next = it.m.acquire(it.weights.slice(1), cm::access::read).span()[0];
   it.memory.drain();
@@ -156,8 +156,8 @@ bool clean_victim(four_chunks& it)
 /// The same with a kernel of compute.
 bool clean_victim_of_compute(four_chunks& it)
 {
-  it.put(0, cm::at::host);
-  it.put(1, cm::at::host);
+  it.put(0, cm::memory_location::host);
+  it.put(1, cm::memory_location::host);
   it.look(0, agent::compute);
   const float next = it.m.acquire(it.weights.slice(1), cm::access::read).span()[0];
   it.memory.drain();
@@ -167,11 +167,11 @@ bool clean_victim_of_compute(four_chunks& it)
 /// The host's copy of a chunk is given up for room while the chunk's load still reads it.
 bool host_room_reused(four_chunks& it)
 {
-  it.put(0, cm::at::host);
-  it.put(1, cm::at::host);
+  it.put(0, cm::memory_location::host);
+  it.put(1, cm::memory_location::host);
   it.look(0, agent::compute);
-  it.put(2, cm::at::device);
-  const float saved = it.m.acquire(it.weights.slice(2), cm::access::read, cm::at::host).span()[0];
+  it.put(2, cm::memory_location::device);
+  const float saved = it.m.acquire(it.weights.slice(2), cm::access::read, cm::memory_location::host).span()[0];
   it.memory.drain();
   return it.seen == 0.0F && saved == 2.0F;
 }
@@ -179,9 +179,10 @@ bool host_room_reused(four_chunks& it)
 /// The host overwrites a chunk that is still being loaded for a kernel.
 bool written_while_loaded(four_chunks& it)
 {
-  it.put(0, cm::at::host);
+  it.put(0, cm::memory_location::host);
   it.look(0, agent::compute);
-  for (float& value : it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::at::host).span()) value = 9;
+  for (float& value : it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::memory_location::host).span())
+    value = 9;
   it.memory.drain();
   return it.seen == 0.0F && it.m.acquire(it.weights.slice(0), cm::access::read).span()[0] == 9.0F;
 }
@@ -189,8 +190,8 @@ bool written_while_loaded(four_chunks& it)
 /// The host writes in the device tier, into a frame from which a write-back still reads.
 bool frame_overwritten_by_the_host(four_chunks& it)
 {
-  it.put(0, cm::at::device);
-  it.put(1, cm::at::device);  // one frame: chunk 0 leaves
+  it.put(0, cm::memory_location::device);
+  it.put(1, cm::memory_location::device);  // one frame: chunk 0 leaves
   const float back = it.m.acquire(it.weights.slice(0), cm::access::read).span()[0];
   it.memory.drain();
   return back == 0.0F;
@@ -199,7 +200,7 @@ bool frame_overwritten_by_the_host(four_chunks& it)
 /// The host reads in the device tier what a kernel writes.
 bool read_while_computed(four_chunks& it)
 {
-  it.put(0, cm::at::device);
+  it.put(0, cm::memory_location::device);
   {
     const auto pin = it.m.acquire(it.weights.slice(0), cm::access::read_write, agent::compute);
     it.memory.launch(agent::compute, [to = pin.data()] { *to = 5; });
@@ -212,7 +213,7 @@ bool read_while_computed(four_chunks& it)
 /// The host overwrites in the device tier what a kernel of an adopted agent still reads.
 bool overwritten_while_read(four_chunks& it)
 {
-  it.put(0, cm::at::device);
+  it.put(0, cm::memory_location::device);
   it.look(0, it.other);
   for (float& value : it.m.acquire(it.weights.slice(0), cm::access::write).span()) value = 7;
   it.memory.drain();
@@ -222,8 +223,8 @@ bool overwritten_while_read(four_chunks& it)
 /// A kernel of an adopted agent is the first to use what is loaded, and the host waits for a later one of that agent.
 bool loaded_for_another(four_chunks& it)
 {
-  it.put(0, cm::at::host);
-  it.put(1, cm::at::device);
+  it.put(0, cm::memory_location::host);
+  it.put(1, cm::memory_location::device);
   it.look(0, it.other);
   float ignored = 0;
   {
@@ -284,8 +285,8 @@ TEST_CASE("edges that a training step implies are noticed where nothing else ord
       CHECK(program.runs_right(whole));
       CHECK(whole.memory.faults().empty());
       four_chunks broken{options};
-      broken.memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
-        return who == removed.follower && point.source == removed.source;
+      broken.memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
+        return stream == removed.follower && point.source == removed.source;
       });
       const bool right = program.runs_right(broken) && broken.memory.faults().empty();
       if (when == support::schedule::latest) CHECK(broken.memory.counters().skipped > 0);

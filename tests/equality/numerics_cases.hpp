@@ -66,16 +66,16 @@ class fingerprint {
 inline void fill(std::vector<std::byte>& bytes, cm::dtype type, std::uint64_t key)
 {
   const std::size_t size = cm::size_of(type);
-  for (std::size_t at = 0; at * size < bytes.size(); ++at) {
-    const float tame = support::tame(key + at);
+  for (std::size_t index = 0; index * size < bytes.size(); ++index) {
+    const float tame = support::tame(key + index);
     const std::uint16_t half =
         type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits() : cm::round_to<cm::fp16>(tame).bits();
-    const std::uint16_t half_bits = support::hostile_16_bits(key + at, half);
-    const float bits = support::hostile(key + at);
+    const std::uint16_t half_bits = support::hostile_16_bits(key + index, half);
+    const float bits = support::hostile(key + index);
     if (size == 2)
-      std::memcpy(bytes.data() + 2 * at, &half_bits, 2);
+      std::memcpy(bytes.data() + 2 * index, &half_bits, 2);
     else
-      std::memcpy(bytes.data() + 4 * at, &bits, 4);
+      std::memcpy(bytes.data() + 4 * index, &bits, 4);
   }
 }
 

@@ -125,9 +125,9 @@ TEST_CASE("a bf16 run with masters is the exact run within the rounding of its s
   std::vector<cm::bf16> gradient(count);
   std::vector<float> master(count), momentum(count, 0.0F), variance(count, 0.0F);
   std::vector<double> exact(count), exact_momentum(count, 0.0), exact_variance(count, 0.0);
-  for (std::size_t at = 0; at < count; ++at) {
-    value[at] = cm::round_to<cm::bf16>(support::tame(at));
-    exact[at] = static_cast<double>(cm::to_float(value[at]));
+  for (std::size_t index = 0; index < count; ++index) {
+    value[index] = cm::round_to<cm::bf16>(support::tame(index));
+    exact[index] = static_cast<double>(cm::to_float(value[index]));
   }
   parameter_bytes all;
   all.value = reinterpret_cast<std::byte*>(value.data());
@@ -143,20 +143,21 @@ TEST_CASE("a bf16 run with masters is the exact run within the rounding of its s
   for (std::uint64_t step = 1; step <= 60; ++step) {
     left1 *= static_cast<double>(0.9F);
     left2 *= static_cast<double>(0.999F);
-    for (std::size_t at = 0; at < count; ++at) {
-      gradient[at] = cm::round_to<cm::bf16>(support::tame(step * 5000 + at));
-      const double slope = 0.25 * static_cast<double>(cm::to_float(gradient[at]));
-      exact_momentum[at] += (1 - static_cast<double>(0.9F)) * (slope - exact_momentum[at]);
-      exact_variance[at] += (1 - static_cast<double>(0.999F)) * (slope * slope - exact_variance[at]);
-      exact[at] -= static_cast<double>(0.01F) * exact_momentum[at] / (1 - left1) /
-                   (std::sqrt(exact_variance[at] / (1 - left2)) + static_cast<double>(1e-8F));
+    for (std::size_t index = 0; index < count; ++index) {
+      gradient[index] = cm::round_to<cm::bf16>(support::tame(step * 5000 + index));
+      const double slope = 0.25 * static_cast<double>(cm::to_float(gradient[index]));
+      exact_momentum[index] += (1 - static_cast<double>(0.9F)) * (slope - exact_momentum[index]);
+      exact_variance[index] += (1 - static_cast<double>(0.999F)) * (slope * slope - exact_variance[index]);
+      exact[index] -= static_cast<double>(0.01F) * exact_momentum[index] / (1 - left1) /
+                      (std::sqrt(exact_variance[index] / (1 - left2)) + static_cast<double>(1e-8F));
     }
     all.fresh_master = step == 1;
     update_parameter(kernel, all, {0.25F}, {0.01F, step}, 0, alone);
   }
-  for (std::size_t at = 0; at < count; ++at) {
-    CHECK(std::abs(static_cast<double>(master[at]) - exact[at]) < 2e-5);
-    CHECK(std::abs(static_cast<double>(cm::to_float(value[at])) - exact[at]) <= std::abs(exact[at]) * 0x1p-8 + 2e-5);
+  for (std::size_t index = 0; index < count; ++index) {
+    CHECK(std::abs(static_cast<double>(master[index]) - exact[index]) < 2e-5);
+    CHECK(std::abs(static_cast<double>(cm::to_float(value[index])) - exact[index]) <=
+          std::abs(exact[index]) * 0x1p-8 + 2e-5);
   }
 }
 

@@ -170,8 +170,9 @@ TEST_CASE("a gradient that is changed through its list is measured again", "[par
         differentiate(it, now);
         {
           const float value = now == 4 ? INFINITY : 100.0F;  // the fifth step is skipped for it alone
-          const auto pin = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(changed), cm::gradient_list,
-                                                  cm::access::read_write, now % 2 == 0 ? cm::at::device : cm::at::host);
+          const auto pin =
+              it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(changed), cm::gradient_list, cm::access::read_write,
+                                     now % 2 == 0 ? cm::memory_location::device : cm::memory_location::host);
           mixed::view(pin).set(7, value);
           it.reference.weights().gradient(changed).set(7, value);
         }
@@ -191,10 +192,10 @@ TEST_CASE("pins that are still held stop a step where it can be taken again", "[
       for (std::uint32_t now = 0; now < 6; ++now) {
         differentiate(it, now);
         {
-          const std::size_t at = on_gradient ? not_done : mixed::idle;
-          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(at),
+          const std::size_t index = on_gradient ? not_done : mixed::idle;
+          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(index),
                                                    on_gradient ? cm::gradient_list : cm::value_list, cm::access::read,
-                                                   cm::at::device);
+                                                   cm::memory_location::device);
           if (on_gradient) {
             CHECK_THROWS_AS(it.run.update(), cm::usage_error);
             ++refused;

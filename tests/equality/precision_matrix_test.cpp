@@ -89,7 +89,8 @@ TEST_CASE("so it does in every combination, each with one layout, placement and 
           "[precision][.slow]")
 {
   std::vector<setting> all = allowed_settings();
-  for (std::size_t at = 0; at < all.size(); ++at) all[at] = arranged(all[at], at + at / arrangements);
+  for (std::size_t index = 0; index < all.size(); ++index)
+    all[index] = arranged(all[index], index + index / arrangements);
   const tally sum = run_all(all);
   CHECK(sum.runs == 3840);
   CHECK(sum.identical == sum.runs);

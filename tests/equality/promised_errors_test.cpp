@@ -69,7 +69,8 @@ TEST_CASE("a weight whose gradient has its bytes cannot be read, and nothing cha
           if (now != 1) return;
           REQUIRE(it.m.state_of(weight) == cm::tensor_state::gradient);
           if (way == 0) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read), cm::usage_error);
-          if (way == 1) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::at::host), cm::usage_error);
+          if (way == 1)
+            CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::memory_location::host), cm::usage_error);
           if (way == 2) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::agent::compute), cm::usage_error);
           if (way == 3) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write), cm::usage_error);
           CHECK(it.m.state_of(weight) == cm::tensor_state::gradient);
@@ -126,8 +127,8 @@ TEST_CASE("nothing is written to a gradient after it was declared done", "[param
 {
   for (const manner& how : both)
     train_with_mistakes(how, recipe(), nothing, [](fixture_type& it, std::uint32_t) {
-      const std::size_t at = 3;  // down of the first layer: done by its pin, as 3 % 3 == 0
-      const auto weight = it.run.weights().as<cm::bf16>(at);
+      const std::size_t index = 3;  // down of the first layer: done by its pin, as 3 % 3 == 0
+      const auto weight = it.run.weights().as<cm::bf16>(index);
       REQUIRE(it.m.has_gradient(weight));
       CHECK_THROWS_AS(it.m.gradient(weight), cm::usage_error);
       CHECK_THROWS_AS(it.m.gradient(weight, cm::agent::compute), cm::usage_error);
@@ -164,7 +165,8 @@ TEST_CASE("a gradient has the element type that its policy says", "[parameters]"
           [wide](fixture_type& it, std::uint32_t) {
             const cm::tensor_handle weight = it.run.weights().as<cm::bf16>(private_weight);
             const auto read = [&](auto element) {
-              return it.m.acquire<decltype(element)>(weight, cm::gradient_list, cm::access::read, cm::at::device)
+              return it.m
+                  .acquire<decltype(element)>(weight, cm::gradient_list, cm::access::read, cm::memory_location::device)
                   .size();
             };
             if (wide) {
@@ -184,11 +186,11 @@ TEST_CASE("a 16-bit weight with a master is not written inside an iteration", "[
     train_with_mistakes(
         how, recipe(),
         [](fixture_type& it, std::uint32_t) {
-          for (const std::size_t at : {std::size_t{0}, private_weight, mixed::idle}) {
-            const auto weight = it.run.weights().as<cm::bf16>(at);
+          for (const std::size_t index : {std::size_t{0}, private_weight, mixed::idle}) {
+            const auto weight = it.run.weights().as<cm::bf16>(index);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write), cm::usage_error);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write), cm::usage_error);
-            CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write, cm::at::host), cm::usage_error);
+            CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write, cm::memory_location::host), cm::usage_error);
             CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write, cm::agent::compute), cm::usage_error);
           }
         },
@@ -223,7 +225,8 @@ TEST_CASE("a parameter in 32 bits has no master", "[parameters]")
   fixture_type it{recipe(), {}};
   it.step(0);
   const cm::tensor_handle bias = it.run.weights().as<float>(mixed::index_of(0, mixed::part::up_bias));
-  CHECK_THROWS_AS(it.m.acquire<float>(bias, it.m.list("master"), cm::access::read, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire<float>(bias, it.m.list("master"), cm::access::read, cm::memory_location::host),
+                  cm::usage_error);
   CHECK(it.difference() == "");
 }
 

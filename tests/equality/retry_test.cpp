@@ -242,25 +242,26 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
       const auto weights = m.add_stacked<cm::bf16>(count, {elements}, cm::role::parameter);
       auto scale = cm::optimizer::loss_scale::dynamic({.initial = 256.0F});
       m.use(scale);
-      for (std::uint32_t at = 0; at < count; ++at) {
-        const auto pin = m.acquire(weights.slice(at), cm::access::write);
-        for (std::uint64_t i = 0; i < elements; ++i) mixed::view(pin).set(i, mixed::noise(at * elements + i));
+      for (std::uint32_t index = 0; index < count; ++index) {
+        const auto pin = m.acquire(weights.slice(index), cm::access::write);
+        for (std::uint64_t i = 0; i < elements; ++i) mixed::view(pin).set(i, mixed::noise(index * elements + i));
       }
       const auto differentiate = [&](bool spoilt) {
-        for (std::uint32_t at = count; at-- > 0;) {
-          auto gradient = m.gradient(weights.slice(at));
+        for (std::uint32_t index = count; index-- > 0;) {
+          auto gradient = m.gradient(weights.slice(index));
           for (std::uint64_t i = 0; i < elements; ++i)
-            mixed::view(gradient).set(i, spoilt && at == 0 ? INFINITY : mixed::noise(i));
+            mixed::view(gradient).set(i, spoilt && index == 0 ? INFINITY : mixed::noise(i));
           m.gradient_done(std::move(gradient));  // no pass that would bring the gradients to the host before
         }
       };
       const auto look = [&] {
         mixed::outcome seen;
-        for (std::uint32_t at = 0; at < count; ++at) {
-          const auto value = m.acquire(weights.slice(at), cm::access::read, cm::at::host);
+        for (std::uint32_t index = 0; index < count; ++index) {
+          const auto value = m.acquire(weights.slice(index), cm::access::read, cm::memory_location::host);
           seen.add("value", std::span<const cm::bf16>{value.span()});
           for (const char* name : {"master", "adam/momentum"}) {
-            const auto list = m.acquire<float>(weights.slice(at), m.list(name), cm::access::read, cm::at::host);
+            const auto list =
+                m.acquire<float>(weights.slice(index), m.list(name), cm::access::read, cm::memory_location::host);
             seen.add(name, std::span<const float>{list.span()});
           }
         }

@@ -49,47 +49,48 @@ struct tables_on {
       : memory{std::forward<Arguments>(arguments)...}, m{memory, {.chunk_bytes = 4_KiB}, how}
   {
     m.use(lists);
-    for (std::uint32_t at = 0; at < tables; ++at)
-      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span()) it = cm::round_to<Element>(3.0F);
+    for (std::uint32_t index = 0; index < tables; ++index)
+      for (Element& it : m.acquire(weights.slice(index), cm::access::write).span()) it = cm::round_to<Element>(3.0F);
   }
 
   /// By a pin, or without one, for the calling thread or for the compute stream.
   template <class Gradients>
-  void add(Gradients&& gradient, std::uint32_t table, std::uint32_t micro_batch, cm::agent who)
+  void add(Gradients&& gradient, std::uint32_t table, std::uint32_t micro_batch, cm::agent stream)
   {
     CHECK(gradient.beta() == 1.0F);
     if (m.rehearsing()) return;
     kind* const to = gradient.data() + row_of(table, micro_batch);
     const auto work = [to] { *to = cm::round_to<kind>(cm::to_float(*to) + 1.0F); };
-    if (who == cm::agent::host)
+    if (stream == cm::agent::host)
       work();
     else
-      m.backend().launch(who, work);
+      m.backend().launch(stream, work);
   }
-  void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent who)
+  void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent stream)
   {
-    for (std::uint32_t at = tables; at-- > 0;) {
-      const auto it = weights.slice(at);
+    for (std::uint32_t index = tables; index-- > 0;) {
+      const auto it = weights.slice(index);
       if (by_pin)
-        add(m.template gradient<kind>(m.acquire(it, cm::access::read, who), gradient_start::zeros), at, micro_batch,
-            who);
+        add(m.template gradient<kind>(m.acquire(it, cm::access::read, stream), gradient_start::zeros), index,
+            micro_batch, stream);
       else
-        add(m.template gradient<kind>(it, who, gradient_start::zeros), at, micro_batch, who);
+        add(m.template gradient<kind>(it, stream, gradient_start::zeros), index, micro_batch, stream);
     }
   }
   void check(std::uint32_t micro_batches)
   {
-    for (std::uint32_t at = 0; at < tables; ++at) {
+    for (std::uint32_t index = 0; index < tables; ++index) {
       std::vector<float> expected(rows, 0.0F);
-      for (std::uint32_t which = 0; which < micro_batches; ++which) expected[row_of(at, which)] += 1.0F;
+      for (std::uint32_t which = 0; which < micro_batches; ++which) expected[row_of(index, which)] += 1.0F;
       {
-        const auto pin = m.template acquire<kind>(weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host);
+        const auto pin = m.template acquire<kind>(weights.slice(index), cm::gradient_list, cm::access::read,
+                                                  cm::memory_location::host);
         const std::span<const kind> found = pin.span();
         for (std::uint32_t row = 0; row < rows; ++row)
           if (cm::to_float(found[row]) != expected[row])
-            FAIL("table " << at << ", row " << row << ": " << cm::to_float(found[row]));
+            FAIL("table " << index << ", row " << row << ": " << cm::to_float(found[row]));
       }
-      m.drop_gradient(weights.slice(at));
+      m.drop_gradient(weights.slice(index));
     }
   }
 
@@ -111,14 +112,14 @@ TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody a
           .device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
   };
   const bool by_pin = GENERATE(true, false);
-  const cm::agent who = GENERATE(cm::agent::host, cm::agent::compute);
-  INFO((by_pin ? "by a pin" : "without a pin") << (who == cm::agent::host ? "" : " on a stream"));
+  const cm::agent stream = GENERATE(cm::agent::host, cm::agent::compute);
+  INFO((by_pin ? "by a pin" : "without a pin") << (stream == cm::agent::host ? "" : " on a stream"));
   tables_on<cm::bf16, TestType, cm::gradient::separate> it{cm::gradient::separate{.wide = true}, options()};
   for (int step = 0; step < 4; ++step) {
     auto scope = it.m.iteration(3);
     for (std::uint32_t which = 0; which < 3; ++which) {
       scope.pass(cm::pass::backward, static_cast<std::uint16_t>(which));
-      it.differentiate(which, by_pin, who);
+      it.differentiate(which, by_pin, stream);
     }
     it.check(3);
   }
@@ -137,8 +138,8 @@ TEST_CASE("so it has where its weight lay", "[parameters]")
     // the second is the first whose gradients lie in their weights' places
     if (step > 1) CHECK(it.m.report().divergences == 1);
   }
-  for (std::uint32_t at = 0; at < tables; ++at)
-    CHECK(cm::to_float(it.m.acquire(it.weights.slice(at), cm::access::read).span()[5]) == 3.0F);
+  for (std::uint32_t index = 0; index < tables; ++index)
+    CHECK(cm::to_float(it.m.acquire(it.weights.slice(index), cm::access::read).span()[5]) == 3.0F);
 }
 
 TEST_CASE("where zeros could not be written the gradient is not there, and can be asked for again", "[parameters]")
@@ -183,28 +184,28 @@ TEST_CASE("a step may drop what it never wrote, and repeats itself", "[parameter
   const auto outputs = m.add_stacked<float>(4, {1024}, cm::role::activation);
   const auto step = [&](std::uint32_t written) {
     const auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < 4; ++at) {
-      const auto weight = m.acquire(weights.slice(at), cm::access::read);
-      if (at < written) m.acquire(outputs.slice(at), cm::access::write).release();
+    for (std::uint32_t index = 0; index < 4; ++index) {
+      const auto weight = m.acquire(weights.slice(index), cm::access::read);
+      if (index < written) m.acquire(outputs.slice(index), cm::access::write).release();
     }
-    for (std::uint32_t at = 0; at < 4; ++at) m.drop(outputs.slice(at));
+    for (std::uint32_t index = 0; index < 4; ++index) m.drop(outputs.slice(index));
   };
   m.drop(outputs.slice(0));  // before there is any memory
   CHECK(m.report().in_use[cm::tier::device] == 0_B);
   const cm::memory_requirement need = m.rehearse([&] { step(2); });
   CHECK(need.rehearsed);
-  for (std::uint32_t at = 0; at < 4; ++at) m.acquire(weights.slice(at), cm::access::write).release();
-  for (std::uint32_t at = 0; at < 4; ++at) m.drop(outputs.slice(at));
-  for (int at = 0; at < 6; ++at) step(2);
+  for (std::uint32_t index = 0; index < 4; ++index) m.acquire(weights.slice(index), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 4; ++index) m.drop(outputs.slice(index));
+  for (int index = 0; index < 6; ++index) step(2);
   CHECK(m.report().divergences == 0);
   CHECK(m.report().iterations == 6);
   CHECK(m.profile()->size() == 4 + 2 + 4);
   step(3);
   CHECK(m.report().divergences == 1);
-  for (int at = 0; at < 3; ++at) step(3);
+  for (int index = 0; index < 3; ++index) step(3);
   CHECK(m.report().divergences == 1);
   CHECK(m.report().skipped_moves == 0);
-  for (std::uint32_t at = 0; at < 4; ++at) CHECK(m.state_of(outputs.slice(at)) == cm::tensor_state::free);
+  for (std::uint32_t index = 0; index < 4; ++index) CHECK(m.state_of(outputs.slice(index)) == cm::tensor_state::free);
 }
 
 }  // namespace sparse_gradients_test

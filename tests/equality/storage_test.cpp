@@ -53,7 +53,7 @@ std::vector<float> update_large(Workers& workers, bool in_place, bool tells_norm
     CHECK((outcome == cm::optimizer::step_result::updated) == !(spoilt && now == 1));
     if (outcome == cm::optimizer::step_result::updated) norm = outcome.norm;
   }
-  const auto master = m.template acquire<float>(weight, m.list("master"), cm::access::read, cm::at::host);
+  const auto master = m.template acquire<float>(weight, m.list("master"), cm::access::read, cm::memory_location::host);
   std::vector<float> all{master.span().begin(), master.span().end()};
   const auto value = m.acquire(weight, cm::access::read);
   for (std::uint64_t i = 0; i < many; ++i) all.push_back(mixed::view(value).get(i));

@@ -34,27 +34,27 @@ class inverting_mover {
   explicit inverting_mover(counts& passed) noexcept : passed_{&passed} {}
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
-    move(backend, to, from, size, who);
+    move(backend, to, from, size, stream);
     passed_->brought += size.count();
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
-    move(backend, to, from, size, who);
+    move(backend, to, from, size, stream);
     passed_->taken += size.count();
   }
 
  private:
   template <class Backend>
-  static void move(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent who)
+  static void move(Backend& backend, std::byte* to, const std::byte* from, cm::bytes size, cm::agent stream)
   {
     const cm::bytes half = cm::align_up(cm::bytes{size.count() / 2}, cm::tensor_alignment);
-    backend.copy(to, from, half, who);
-    if (half < size) backend.copy(to + half.count(), from + half.count(), size - half, who);
-    backend.launch(who, [to, count = size.count()]() noexcept {
-      for (std::uint64_t at = 0; at < count; ++at) to[at] = ~to[at];
+    backend.copy(to, from, half, stream);
+    if (half < size) backend.copy(to + half.count(), from + half.count(), size - half, stream);
+    backend.launch(stream, [to, count = size.count()]() noexcept {
+      for (std::uint64_t index = 0; index < count; ++index) to[index] = ~to[index];
     });
   }
 
@@ -131,22 +131,22 @@ TEST_CASE("bytes that a mover changes on the way come back as they were", "[equa
     adversarial memory{{.device_capacity = 4 * frame, .host_capacity = plenty, .when = when, .async_compute = true}};
     manager m{memory, {.chunk_bytes = frame}, inverting_mover{passed}};
     const auto weights = m.add_stacked<float>(12, {1000}, cm::role::parameter);
-    for (std::uint32_t at = 0; at < 12; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write);
-      for (float& value : pin.span()) value = static_cast<float>(at);
+    for (std::uint32_t index = 0; index < 12; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::write);
+      for (float& value : pin.span()) value = static_cast<float>(index);
     }
     for (int step = 0; step < 5; ++step) {
       auto scope = m.iteration();
-      for (std::uint32_t at = 0; at < 12; ++at) {
-        const auto pin = m.acquire(weights.slice(at), cm::access::read_write, cm::agent::compute);
+      for (std::uint32_t index = 0; index < 12; ++index) {
+        const auto pin = m.acquire(weights.slice(index), cm::access::read_write, cm::agent::compute);
         memory.launch(cm::agent::compute, [values = pin.data()] {
           for (int i = 0; i < 1000; ++i) values[i] += 1;
         });
       }
     }
-    for (std::uint32_t at = 0; at < 12; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::read);
-      for (const float value : pin.span()) REQUIRE(value == static_cast<float>(at + 5));
+    for (std::uint32_t index = 0; index < 12; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::read);
+      for (const float value : pin.span()) REQUIRE(value == static_cast<float>(index + 5));
     }
     CHECK(passed.brought == m.report().loaded.count());
     CHECK(passed.taken == m.report().written_back.count());
@@ -165,18 +165,18 @@ TEST_CASE("lists that are exchanged flip the weights without a copy", "[equality
   m.use(shadow);
   const auto weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
   const cm::list_id list = m.list("shadow");
-  for (std::uint32_t at = 0; at < 8; ++at) {
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
-    const auto pin = m.acquire<float>(weights.slice(at), list, cm::access::write, cm::at::host);
-    for (float& value : pin.span()) value = -1 - static_cast<float>(at);
+  for (std::uint32_t index = 0; index < 8; ++index) {
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
+    const auto pin = m.acquire<float>(weights.slice(index), list, cm::access::write, cm::memory_location::host);
+    for (float& value : pin.span()) value = -1 - static_cast<float>(index);
   }
   std::uint64_t before = 0;
   for (int step = 0; step < 8; ++step) {
     {
       auto scope = m.iteration();
-      for (std::uint32_t at = 0; at < 8; ++at) {
-        const float expected = step % 2 == 0 ? static_cast<float>(at) : -1 - static_cast<float>(at);
-        REQUIRE(m.acquire(weights.slice(at), cm::access::read).span()[1023] == expected);
+      for (std::uint32_t index = 0; index < 8; ++index) {
+        const float expected = step % 2 == 0 ? static_cast<float>(index) : -1 - static_cast<float>(index);
+        REQUIRE(m.acquire(weights.slice(index), cm::access::read).span()[1023] == expected);
       }
     }
     before = m.report().loads + m.report().write_backs;
@@ -194,14 +194,14 @@ TEST_CASE("inference from weights larger than the device reads what was written"
   adversarial memory{{.device_capacity = 3 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
   manager m{memory, {.chunk_bytes = frame}};
   const auto weights = m.add_stacked<float>(10, {900}, cm::role::buffer);
-  for (std::uint32_t at = 0; at < 10; ++at)
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < 10; ++index)
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
   std::uint64_t written = 0;
   for (int step = 0; step < 4; ++step) {
     auto scope = m.iteration();
     if (step == 1) written = m.report().write_backs;
-    for (std::uint32_t at = 0; at < 10; ++at)
-      REQUIRE(m.acquire(weights.slice(at), cm::access::read).span()[899] == static_cast<float>(at));
+    for (std::uint32_t index = 0; index < 10; ++index)
+      REQUIRE(m.acquire(weights.slice(index), cm::access::read).span()[899] == static_cast<float>(index));
   }
   CHECK(m.report().write_backs == written);  // what is only read leaves free
   CHECK(m.report().loads >= 4 * 7);

@@ -24,7 +24,7 @@ support::trace random_reads(support::dice& dice, std::uint32_t chunks, std::uint
   return reads;
 }
 
-eviction::candidate of(std::uint32_t chunk, moment next)
+eviction::candidate of(std::uint32_t chunk, access_index next)
 {
   return {chunk_id{chunk}, next, 1, false};
 }
@@ -79,24 +79,24 @@ TEST_CASE("belady without a record is lru", "[eviction]")
 TEST_CASE("belady evicts what the record never touches first and then what is farthest", "[eviction]")
 {
   support::record_builder build;
-  for (int at = 0; at < 100; ++at) build.brief(0);
+  for (int index = 0; index < 100; ++index) build.brief(0);
   eviction::belady policy;
   policy.reset(10);
   policy.on_profile(build.finish({0}, 10));
-  policy.enter(of(1, moment{60}));
-  policy.enter(of(2, moment{90}));
-  policy.enter(of(3, moment{10}));  // next iteration, seen from moment 50
-  policy.enter(of(4, moment{5}));
-  CHECK(policy.victim(moment{50}) == chunk_id{3});
-  CHECK(policy.victim(moment{10}) == chunk_id{4});
-  CHECK(policy.victim(moment{11}) == chunk_id{3});
-  CHECK(policy.victim(moment{0}) == chunk_id{2});
-  CHECK(policy.victim(moment{99}) == chunk_id{2});
-  policy.enter(of(9, moment::none));
-  policy.enter(of(7, moment::none));
-  CHECK(policy.victim(moment{50}) == chunk_id{7});
-  policy.leave(of(7, moment::none));
-  CHECK(policy.victim(moment{50}) == chunk_id{9});
+  policy.enter(of(1, access_index{60}));
+  policy.enter(of(2, access_index{90}));
+  policy.enter(of(3, access_index{10}));  // next iteration, seen from access 50
+  policy.enter(of(4, access_index{5}));
+  CHECK(policy.victim(access_index{50}) == chunk_id{3});
+  CHECK(policy.victim(access_index{10}) == chunk_id{4});
+  CHECK(policy.victim(access_index{11}) == chunk_id{3});
+  CHECK(policy.victim(access_index{0}) == chunk_id{2});
+  CHECK(policy.victim(access_index{99}) == chunk_id{2});
+  policy.enter(of(9, access_index::none));
+  policy.enter(of(7, access_index::none));
+  CHECK(policy.victim(access_index{50}) == chunk_id{7});
+  policy.leave(of(7, access_index::none));
+  CHECK(policy.victim(access_index{50}) == chunk_id{9});
 }
 
 TEST_CASE("belady forgets a profile when it is reset", "[eviction]")
@@ -108,15 +108,15 @@ TEST_CASE("belady forgets a profile when it is reset", "[eviction]")
   policy.reset(2);
   policy.on_profile(build.finish({0, 1}, 2));
   policy.reset(2);
-  policy.enter(of(1, moment{0}));
-  policy.enter(of(0, moment{1}));
-  CHECK(policy.victim(moment{0}) == chunk_id{1});  // the older one, whatever the moments say
-  policy.leave(of(1, moment{0}));
-  policy.leave(of(0, moment{1}));
+  policy.enter(of(1, access_index{0}));
+  policy.enter(of(0, access_index{1}));
+  CHECK(policy.victim(access_index{0}) == chunk_id{1});  // the older one, whatever the accesses say
+  policy.leave(of(1, access_index{0}));
+  policy.leave(of(0, access_index{1}));
   policy.on_profile(access_record{});  // an empty record: next uses are unknown
-  policy.enter(of(1, moment::none));
-  policy.enter(of(0, moment::none));
-  CHECK(policy.victim(moment{0}) == chunk_id{1});
+  policy.enter(of(1, access_index::none));
+  policy.enter(of(0, access_index::none));
+  CHECK(policy.victim(access_index{0}) == chunk_id{1});
 }
 
 }  // namespace belady_test

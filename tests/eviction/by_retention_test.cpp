@@ -20,19 +20,19 @@ TEST_CASE("by_retention keeps the laws of an eviction policy", "[eviction]")
 TEST_CASE("what a plan gives up leaves in the order in which it was let go of, and before all that stays", "[eviction]")
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < 6; ++at) build.brief(at);
+  for (std::uint32_t index = 0; index < 6; ++index) build.brief(index);
   const access_record record = build.finish({0, 1, 2, 3, 4, 5}, 6);
   eviction::by_retention policy;
   policy.reset(6);
   policy.on_profile(record);
-  const auto of = [](std::uint32_t chunk, moment next, std::uint64_t released) {
+  const auto of = [](std::uint32_t chunk, access_index next, std::uint64_t released) {
     return eviction::candidate{chunk_id{chunk}, next, 1, false, released, released};
   };
-  const std::vector<eviction::candidate> all = {of(0, moment{3}, 1), of(1, moment::none, 2), of(2, moment{5}, 3),
-                                                of(3, moment::none, 4)};
+  const std::vector<eviction::candidate> all = {of(0, access_index{3}, 1), of(1, access_index::none, 2),
+                                                of(2, access_index{5}, 3), of(3, access_index::none, 4)};
   for (const auto& it : all) policy.enter(it);
   std::vector<std::uint32_t> order;
-  for (chunk_id next = policy.victim(moment{0}); next != chunk_id::none; next = policy.victim(moment{0})) {
+  for (chunk_id next = policy.victim(access_index{0}); next != chunk_id::none; next = policy.victim(access_index{0})) {
     order.push_back(index_of(next));
     CHECK(policy.gives_up(all[index_of(next)]) == (index_of(next) % 2 == 1));
     policy.leave(all[index_of(next)]);
@@ -43,11 +43,11 @@ TEST_CASE("what a plan gives up leaves in the order in which it was let go of, a
 TEST_CASE("borders are those of the plan, and none beyond it", "[eviction]")
 {
   eviction::by_retention policy;
-  CHECK(policy.border(moment{0}) == eviction::by_retention::no_border);
+  CHECK(policy.border(access_index{0}) == eviction::by_retention::no_border);
   const std::vector<std::uint32_t> borders{4, 7};
   policy.place_below(borders);
-  CHECK(policy.border(moment{1}) == 7);
-  CHECK(policy.border(moment{2}) == eviction::by_retention::no_border);
+  CHECK(policy.border(access_index{1}) == 7);
+  CHECK(policy.border(access_index{2}) == eviction::by_retention::no_border);
 }
 
 }  // namespace by_retention_test

@@ -19,16 +19,16 @@ using namespace chunkmem;
 
 namespace {
 
-constexpr std::uint32_t moments = 100;
+constexpr std::uint32_t access_count = 100;
 
 access_record some_record()
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < moments; ++at) build.brief(0);
+  for (std::uint32_t index = 0; index < access_count; ++index) build.brief(0);
   return build.finish({0}, 1);
 }
 
-eviction::candidate of(std::uint32_t chunk, moment next, bool dirty)
+eviction::candidate of(std::uint32_t chunk, access_index next, bool dirty)
 {
   return {chunk_id{chunk}, next, 1, dirty};
 }
@@ -39,9 +39,9 @@ double least_key(const std::map<std::uint32_t, eviction::candidate>& items, std:
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [id, it] : items) {
     const std::uint32_t next = index_of(it.next_use);
-    const double distance = next > now ? next - now : next + moments - now;
-    const bool never = it.next_use == moment::none;
-    const double key = (never ? 0.0 : 1.0) + (it.dirty ? 1.0 : 0.0) - (never ? 0.0 : theta * distance / moments);
+    const double distance = next > now ? next - now : next + access_count - now;
+    const bool never = it.next_use == access_index::none;
+    const double key = (never ? 0.0 : 1.0) + (it.dirty ? 1.0 : 0.0) - (never ? 0.0 : theta * distance / access_count);
     least = std::min(least, never ? -2.0 - (it.dirty ? 0.0 : 1.0) * 1'000'000 - 1'000'000 : key);  // these go first
   }
   return least;
@@ -63,11 +63,12 @@ TEST_CASE("cost_aware evicts what costs least for each byte, then what is farthe
   eviction::cost_aware policy;
   policy.reset(10);
   policy.on_profile(some_record());
-  const eviction::candidate order[] = {of(8, moment::none, false), of(2, moment::none, true), of(3, moment{40}, false),
-                                       of(4, moment{60}, false),   of(5, moment{55}, true),   of(6, moment{51}, true)};
+  const eviction::candidate order[] = {of(8, access_index::none, false), of(2, access_index::none, true),
+                                       of(3, access_index{40}, false),   of(4, access_index{60}, false),
+                                       of(5, access_index{55}, true),    of(6, access_index{51}, true)};
   for (const eviction::candidate& it : order) policy.enter(it);
   for (const eviction::candidate& it : order) {
-    CHECK(policy.victim(moment{50}) == it.chunk);
+    CHECK(policy.victim(access_index{50}) == it.chunk);
     policy.leave(it);
   }
 }
@@ -78,9 +79,9 @@ TEST_CASE("theta lets distance outweigh a write-back", "[eviction]")
     eviction::cost_aware policy{theta};
     policy.reset(10);
     policy.on_profile(some_record());
-    policy.enter(of(1, moment{10}, false));
-    policy.enter(of(2, moment{70}, true));  // 0.6 iterations later: worth a move if theta is more than 1 / 0.6
-    CHECK(policy.victim(moment{0}) == chunk_id{theta > 1.0 / 0.6 ? 2U : 1U});
+    policy.enter(of(1, access_index{10}, false));
+    policy.enter(of(2, access_index{70}, true));  // 0.6 iterations later: worth a move if theta is more than 1 / 0.6
+    CHECK(policy.victim(access_index{0}) == chunk_id{theta > 1.0 / 0.6 ? 2U : 1U});
   }
 }
 
@@ -102,14 +103,14 @@ TEST_CASE("cost_aware takes the least key of all candidates", "[eviction]")
         used.erase(index_of(found->second.next_use));
         items.erase(found);
       } else {
-        const std::uint32_t next = dice.below(moments);
+        const std::uint32_t next = dice.below(access_count);
         const bool never = dice.one_in(8) || !used.insert(next).second;
-        policy.enter(items[id] = of(id, never ? moment::none : moment{next}, dice.one_in(2)));
+        policy.enter(items[id] = of(id, never ? access_index::none : access_index{next}, dice.one_in(2)));
       }
       if (items.empty()) continue;
-      std::uint32_t now = dice.below(moments);
-      while (used.count(now) != 0) now = dice.below(moments);
-      const eviction::candidate& victim = items.at(index_of(policy.victim(moment{now})));
+      std::uint32_t now = dice.below(access_count);
+      while (used.count(now) != 0) now = dice.below(access_count);
+      const eviction::candidate& victim = items.at(index_of(policy.victim(access_index{now})));
       const double wrong = key_of(victim, now, theta) - least_key(items, now, theta);
       if (wrong > 1e-9)
         FAIL("seed " << seed << ", step " << step << ": the key is " << wrong << " more than the least");

@@ -23,7 +23,7 @@ class lowest_id {
   void on_profile(const access_record&) {}
   void enter(const eviction::candidate& item) noexcept { is_inside_[index_of(item.chunk)] = true; }
   void leave(const eviction::candidate& item) noexcept { is_inside_[index_of(item.chunk)] = false; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     for (std::uint32_t chunk = 0; chunk < is_inside_.size(); ++chunk)
       if (is_inside_[chunk]) return chunk_id{chunk};
@@ -36,13 +36,13 @@ class lowest_id {
 static_assert(eviction_policy<lowest_id>);
 
 struct without_victim : lowest_id {
-  chunk_id victim(moment) const = delete;
+  chunk_id victim(access_index) const = delete;
 };
 struct with_a_victim_that_throws : lowest_id {
-  chunk_id victim(moment) const { return chunk_id::none; }
+  chunk_id victim(access_index) const { return chunk_id::none; }
 };
 struct with_a_number_for_a_victim : lowest_id {
-  std::uint32_t victim(moment) const noexcept { return 0; }
+  std::uint32_t victim(access_index) const noexcept { return 0; }
 };
 struct without_leave : lowest_id {
   void leave(const eviction::candidate&) = delete;

@@ -57,17 +57,17 @@ TEST_CASE("fifo evicts what came first, and a pin in between changes nothing", "
   eviction::fifo policy;
   policy.reset(4);
   const auto of = [](std::uint32_t chunk, std::uint64_t arrived) {
-    return eviction::candidate{chunk_id{chunk}, moment::none, 1, false, arrived, 0};
+    return eviction::candidate{chunk_id{chunk}, access_index::none, 1, false, arrived, 0};
   };
   for (const auto& item : {of(2, 7), of(0, 5), of(3, 6)}) policy.enter(item);
-  CHECK(policy.victim(moment{0}) == chunk_id{0});
+  CHECK(policy.victim(access_index{0}) == chunk_id{0});
   policy.leave(of(0, 5));  // pinned
-  CHECK(policy.victim(moment{0}) == chunk_id{3});
+  CHECK(policy.victim(access_index{0}) == chunk_id{3});
   policy.enter(of(0, 5));  // and released
-  CHECK(policy.victim(moment{0}) == chunk_id{0});
+  CHECK(policy.victim(access_index{0}) == chunk_id{0});
   policy.leave(of(0, 5));
   policy.enter(of(0, 8));  // left the device and came back
-  CHECK(policy.victim(moment{0}) == chunk_id{3});
+  CHECK(policy.victim(access_index{0}) == chunk_id{3});
 }
 
 TEST_CASE("fifo is the textbook's queue on a hundred thousand random reads", "[eviction]")

@@ -62,16 +62,18 @@ TEST_CASE("lru evicts the chunk untouched longest", "[eviction]")
 {
   eviction::lru policy;
   policy.reset(4);
-  const auto of = [](std::uint32_t chunk) { return eviction::candidate{chunk_id{chunk}, moment::none, 1, false}; };
+  const auto of = [](std::uint32_t chunk) {
+    return eviction::candidate{chunk_id{chunk}, access_index::none, 1, false};
+  };
   for (const std::uint32_t chunk : {2u, 0u, 3u}) policy.enter(of(chunk));
-  CHECK(policy.victim(moment{0}) == chunk_id{2});
+  CHECK(policy.victim(access_index{0}) == chunk_id{2});
   policy.leave(of(2));  // pinned
-  CHECK(policy.victim(moment{0}) == chunk_id{0});
+  CHECK(policy.victim(access_index{0}) == chunk_id{0});
   policy.enter(of(2));  // and released: used last
   policy.leave(of(0));
-  CHECK(policy.victim(moment{0}) == chunk_id{3});
+  CHECK(policy.victim(access_index{0}) == chunk_id{3});
   policy.leave(of(3));
-  CHECK(policy.victim(moment{0}) == chunk_id{2});
+  CHECK(policy.victim(access_index{0}) == chunk_id{2});
 }
 
 TEST_CASE("lru is the textbook's list on a hundred thousand random reads", "[eviction]")
@@ -95,7 +97,7 @@ TEST_CASE("lru puts back in their places what it named for a window", "[eviction
   eviction::lru policy;
   policy.reset(6);
   const auto of = [](std::uint32_t chunk) {
-    return eviction::candidate{chunk_id{chunk}, moment::none, 1, false, 0, 10 + chunk};
+    return eviction::candidate{chunk_id{chunk}, access_index::none, 1, false, 0, 10 + chunk};
   };
   for (const std::uint32_t chunk : {0U, 1U, 2U, 3U, 4U}) policy.enter(of(chunk));
   for (const std::uint32_t chunk : {0U, 1U, 2U}) policy.leave(of(chunk));
@@ -103,7 +105,7 @@ TEST_CASE("lru puts back in their places what it named for a window", "[eviction
   policy.leave(of(3));
   policy.enter(of(3));  // in the middle
   for (const std::uint32_t chunk : {0U, 1U, 2U, 3U, 4U}) {
-    CHECK(policy.victim(moment{0}) == chunk_id{chunk});
+    CHECK(policy.victim(access_index{0}) == chunk_id{chunk});
     policy.leave(of(chunk));
   }
 }

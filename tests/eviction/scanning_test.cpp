@@ -47,13 +47,13 @@ TEST_CASE("the smallest key goes and equal keys go by the lower id", "[eviction]
 {
   eviction::scanning<clean_first> policy;
   policy.reset(8);
-  policy.enter({chunk_id{5}, moment::none, 2, false});
-  policy.enter({chunk_id{1}, moment::none, 1, true});
-  CHECK(policy.victim(moment{0}) == chunk_id{5});
-  policy.enter({chunk_id{6}, moment::none, 1, false});
-  CHECK(policy.victim(moment{0}) == chunk_id{6});
-  policy.enter({chunk_id{2}, moment::none, 1, false});
-  CHECK(policy.victim(moment{0}) == chunk_id{2});
+  policy.enter({chunk_id{5}, access_index::none, 2, false});
+  policy.enter({chunk_id{1}, access_index::none, 1, true});
+  CHECK(policy.victim(access_index{0}) == chunk_id{5});
+  policy.enter({chunk_id{6}, access_index::none, 1, false});
+  CHECK(policy.victim(access_index{0}) == chunk_id{6});
+  policy.enter({chunk_id{2}, access_index::none, 1, false});
+  CHECK(policy.victim(access_index{0}) == chunk_id{2});
 }
 
 TEST_CASE("a scanned rule can see dirtiness, frames and next use", "[eviction]")

@@ -42,7 +42,8 @@ struct model {
   {
     for (std::uint32_t layer = 0; layer < 3; ++layer) {
       const auto pin = m.acquire(layers.slice(layer), cm::access::write);
-      for (std::size_t at = 0; at < pin.size(); ++at) pin.span()[at] = static_cast<float>(layer * 1000 + at);
+      for (std::size_t index = 0; index < pin.size(); ++index)
+        pin.span()[index] = static_cast<float>(layer * 1000 + index);
     }
   }
 };
@@ -96,19 +97,19 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
     REQUIRE(quiet.errors == 0);
     REQUIRE(quiet.bytes.size() == 6000);
     std::array<std::uint64_t, support::fault_sources> quiet_calls{};  // the runs below count anew
-    for (std::size_t at = 0; at < quiet_calls.size(); ++at)
-      quiet_calls[at] = support::faults.calls(static_cast<fault_source>(at));
+    for (std::size_t index = 0; index < quiet_calls.size(); ++index)
+      quiet_calls[index] = support::faults.calls(static_cast<fault_source>(index));
     for (const fault_source from : {fault_source::heap, fault_source::file, fault_source::thread}) {
       const std::uint64_t calls = quiet_calls[static_cast<std::size_t>(from)];
       REQUIRE(calls > 0);
       std::uint64_t errors = 0;
       std::uint64_t silent = 0;  // runs in which nothing failed
-      for (std::uint64_t at = 0; at < calls; ++at) {
-        INFO(support::name_of(from) << " " << at << " of " << calls << ", buffer " << buffer.count() << " B");
+      for (std::uint64_t index = 0; index < calls; ++index) {
+        INFO(support::name_of(from) << " " << index << " of " << calls << ", buffer " << buffer.count() << " B");
         const std::int64_t blocks = support::live_blocks;
         {
           support::memory_folder folder;
-          support::faults.arm({from, at, at % 2 == 1});
+          support::faults.arm({from, index, index % 2 == 1});
           const saved found = save(it, folder, buffer);
           errors += static_cast<std::uint64_t>(found.errors);
           REQUIRE(found.other == "");
@@ -159,10 +160,10 @@ TEST_CASE("a device, a pool and a stream without a thread are typed errors, and 
   for (const fault_source from : {fault_source::thread, fault_source::heap}) {
     (void)run({});
     const std::uint64_t calls = support::faults.calls(from);
-    for (std::uint64_t at = 0; at < calls; ++at) {
-      INFO(support::name_of(from) << " " << at);
-      CHECK(run({from, at, false}) == 1);
-      CHECK(run({from, at, true}) == 2);
+    for (std::uint64_t index = 0; index < calls; ++index) {
+      INFO(support::name_of(from) << " " << index);
+      CHECK(run({from, index, false}) == 1);
+      CHECK(run({from, index, true}) == 2);
     }
   }
 }

@@ -176,7 +176,7 @@ void expect_refused(attempt& it)
     const auto weight = it.work->parameters()[1];
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read_write, cm::agent::compute); }) == it.first_cause);
-    CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read, cm::at::host); }) == it.first_cause);
+    CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read, cm::memory_location::host); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.lease(cm::tier::device, 1_KiB); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.iteration(); }) == it.first_cause);
     CHECK(cause_of([&] { it.work->update(); }) == it.first_cause);
@@ -257,10 +257,10 @@ TEST_CASE("a copy or kernel that fails behind our back ends training with its fi
     return quiet.runtime.operations();
   }();
   int lost = 0;
-  for (std::uint64_t at = 1; at <= operations; at += pace) {
-    INFO("operation " << at);
+  for (std::uint64_t index = 1; index <= operations; index += pace) {
+    INFO("operation " << index);
     attempt it{{}};
-    it.runtime.fail_operation(at, 700);
+    it.runtime.fail_operation(index, 700);
     if (const auto result = it.train()) {  // nobody waits for the last copies of a run
       REQUIRE(undisturbed().difference(*result) == "");
       continue;

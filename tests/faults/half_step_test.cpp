@@ -74,9 +74,10 @@ struct training {
 
   training()
   {
-    for (std::uint32_t at = 0; at < layers; ++at)
+    for (std::uint32_t index = 0; index < layers; ++index)
       weights.push_back(m.template add<cm::bf16>({1'000}, cm::role::parameter));
-    for (std::uint32_t at = 0; at < layers; ++at) wide.push_back(m.template add<float>({1'000}, cm::role::parameter));
+    for (std::uint32_t index = 0; index < layers; ++index)
+      wide.push_back(m.template add<float>({1'000}, cm::role::parameter));
     optimizer.emplace(m);
     m.state("cursor", std::as_writable_bytes(std::span{&cursor, 1}));
   }
@@ -88,21 +89,21 @@ struct training {
       for (float& value : m.acquire(it, cm::access::write).span()) value = 0.25F;
   }
   template <class Element>
-  void differentiate(cm::tensor<Element> weight, std::uint32_t at)
+  void differentiate(cm::tensor<Element> weight, std::uint32_t index)
   {
     auto gradient = m.gradient(m.acquire(weight, cm::access::read));
     for (std::size_t i = 0; i < gradient.span().size(); ++i)
       gradient.span()[i] =
-          cm::round_to<Element>(0.01F * static_cast<float>((i + at) % 7 + 1) * static_cast<float>(cursor + 1));
+          cm::round_to<Element>(0.01F * static_cast<float>((i + index) % 7 + 1) * static_cast<float>(cursor + 1));
     m.gradient_done(std::move(gradient));
   }
   void differentiate()
   {
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      if (cursor == saved_after && at == 0) continue;  // the disturbed step passes one over before its first update
-      differentiate(weights[at], at);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      if (cursor == saved_after && index == 0) continue;  // the disturbed step passes one over before its first update
+      differentiate(weights[index], index);
     }
-    for (std::uint32_t at = 0; at < layers; ++at) differentiate(wide[at], at);
+    for (std::uint32_t index = 0; index < layers; ++index) differentiate(wide[index], index);
   }
   void train(std::uint32_t until)
   {

@@ -112,15 +112,15 @@ class trainer {
     for (std::uint32_t layer = 0; layer < layers; ++layer)
       call(promise::strong, [&] {
         const auto pin = m->acquire(weights.slice(layer), cm::access::write);
-        for (std::size_t at = 0; at < pin.size(); ++at)
-          pin.span()[at] = cm::round_to<cm::bf16>(0.01F * static_cast<float>(at % 97) - 0.3F);
+        for (std::size_t index = 0; index < pin.size(); ++index)
+          pin.span()[index] = cm::round_to<cm::bf16>(0.01F * static_cast<float>(index % 97) - 0.3F);
       });
     call(promise::strong, [this] {
       const auto pin = m->acquire(bias, cm::access::write);
       for (float& it : pin.span()) it = 0.5F;
     });
     call(promise::strong, [this] {
-      const auto pin = m->acquire(frozen, cm::access::write, cm::at::host);
+      const auto pin = m->acquire(frozen, cm::access::write, cm::memory_location::host);
       for (cm::bf16& it : pin.span()) it = cm::round_to<cm::bf16>(2.0F);
     });
   }
@@ -159,8 +159,9 @@ class trainer {
     const auto first = m->acquire(weights.slice(0), cm::access::read);
     const auto last = m->acquire(weights.slice(layers - 1), cm::access::read);
     if (m->rehearsing()) return;
-    for (std::size_t at = 0; at < columns; ++at)
-      out.span()[at] = cm::to_float(scale.span()[at]) * cm::to_float(first.span()[at]) + cm::to_float(last.span()[at]);
+    for (std::size_t index = 0; index < columns; ++index)
+      out.span()[index] =
+          cm::to_float(scale.span()[index]) * cm::to_float(first.span()[index]) + cm::to_float(last.span()[index]);
   }
   template <class Kind>
   void differentiate(cm::tensor<Kind> weight)
@@ -170,12 +171,12 @@ class trainer {
     auto held = m->acquire(weight, cm::access::read);
     const auto slope = m->gradient(std::move(held));
     if (m->rehearsing()) return;
-    for (std::size_t at = 0; at < slope.size(); ++at) {
-      const float value = in.span()[at % columns] * 0.125F + static_cast<float>(at % 5);
+    for (std::size_t index = 0; index < slope.size(); ++index) {
+      const float value = in.span()[index % columns] * 0.125F + static_cast<float>(index % 5);
       if constexpr (std::is_same_v<Kind, float>)
-        slope.span()[at] = value;
+        slope.span()[index] = value;
       else
-        slope.span()[at] = cm::round_to<Kind>(value);
+        slope.span()[index] = cm::round_to<Kind>(value);
     }
   }
   void begin(std::optional<cm::iteration<manager::engine_type>>& scope)
@@ -240,7 +241,7 @@ class trainer {
       const std::array lists{cm::value_list, m->list("master"), m->list("adam/momentum"), m->list("adam/variance")};
       for (const cm::list_id list : lists) {
         if (!m->is_in(it, list)) continue;
-        const auto pin = m->acquire_bytes(it, list, cm::access::read, cm::at::host);
+        const auto pin = m->acquire_bytes(it, list, cm::access::read, cm::memory_location::host);
         all += "\n";
         for (const std::uint8_t byte : pin.span()) all += static_cast<char>(byte);
       }
@@ -276,8 +277,8 @@ void fail_every_allocation(bool in_place, cm::bytes device, std::uint64_t stride
   REQUIRE(calls > 500);
   std::uint64_t runs = 0;
   std::uint64_t caught = 0;
-  for (std::uint64_t at = 0; at < calls; at += stride, ++runs) {
-    INFO((in_place ? "in place" : "separate") << ", allocation " << at << " of " << calls);
+  for (std::uint64_t index = 0; index < calls; index += stride, ++runs) {
+    INFO((in_place ? "in place" : "separate") << ", allocation " << index << " of " << calls);
     const std::int64_t blocks = support::live_blocks;
     const std::int64_t arenas = support::live_arenas;
     bool same = false;
@@ -285,7 +286,7 @@ void fail_every_allocation(bool in_place, cm::bytes device, std::uint64_t stride
     int errors = 0;
     {
       trainer it{in_place, device};
-      support::faults.arm({fault_source::heap, at, runs % 2 == 1});
+      support::faults.arm({fault_source::heap, index, runs % 2 == 1});
       const std::string left = it.run();
       same = left == expected;
       broken = it.broken;

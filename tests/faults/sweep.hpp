@@ -34,7 +34,7 @@ struct tally {
     runs += more.runs;
     identical += more.identical;
     errors += more.errors;
-    for (std::size_t at = 0; at < ways.size(); ++at) ways[at] += more.ways[at];
+    for (std::size_t index = 0; index < ways.size(); ++index) ways[index] += more.ways[index];
     return *this;
   }
 };
@@ -63,8 +63,8 @@ class swept {
     REQUIRE(!saved_.empty());
     const cm::report seen = quiet.m->report();
     REQUIRE(seen.evictions > 20);
-    for (std::size_t at = 0; at < calls_.size(); ++at)
-      calls_[at] = support::faults.calls(static_cast<fault_source>(at));
+    for (std::size_t index = 0; index < calls_.size(); ++index)
+      calls_[index] = support::faults.calls(static_cast<fault_source>(index));
   }
 
   [[nodiscard]] std::uint64_t calls(fault_source from) const noexcept { return calls_[static_cast<std::size_t>(from)]; }
@@ -81,7 +81,7 @@ class swept {
     CHECK(found.leaked_blocks == 0);
     CHECK(found.leaked_arenas == 0);
     tally sum{1, 1, found.is_survived() ? 1U : 0U, static_cast<std::uint64_t>(found.errors)};
-    sum.ways[(first.stays ? 2U : 0U) + (same_scope ? 1U : 0U)] = 1;
+    sum.ways[(first.retained ? 2U : 0U) + (same_scope ? 1U : 0U)] = 1;
     return sum;
   }
 
@@ -90,11 +90,11 @@ class swept {
   tally sweep(fault_source from, std::uint64_t stride, bool both)
   {
     tally sum;
-    for (std::uint64_t at = 0; at < calls(from); at += stride) {
-      const bool stays = at / stride % 2 == 1;
-      const bool same_scope = at / stride / 2 % 2 == 1;
-      tally one = run(same_scope, {from, at, stays});
-      if (both) one += run(same_scope, {from, at, !stays});
+    for (std::uint64_t index = 0; index < calls(from); index += stride) {
+      const bool retained = index / stride % 2 == 1;
+      const bool same_scope = index / stride / 2 % 2 == 1;
+      tally one = run(same_scope, {from, index, retained});
+      if (both) one += run(same_scope, {from, index, !retained});
       one.points = 1;
       sum += one;
     }
@@ -118,11 +118,11 @@ class swept {
       return kinds[below(kinds.size())];
     };
     tally sum;
-    for (std::uint64_t at = 0; at < count; ++at) {
+    for (std::uint64_t index = 0; index < count; ++index) {
       const fault_source one = any();
       const fault_source other = any();
       const bool soon = below(2) == 0;
-      sum += run(at % 2 == 1, {one, below(calls(one)), below(4) == 0},
+      sum += run(index % 2 == 1, {one, below(calls(one)), below(4) == 0},
                  {other, below(soon ? 4 : calls(other)), below(4) == 0});
     }
     std::cout << name_ << ", two faults in each run, seed " << seed << ": " << sum.runs << " runs, " << sum.errors
@@ -134,7 +134,7 @@ class swept {
   [[nodiscard]] static std::string text(const fault_point& it)
   {
     return std::string{support::name_of(it.from)} + " " + std::to_string(it.at) +
-           (it.stays ? ", until it is repaired" : "");
+           (it.retained ? ", until it is repaired" : "");
   }
 
   std::string name_;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <gpt_cuda/product_body.hpp>
+#include <gpt_cuda/product_kernel.hpp>
 #include <gpt_cuda/team.hpp>
 #include <support/fake_cuda.hpp>
 #include <support/kernel_launcher.hpp>
@@ -38,10 +38,11 @@ class fake_math {
   static constexpr std::uint64_t workspace_bytes = 256;
 
   template <class Backend, class Body>
-  void launch(Backend& backend, chunkmem::agent who, const Body& body) const
+  void launch(Backend& backend, chunkmem::agent on_stream, const Body& body) const
   {
     if (body.count() == 0) return;
-    backend.launch(who, [&body](fake_stream_handle stream) { launch_kernel(stream, [body] { run_in_loops(body); }); });
+    backend.launch(on_stream,
+                   [&body](fake_stream_handle stream) { launch_kernel(stream, [body] { run_in_loops(body); }); });
   }
 
   void prepare(const gpt::cuda::product_shape& shape)
@@ -50,10 +51,10 @@ class fake_math {
   }
 
   template <class Backend>
-  void multiply(Backend& backend, chunkmem::agent who, const gpt::cuda::product& what, const void*) const
+  void multiply(Backend& backend, chunkmem::agent stream, const gpt::cuda::product& what, const void*) const
   {
     if (!is_known(what.shape)) throw std::logic_error{"a product of a shape that no rehearsal had"};
-    launch(backend, who, gpt::cuda::product_body{what});
+    launch(backend, stream, gpt::cuda::product_kernel{what});
   }
 
  private:

@@ -136,10 +136,10 @@ TEST_CASE("first weights and their hash are the same on any number of threads, a
     chunkmem::optimizer::thread_pool workers{threads};
     gpt::fill(m, net, 3, workers);
     if (flipped > 0) {  // signs alone: the highest bits of words
-      const auto pin =
-          m.acquire(net.layers[0].qkv.as<chunkmem::bf16>(), chunkmem::access::read_write, chunkmem::at::host);
-      for (std::size_t at = 0; at < flipped; ++at) {
-        chunkmem::bf16& highest = pin.span()[4 * at + 3];
+      const auto pin = m.acquire(net.layers[0].qkv.as<chunkmem::bf16>(), chunkmem::access::read_write,
+                                 chunkmem::memory_location::host);
+      for (std::size_t index = 0; index < flipped; ++index) {
+        chunkmem::bf16& highest = pin.span()[4 * index + 3];
         highest = chunkmem::round_to<chunkmem::bf16>(-chunkmem::to_float(highest));
       }
     }

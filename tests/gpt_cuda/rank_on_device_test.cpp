@@ -25,7 +25,7 @@ namespace {
 using namespace chunkmem;
 using namespace chunkmem::literals;
 using Catch::Matchers::ContainsSubstring;
-using chunkmem::ownership::circle;
+using chunkmem::ownership::process_group;
 using chunkmem::sharding::thread_ranks;
 using support::fake_nccl;
 using support::fake_nccl_world;
@@ -48,7 +48,7 @@ using place = gpt::cuda::rank_on_device<fake_gpu_of_rank, group, support::fake_m
 std::vector<std::shared_ptr<fake_nccl_world>> worlds(std::uint32_t groups, std::uint32_t ranks)
 {
   std::vector<std::shared_ptr<fake_nccl_world>> result;
-  for (std::uint32_t at = 0; at < groups; ++at)
+  for (std::uint32_t index = 0; index < groups; ++index)
     result.push_back(std::make_shared<fake_nccl_world>(static_cast<int>(ranks)));
   return result;
 }
@@ -64,16 +64,16 @@ void on_ranks(const gpt::options& chosen, Work work)
   const auto place_worlds = worlds(plan.of_node, ranks / plan.of_node);
   thread_ranks{ranks, plan.of_node}.run([&](thread_ranks::place& here) {
     const fake_gpu_of_rank gpu;
-    const auto join = [&](circle who, const std::shared_ptr<fake_nccl_world>& world) {
-      auto& control = here.circles().of(who);
+    const auto join = [&](process_group kind, const std::shared_ptr<fake_nccl_world>& world) {
+      auto& control = here.process_groups().of(kind);
       return std::make_unique<group>(control, collective::nccl_options{},
                                      fake_nccl{world, gpu.runtime, static_cast<int>(index_of(control.rank())), {}});
     };
-    const auto all = join(circle::all, all_world[0]);
-    const auto node = join(circle::node, node_worlds[here.rank() / plan.of_node]);
-    const auto across = join(circle::across, place_worlds[here.rank() % plan.of_node]);
-    sharding::circles<group> circles{*all, *node, *across};
-    work(place{gpu, circles}, plan);
+    const auto all = join(process_group::all, all_world[0]);
+    const auto node = join(process_group::node, node_worlds[here.rank() / plan.of_node]);
+    const auto across = join(process_group::across, place_worlds[here.rank() % plan.of_node]);
+    sharding::process_groups<group> process_groups{*all, *node, *across};
+    work(place{gpu, process_groups}, plan);
   });
 }
 
@@ -128,7 +128,7 @@ std::vector<float> losses_of(const gpt::options& chosen)
     optimizer::thread_pool workers{1};
     const gpt::training_setup setup{chosen, text, workers, *chosen.chunk_bytes};
     const auto result = gpt::rank_session<place>{setup, here, plan, 16_MiB, 64_MiB}.train(nullptr, nullptr);
-    if (index_of(here.circles().of(circle::all).rank()) == 0) losses = result.losses;
+    if (index_of(here.process_groups().of(process_group::all).rank()) == 0) losses = result.losses;
   });
   return losses;
 }
@@ -161,9 +161,10 @@ TEST_CASE("ranks with a GPU each learn what one GPU learns from all their rows",
   const std::vector<float> two = losses_of(chosen);
   REQUIRE(one.size() == two.size());
   CHECK(one.back() < one.front() - 0.5F);
-  for (std::size_t at = 0; at < one.size(); ++at) {
-    CAPTURE(at, one[at], two[at]);
-    CHECK(std::abs(one[at] - two[at]) < 5e-3F);  // gradients of each rank are rounded to bf16 before they are added
+  for (std::size_t index = 0; index < one.size(); ++index) {
+    CAPTURE(index, one[index], two[index]);
+    CHECK(std::abs(one[index] - two[index]) <
+          5e-3F);  // gradients of each rank are rounded to bf16 before they are added
   }
 }
 

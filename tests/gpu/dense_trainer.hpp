@@ -5,7 +5,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <gpu/dense_bodies.hpp>
+#include <gpu/dense_kernels.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ class device_updates : public chunkmem::optimizer::device_optimizer<Manager, chu
 /// Square layers with softsign between them, trained towards noise: weights of `Element`, all kernels on
 /// agent::compute.
 ///
-/// @tparam Launcher   starts the bodies: on the GPU, or in a loop where the device is memory of the host
+/// @tparam Launcher   starts the kernels: on the GPU, or in a loop where the device is memory of the host
 /// @tparam Updates    host_updates or device_updates
 template <class Manager, class Launcher, class Updates, class Element>
 class dense_trainer {
@@ -72,9 +72,9 @@ class dense_trainer {
   void initialise()
   {
     for (std::size_t layer = 0; layer < weights_.size(); ++layer) {
-      const auto weight = m_.acquire(weights_[layer], chunkmem::access::write, chunkmem::at::host);
-      for (std::uint64_t at = 0; at < weight.size(); ++at)
-        weight.data()[at] = element_of<Element>(noise(layer * weight.size() + at) * 0.5F);
+      const auto weight = m_.acquire(weights_[layer], chunkmem::access::write, chunkmem::memory_location::host);
+      for (std::uint64_t index = 0; index < weight.size(); ++index)
+        weight.data()[index] = element_of<Element>(noise(layer * weight.size() + index) * 0.5F);
     }
     updates_->prepare();
   }
@@ -100,15 +100,15 @@ class dense_trainer {
   {
     {
       const auto in = make(values_[0]);
-      run(noise_body{in.data(), elements(), now});
+      run(noise_kernel{in.data(), elements(), now});
     }
     for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
       const auto in = use(values_[layer]);
       const auto weight = use(weights_[layer]);
       const auto out = make(values_[layer + 1]);
-      run(product_body{out.data(), in.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(), rows(),
-                       0.0F});
-      run(softsign_body{out.data(), elements()});
+      run(product_kernel{out.data(), in.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(), rows(),
+                         0.0F});
+      run(softsign_kernel{out.data(), elements()});
     }
   }
 
@@ -118,8 +118,8 @@ class dense_trainer {
       const auto out = use(values_.back());
       const auto slope = make(slopes_[(shape_.layers - 1) % 2]);
       const auto loss = make(loss_);
-      run(distance_body{slope.data(), out.data(), elements(), now});
-      run(loss_body{loss.data(), slope.data(), elements()});
+      run(distance_kernel{slope.data(), out.data(), elements(), now});
+      run(loss_kernel{loss.data(), slope.data(), elements()});
     }
     for (std::uint32_t layer = shape_.layers; layer-- > 0;) {
       backward_through(layer);
@@ -134,11 +134,11 @@ class dense_trainer {
   {
     std::vector<std::byte> all;
     for (const auto& weight : weights_) {
-      add_bytes(all, m_.acquire(weight, chunkmem::access::read, chunkmem::at::host));
+      add_bytes(all, m_.acquire(weight, chunkmem::access::read, chunkmem::memory_location::host));
       for (const char* list : {"adam/momentum", "adam/variance"}) add_bytes(all, state_of(weight, list));
       if constexpr (sizeof(Element) == 2) add_bytes(all, state_of(weight, "master"));
     }
-    add_bytes(all, m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host));
+    add_bytes(all, m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host));
     return all;
   }
 
@@ -165,7 +165,7 @@ class dense_trainer {
   }
   [[nodiscard]] auto state_of(const chunkmem::tensor<Element>& weight, const char* list)
   {
-    return m_.template acquire<float>(weight, m_.list(list), chunkmem::access::read, chunkmem::at::host);
+    return m_.template acquire<float>(weight, m_.list(list), chunkmem::access::read, chunkmem::memory_location::host);
   }
   template <class Body>
   void run(const Body& body)
@@ -184,18 +184,18 @@ class dense_trainer {
     const auto slope = m_.acquire(slopes_[layer % 2], chunkmem::access::read_write, chunkmem::agent::compute);
     {
       const auto out = use(values_[layer + 1]);
-      run(softsign_slope_body{slope.data(), out.data(), elements()});
+      run(softsign_slope_kernel{slope.data(), out.data(), elements()});
     }
     const auto in = use(values_[layer]);
     auto weight = use(weights_[layer]);
     if (layer > 0) {
       const auto back = make(slopes_[(layer + 1) % 2]);
-      run(product_body{back.data(), slope.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(),
-                       columns(), 0.0F});
+      run(product_kernel{back.data(), slope.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(),
+                         columns(), 0.0F});
     }
     auto gradient = m_.gradient(std::move(weight));
-    run(product_body{gradient.data(), in.data(), slope.data(), shape_.width, shape_.width, shape_.batch, columns(),
-                     rows(), gradient.beta()});
+    run(product_kernel{gradient.data(), in.data(), slope.data(), shape_.width, shape_.width, shape_.batch, columns(),
+                       rows(), gradient.beta()});
     m_.gradient_done(std::move(gradient));
   }
 

@@ -26,14 +26,14 @@ struct kernel_runner::state {
   template <class Body>
   void run(const Body& body)
   {
-    launch(memory, round_trip::who, body);
+    launch(memory, round_trip::stream, body);
   }
 
   /// A function of the runtime that tells at once whether it could start.
   template <class Call>
   void call(Call work)
   {
-    memory.launch(round_trip::who, [&](cudaStream_t stream) {
+    memory.launch(round_trip::stream, [&](cudaStream_t stream) {
       if (work(stream) != cudaSuccess) throw std::runtime_error{"a primitive of CUB was refused"};
     });
   }
@@ -50,8 +50,8 @@ struct kernel_runner::state {
     there.gradient = is_overwritten
                          ? there.value
                          : trip.send(const_cast<std::byte*>(all.gradient), all.elements * size_of(all.gradient_type));
-    for (std::size_t at = 0; at < all.list_count; ++at)
-      there.lists[at].data = trip.send(all.lists[at].data, all.elements * size_of(all.lists[at].type));
+    for (std::size_t index = 0; index < all.list_count; ++index)
+      there.lists[index].data = trip.send(all.lists[index].data, all.elements * size_of(all.lists[index].type));
     device_step_state begin;
     begin.number = settings.number - 1;
     begin.factor = how.factor;
@@ -155,7 +155,7 @@ kernel_runner::packed kernel_runner::pack_and_unpack(std::span<const std::vector
   std::byte* const temporary = trip.room(size);
   state_->call([&](cudaStream_t stream) { return all.pack(temporary, size, stream); });
   for (const packed_tensor& it : table)
-    if (it.size > 0) state_->memory.fill(it.data, std::byte{0xEE}, bytes{it.size}, round_trip::who);
+    if (it.size > 0) state_->memory.fill(it.data, std::byte{0xEE}, bytes{it.size}, round_trip::stream);
   state_->call([&](cudaStream_t stream) { return all.unpack(temporary, size, stream); });
   trip.bring_back();
   return result;
@@ -185,11 +185,11 @@ kernel_runner::loss kernel_runner::lose_device()
   };
   result.first = error_of([&] {
     state_->run(stray_write{reinterpret_cast<std::uint64_t*>(std::uintptr_t{256})});
-    memory.wait(agent::host, memory.record(round_trip::who));
+    memory.wait(agent::host, memory.record(round_trip::stream));
   });
   result.is_lost = memory.is_lost();
   const std::uint64_t calls = memory.calls();
-  result.second = error_of([&] { memory.fill(place, std::byte{1}, bytes{4096}, round_trip::who); });
+  result.second = error_of([&] { memory.fill(place, std::byte{1}, bytes{4096}, round_trip::stream); });
   result.calls_afterwards = memory.calls() - calls;
   return result;
 }

@@ -21,14 +21,16 @@ class tally {
  public:
   void compare(const std::byte* host, const std::byte* device, std::size_t size, std::size_t unit)
   {
-    for (std::size_t at = 0; at < size; at += unit) equal_ += std::memcmp(host + at, device + at, unit) == 0 ? 1U : 0U;
+    for (std::size_t index = 0; index < size; index += unit)
+      equal_ += std::memcmp(host + index, device + index, unit) == 0 ? 1U : 0U;
     all_ += size / unit;
   }
   void compare(const stored_parameter& host, const stored_parameter& device)
   {
     compare(host.value.data(), device.value.data(), host.value.size(), cm::size_of(host.how.value));
-    for (std::size_t at = 0; at < host.lists.size(); ++at)
-      compare(host.lists[at].data(), device.lists[at].data(), host.lists[at].size(), cm::size_of(host.specs[at].type));
+    for (std::size_t index = 0; index < host.lists.size(); ++index)
+      compare(host.lists[index].data(), device.lists[index].data(), host.lists[index].size(),
+              cm::size_of(host.specs[index].type));
   }
   void add(const tally& other)
   {
@@ -101,11 +103,11 @@ void make_finite(placed_bytes& numbers, cm::dtype type)
   const std::uint32_t exponent = type == cm::dtype::float32    ? 0x7f800000U
                                  : type == cm::dtype::bfloat16 ? 0x7f80U
                                                                : 0x7c00U;
-  for (std::size_t at = 0; at < numbers.size(); at += cm::size_of(type)) {
+  for (std::size_t index = 0; index < numbers.size(); index += cm::size_of(type)) {
     std::uint32_t bits = 0;
-    std::memcpy(&bits, numbers.data() + at, cm::size_of(type));
+    std::memcpy(&bits, numbers.data() + index, cm::size_of(type));
     if ((bits & exponent) == exponent) bits &= ~(exponent & (exponent >> 1U));
-    std::memcpy(numbers.data() + at, &bits, cm::size_of(type));
+    std::memcpy(numbers.data() + index, &bits, cm::size_of(type));
   }
 }
 
@@ -177,7 +179,7 @@ TEST_CASE("a step that the GPU skips makes masters and overwritten weights, and 
     for (std::uint64_t step = 1; step <= 2; ++step) {
       for (stored_parameter* each : {&host, &device}) each->differentiate(step);
       const opt::step_settings settings{0.01F, step};
-      update_by_body(kernel, host.describe(step), {}, settings, 42, host.is_over(step), opt::step_decision::skip);
+      update_by_kernel(kernel, host.describe(step), {}, settings, 42, host.is_over(step), opt::step_decision::skip);
       runner.update(kernel, device.describe(step), {}, settings, 42, device.is_over(step), opt::step_decision::skip);
       INFO(name_of(what) << ", step " << step);
       CHECK(host == device);
@@ -208,10 +210,10 @@ TEST_CASE("tensors packed and unpacked on a GPU are the same tensors", "[gpu][ke
   gpu::kernel_runner runner;
   std::vector<std::vector<std::byte>> tensors;
   std::vector<std::byte> run;
-  for (std::uint64_t at = 0; at < 100; ++at) {
-    std::vector<std::byte> one(at % 10 == 0 ? at * 5'000 : support::scrambled(at) % 300);
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    std::vector<std::byte> one(index % 10 == 0 ? index * 5'000 : support::scrambled(index) % 300);
     for (std::size_t each = 0; each < one.size(); ++each)
-      one[each] = static_cast<std::byte>(support::scrambled(at * 1'000'003 + each));
+      one[each] = static_cast<std::byte>(support::scrambled(index * 1'000'003 + each));
     run.insert(run.end(), one.begin(), one.end());
     tensors.push_back(std::move(one));
   }

@@ -28,7 +28,7 @@ class round_trip {
   [[nodiscard]] std::byte* send(std::byte* bytes, std::size_t size)
   {
     const entry it = make(bytes, size);
-    if (size > 0) memory_.copy(it.place, bytes, chunkmem::bytes{size}, who);
+    if (size > 0) memory_.copy(it.place, bytes, chunkmem::bytes{size}, stream);
     return it.place;
   }
   template <class Thing>
@@ -44,11 +44,11 @@ class round_trip {
   void bring_back()
   {
     for (const entry& it : entries_)
-      if (it.host != nullptr && it.size > 0) memory_.copy(it.host, it.place, chunkmem::bytes{it.size}, who);
-    memory_.wait(chunkmem::agent::host, memory_.record(who));
+      if (it.host != nullptr && it.size > 0) memory_.copy(it.host, it.place, chunkmem::bytes{it.size}, stream);
+    memory_.wait(chunkmem::agent::host, memory_.record(stream));
   }
 
-  static constexpr chunkmem::agent who = chunkmem::agent::compute;
+  static constexpr chunkmem::agent stream = chunkmem::agent::compute;
 
  private:
   struct entry {

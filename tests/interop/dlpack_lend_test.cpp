@@ -43,7 +43,7 @@ TEST_CASE("a lent pin describes itself, stays where it is, and ends with the con
   rig it;
   auto pin = it.m->acquire(it.weight, cm::access::write);
   float* const data = pin.data();
-  for (std::size_t at = 0; at < 1024; ++at) data[at] = static_cast<float>(at);
+  for (std::size_t index = 0; index < 1024; ++index) data[index] = static_cast<float>(index);
   DLManagedTensor* const lent = cm::interop::to_dlpack(std::move(pin), it.m->info(it.weight).extents);
   CHECK_FALSE(pin.is_live());
   const DLTensor& seen = lent->dl_tensor;
@@ -95,7 +95,7 @@ TEST_CASE("the newer struct has a version and says who may write", "[interop]")
     lent->deleter(lent);
   }
   for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write})
-    for (const cm::at place : {cm::at::device, cm::at::host}) {
+    for (const cm::memory_location place : {cm::memory_location::device, cm::memory_location::host}) {
       auto* const lent = cm::interop::to_dlpack<newer_dlpack>(it.m->acquire(it.weight, how, place), {32, 32});
       CHECK(lent->flags == (how == cm::access::read ? 1U : 0U));
       CHECK(lent->dl_tensor.device.device_type == kDLCPU);

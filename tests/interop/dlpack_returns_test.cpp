@@ -58,9 +58,9 @@ TEST_CASE("any thread may bring tensors back while they are collected", "[intero
     std::vector<std::thread> threads;
     for (int who = 0; who < 2; ++who)
       threads.emplace_back([&, to = dlpack_returns::address{returns}] {
-        for (int at = 0; at < each; ++at) dlpack_returns::address::drop(to, new counted{ended});
+        for (int index = 0; index < each; ++index) dlpack_returns::address::drop(to, new counted{ended});
       });
-    for (int at = 0; at < each; ++at) collected += returns.collect();
+    for (int index = 0; index < each; ++index) collected += returns.collect();
     for (auto& it : threads) it.join();
   }
   collected += returns.collect();

@@ -29,7 +29,8 @@ struct foreign {
   foreign(std::vector<std::int64_t> its_extents, std::size_t room) : extents{std::move(its_extents)}, elements(room)
   {
     auto* const bytes = reinterpret_cast<unsigned char*>(elements.data());
-    for (std::size_t at = 0; at < room * sizeof(Element); ++at) bytes[at] = static_cast<unsigned char>(at * 37 + 11);
+    for (std::size_t index = 0; index < room * sizeof(Element); ++index)
+      bytes[index] = static_cast<unsigned char>(index * 37 + 11);
   }
   DLTensor tensor()
   {
@@ -186,9 +187,9 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   const auto weight = m.add<cm::bf16>({2, 1, 32768 / 32}, cm::role::parameter);
   foreign<cm::bf16> it{{2, 1, 1024}, 2048};
   // many of them NaN
-  for (std::size_t at = 0; at < 2048; ++at)
-    it.elements[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at * 32 + 1));
-  for (const cm::at place : {cm::at::device, cm::at::host}) {
+  for (std::size_t index = 0; index < 2048; ++index)
+    it.elements[index] = cm::bf16::from_bits(static_cast<std::uint16_t>(index * 32 + 1));
+  for (const cm::memory_location place : {cm::memory_location::device, cm::memory_location::host}) {
     cm::interop::fill(m, weight, it.tensor(), place);
     const auto pin = m.acquire(weight, cm::access::read);
     CHECK(std::memcmp(pin.data(), it.elements.data(), 4096) == 0);
@@ -200,7 +201,7 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   CHECK_THROWS_WITH(cm::interop::fill(m, weight, it.tensor()), ContainsSubstring("shape"));
   const auto held = m.acquire(weight, cm::access::read);
   it.extents = {2, 1, 1024};
-  CHECK_THROWS_AS(cm::interop::fill(m, weight, it.tensor(), cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(cm::interop::fill(m, weight, it.tensor(), cm::memory_location::host), cm::usage_error);
 }
 
 TEST_CASE("what a manager lends can be taken again", "[interop]")

@@ -26,7 +26,7 @@ TEST_CASE("a lease ends by its address and size, in any order", "[interop]")
   CHECK(table.give(first, 1_KiB));
   CHECK_FALSE(table.give(first, 1_KiB));
   cm::agent told = cm::agent::to_host;
-  CHECK(table.give(second, 512_B, [&](cm::agent who) { told = who; }));
+  CHECK(table.give(second, 512_B, [&](cm::agent stream) { told = stream; }));
   CHECK(told == cm::agent::compute);
   CHECK(m.report().in_use[cm::tier::device] == 0_B);
   CHECK(m.report().in_use[cm::tier::host] == 1_KiB);

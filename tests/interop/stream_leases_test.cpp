@@ -38,10 +38,10 @@ struct notes {
     [[nodiscard]] std::byte* data() const { return at; }
   };
 
-  lease_type lease(cm::tier where, cm::bytes size, cm::agent who)
+  lease_type lease(cm::tier where, cm::bytes size, cm::agent stream)
   {
     text += "lease " + std::string{name_of(where)} + " " + std::to_string(size.count()) + " for " +
-            std::to_string(static_cast<int>(who)) + " ";
+            std::to_string(static_cast<int>(stream)) + " ";
     return {&memory[used++], &text};
   }
   notes& backend() { return *this; }
@@ -51,15 +51,15 @@ struct notes {
     text += "adopt " + std::to_string(stream) + " ";
     return static_cast<cm::agent>(++adopted);
   }
-  cm::event record(cm::agent who)
+  cm::event record(cm::agent stream)
   {
-    text += "record " + std::to_string(static_cast<int>(who)) + " ";
-    return {1, who};
+    text += "record " + std::to_string(static_cast<int>(stream)) + " ";
+    return {1, stream};
   }
-  void wait(cm::agent who, cm::event point)
+  void wait(cm::agent stream, cm::event point)
   {
     text +=
-        std::to_string(static_cast<int>(who)) + " waits for " + std::to_string(static_cast<int>(point.source)) + " ";
+        std::to_string(static_cast<int>(stream)) + " waits for " + std::to_string(static_cast<int>(point.source)) + " ";
   }
   std::string told() { return std::exchange(text, {}); }
 

@@ -30,8 +30,8 @@ struct rig {
 
   void fill()
   {
-    for (std::uint32_t at = 0; at < 4; ++at)
-      std::ranges::fill(m.acquire(weights.slice(at), cm::access::write).span(), static_cast<float>(at));
+    for (std::uint32_t index = 0; index < 4; ++index)
+      std::ranges::fill(m.acquire(weights.slice(index), cm::access::write).span(), static_cast<float>(index));
   }
   [[nodiscard]] std::uint64_t leased(cm::tier where) const { return m.report().in_use[where].count(); }
 };
@@ -52,7 +52,8 @@ TEST_CASE("containers of the standard library live within the budget of a tier",
       numbers.resize(600);
       CHECK(numbers[299] == 299);
       std::pmr::list<std::pmr::string> words{&memory};
-      for (int at = 0; at < 4; ++at) words.emplace_back("a word that is too long to be kept in the string itself");
+      for (int index = 0; index < 4; ++index)
+        words.emplace_back("a word that is too long to be kept in the string itself");
       CHECK(words.back().get_allocator().resource() == &memory);
       CHECK(memory.live() == 9);
     }
@@ -78,8 +79,8 @@ TEST_CASE("an allocation makes chunks leave, and one that cannot be met is a std
       CHECK(refused.shortage().needed == 20 * 1024);
     }
   }
-  for (std::uint32_t at = 0; at < 4; ++at)
-    CHECK(it.m.acquire(it.weights.slice(at), cm::access::read).span()[1023] == static_cast<float>(at));
+  for (std::uint32_t index = 0; index < 4; ++index)
+    CHECK(it.m.acquire(it.weights.slice(index), cm::access::read).span()[1023] == static_cast<float>(index));
 }
 
 TEST_CASE("alignment up to that of tensors is given, more is refused, and an empty allocation has an address",
@@ -120,8 +121,8 @@ TEST_CASE("a step whose containers allocate alike is followed, and a rehearsal c
   memory_of_a_tier memory{it.m, cm::tier::device};
   const auto step = [&] {
     const auto scope = it.m.iteration();
-    for (std::uint32_t at = 0; at < 4; ++at) {
-      const auto pin = it.m.acquire(it.weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < 4; ++index) {
+      const auto pin = it.m.acquire(it.weights.slice(index), cm::access::read);
       std::pmr::vector<float> workspace(1024, &memory);
       workspace[1023] = 1;
       if (!it.m.rehearsing()) workspace[0] = pin.span()[0];
@@ -129,7 +130,8 @@ TEST_CASE("a step whose containers allocate alike is followed, and a rehearsal c
     }
   };
   const auto needed = it.m.rehearse([&] {
-    for (std::uint32_t at = 0; at < 4; ++at) it.m.acquire(it.weights.slice(at), cm::access::write).release();
+    for (std::uint32_t index = 0; index < 4; ++index)
+      it.m.acquire(it.weights.slice(index), cm::access::write).release();
     step();
   });
   CHECK(needed.smallest_device >= 8_KiB);  // a weight and a workspace at once

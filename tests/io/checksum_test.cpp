@@ -25,7 +25,7 @@ std::uint64_t sum_of(std::string_view text)
 std::string counting(std::size_t size)
 {
   std::string text;
-  for (std::size_t at = 0; at < size; ++at) text += static_cast<char>(at % 251);
+  for (std::size_t index = 0; index < size; ++index) text += static_cast<char>(index % 251);
   return text;
 }
 
@@ -58,11 +58,11 @@ TEST_CASE("a checksum of pieces is that of the whole", "[io]")
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     support::dice dice{seed};
     io::checksum sum;
-    for (std::size_t at = 0; at < content.size();) {
-      const std::size_t part = std::min<std::size_t>(content.size() - at, dice.below(300));
-      sum.add(content.subspan(at, part));
-      at += part;
-      CHECK(sum.value() == io::checksum_of(content.first(at)));  // asking changes nothing
+    for (std::size_t index = 0; index < content.size();) {
+      const std::size_t part = std::min<std::size_t>(content.size() - index, dice.below(300));
+      sum.add(content.subspan(index, part));
+      index += part;
+      CHECK(sum.value() == io::checksum_of(content.first(index)));  // asking changes nothing
     }
     INFO("seed " << seed);
     REQUIRE(sum.value() == io::checksum_of(content));

@@ -108,15 +108,15 @@ TEST_CASE("a file that takes or gives nothing, or more than there is, is an erro
 
 TEST_CASE("a simulated folder fails when it is told to, once or from then on", "[io]")
 {
-  for (const bool stays : {false, true})
+  for (const bool retained : {false, true})
     for (const int number : {EIO, ENOSPC, EROFS})
-      for (std::uint64_t at = 0; at < 4; ++at) {  // create, write, sync, close
+      for (std::uint64_t index = 0; index < 4; ++index) {  // create, write, sync, close
         support::simulated_folder folder;
-        folder.set_faults({.at = at, .number = number, .stays = stays});
+        folder.set_faults({.at = index, .number = number, .retained = retained});
         CHECK(errno_of([&] { make_file(folder, "a", "b"); }) == number);
-        CHECK(folder.requests().size() == at + 1);
-        CHECK(folder.remove("a") == !stays);
-        CHECK(folder.failures() == (stays ? 2 : 1));
+        CHECK(folder.requests().size() == index + 1);
+        CHECK(folder.remove("a") == !retained);
+        CHECK(folder.failures() == (retained ? 2 : 1));
       }
   support::simulated_folder full;
   full.set_faults({.room = 5});

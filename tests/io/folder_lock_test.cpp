@@ -158,8 +158,8 @@ TEST_CASE("a link or a folder with the name of the lock is passed over, and noth
     CHECK_THAT(refusal(folder), ContainsSubstring("somebody else writes into this folder"));
   }
   CHECK(std::filesystem::file_size(other.path() + "/precious") == 4);
-  for (unsigned at = 2; at < 8; ++at)
-    std::filesystem::create_directory(place.path() + lock_file + "-" + std::to_string(at));
+  for (unsigned index = 2; index < 8; ++index)
+    std::filesystem::create_directory(place.path() + lock_file + "-" + std::to_string(index));
   CHECK_THAT(refusal(folder), ContainsSubstring("cannot be locked") && ContainsSubstring(".chunkmem-lock-7"));
 }
 

@@ -42,10 +42,10 @@ TEST_CASE("a file has its name when it was synced and closed, and what had the n
 
 TEST_CASE("a file that does not become whole is gone, and what has its names stays", "[io]")
 {
-  for (std::uint64_t at = 0; at < 6; ++at) {
-    INFO("operation " << at);
+  for (std::uint64_t index = 0; index < 6; ++index) {
+    INFO("operation " << index);
     simulated_folder folder{disk_content{{"w", "older"}}};
-    folder.set_faults({.at = at, .number = EIO});
+    folder.set_faults({.at = index, .number = EIO});
     CHECK(errno_of([&] { replace(folder); }) == EIO);
     CHECK(folder.content() == disk_content{{"w", "older"}});
   }

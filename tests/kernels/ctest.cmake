@@ -3,7 +3,7 @@
 if(chunkmem_nvcc)
   chunkmem_test(kernels.ptx LABELS cuda TIMEOUT 600
                 COMMAND ${CMAKE_COMMAND} "-DNVCC=${chunkmem_nvcc}" "-DHOST=${CMAKE_CUDA_HOST_COMPILER}"
-                        "-DINCLUDE=${PROJECT_SOURCE_DIR}/include" "-DSOURCE=${CMAKE_CURRENT_LIST_DIR}/bodies.cu"
+                        "-DINCLUDE=${PROJECT_SOURCE_DIR}/include" "-DSOURCE=${CMAKE_CURRENT_LIST_DIR}/compiled_kernels.cu"
                         "-DWORK=${PROJECT_BINARY_DIR}/kernels" -P "${CMAKE_CURRENT_LIST_DIR}/ptx.cmake")
 elseif(NOT CHUNKMEM_SANITIZE)
   chunkmem_skipped_test(kernels.ptx "${chunkmem_why_no_nvcc}" LABELS cuda)

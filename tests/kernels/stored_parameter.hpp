@@ -76,17 +76,17 @@ struct parameter_case {
 inline void fill(placed_bytes& bytes, cm::dtype type, std::uint64_t key, bool all_hostile = false)
 {
   const std::size_t size = cm::size_of(type);
-  for (std::size_t at = 0; at * size < bytes.size(); ++at) {
-    const std::uint64_t here = all_hostile ? (key + at) * 11 : key + at;
+  for (std::size_t index = 0; index * size < bytes.size(); ++index) {
+    const std::uint64_t here = all_hostile ? (key + index) * 11 : key + index;
     const float wide = support::hostile(here);
     const float tame = support::tame(here);
     std::uint16_t half =
         type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits() : cm::round_to<cm::fp16>(tame).bits();
     half = support::hostile_16_bits(here, half);
     if (size == 2)
-      std::memcpy(bytes.data() + 2 * at, &half, 2);
+      std::memcpy(bytes.data() + 2 * index, &half, 2);
     else
-      std::memcpy(bytes.data() + 4 * at, &wide, 4);
+      std::memcpy(bytes.data() + 4 * index, &wide, 4);
   }
 }
 
@@ -121,9 +121,9 @@ struct stored_parameter {
     all.value_type = how.value;
     all.gradient = is_over(step) ? value.data() : gradient.data();
     all.gradient_type = how.gradient;
-    for (std::size_t at = 0; at < lists.size(); ++at) {
-      all.lists[all.list_count++] = {lists[at].data(), specs[at].type, specs[at].use};
-      all.fresh_master |= step == 1 && specs[at].use == cm::list_use::master;
+    for (std::size_t index = 0; index < lists.size(); ++index) {
+      all.lists[all.list_count++] = {lists[index].data(), specs[index].type, specs[index].use};
+      all.fresh_master |= step == 1 && specs[index].use == cm::list_use::master;
     }
     all.elements = elements;
     all.tensor = 4;
@@ -143,9 +143,9 @@ struct stored_parameter {
 
 /// The update of one parameter by a body, run in a loop.
 template <class Kernel>
-void update_by_body(const Kernel& kernel, const opt::parameter_bytes& all, const opt::gradient_transform& how,
-                    const opt::step_settings& settings, std::uint64_t seed, bool is_overwritten,
-                    opt::step_decision decision = opt::step_decision::update)
+void update_by_kernel(const Kernel& kernel, const opt::parameter_bytes& all, const opt::gradient_transform& how,
+                      const opt::step_settings& settings, std::uint64_t seed, bool is_overwritten,
+                      opt::step_decision decision = opt::step_decision::update)
 {
   using factors_type = typename Kernel::device_factors;
   opt::device_step_state state;

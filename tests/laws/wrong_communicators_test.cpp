@@ -42,32 +42,32 @@ class forwards {
   forwards(const collective::thread_group& group, rank_id rank) : inner{group, rank} {}
   rank_id rank() const noexcept { return inner.rank(); }
   std::uint32_t ranks() const noexcept { return inner.ranks(); }
-  void all_gather(host_arena& memory, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(host_arena& memory, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
-    inner.all_gather(memory, who, whole, parts, label);
+    inner.all_gather(memory, stream, whole, parts, label);
   }
-  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how,
+  void reduce_scatter(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                       std::uint32_t label)
   {
-    inner.reduce_scatter(memory, who, whole, parts, how, label);
+    inner.reduce_scatter(memory, stream, whole, parts, how, label);
   }
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    inner.all_reduce(memory, who, whole, parts, how, label);
+    inner.all_reduce(memory, stream, whole, parts, how, label);
   }
-  void broadcast(host_arena& memory, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  void broadcast(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
-    inner.broadcast(memory, who, place, size, root, label);
+    inner.broadcast(memory, stream, place, size, root, label);
   }
-  void send(host_arena& memory, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  void send(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
-    inner.send(memory, who, place, size, to, label);
+    inner.send(memory, stream, place, size, to, label);
   }
-  void receive(host_arena& memory, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  void receive(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
-    inner.receive(memory, who, place, size, from, label);
+    inner.receive(memory, stream, place, size, from, label);
   }
-  void barrier(host_arena& memory, agent who, std::uint32_t label) { inner.barrier(memory, who, label); }
+  void barrier(host_arena& memory, agent stream, std::uint32_t label) { inner.barrier(memory, stream, label); }
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) { inner.exchange(mine, all); }
   void check() { inner.check(); }
   void revoke() noexcept { inner.revoke(); }
@@ -81,79 +81,79 @@ static_assert(communicator<forwards, host_arena>);
 struct forgets_the_scale : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "forgets_the_scale";
-  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how,
+  void reduce_scatter(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                       std::uint32_t label)
   {
-    inner.reduce_scatter(memory, who, whole, parts, {.type = how.type}, label);
+    inner.reduce_scatter(memory, stream, whole, parts, {.type = how.type}, label);
   }
 };
 /// A rank alone has nothing to add, and so it does not scale.
 struct does_nothing_alone : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "does_nothing_alone";
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    if (ranks() > 1) inner.all_reduce(memory, who, whole, parts, how, label);
+    if (ranks() > 1) inner.all_reduce(memory, stream, whole, parts, how, label);
   }
 };
 /// Adds all types as float32.
 struct adds_words : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "adds_words";
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    inner.all_reduce(memory, who, whole, parts, {.type = dtype::float32, .scale = how.scale}, label);
+    inner.all_reduce(memory, stream, whole, parts, {.type = dtype::float32, .scale = how.scale}, label);
   }
 };
 /// Adds the shares, and leaves each where it was added.
 struct adds_shares_only : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "adds_shares_only";
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    inner.reduce_scatter(memory, who, whole, parts, how, label);
+    inner.reduce_scatter(memory, stream, whole, parts, how, label);
   }
 };
 /// Clears the run before it gathers, with its own share.
 struct clears_before_it_gathers : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "clears_before_it_gathers";
-  void all_gather(host_arena& memory, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(host_arena& memory, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
-    memory.fill(whole, std::byte{0}, bytes{parts.whole}, who);
-    inner.all_gather(memory, who, whole, parts, label);
+    memory.fill(whole, std::byte{0}, bytes{parts.whole}, stream);
+    inner.all_gather(memory, stream, whole, parts, label);
   }
 };
 /// Rounds a run up to whole units, and clears what is behind it.
 struct clears_behind_the_run : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "clears_behind_the_run";
-  void all_gather(host_arena& memory, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(host_arena& memory, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
-    inner.all_gather(memory, who, whole, parts, label);
-    memory.fill(whole + parts.whole, std::byte{0}, bytes{8}, who);
+    inner.all_gather(memory, stream, whole, parts, label);
+    memory.fill(whole + parts.whole, std::byte{0}, bytes{8}, stream);
   }
 };
 /// Spreads what rank 0 has.
 struct broadcasts_from_rank_zero : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "broadcasts_from_rank_zero";
-  void broadcast(host_arena& memory, agent who, std::byte* place, bytes size, rank_id, std::uint32_t label)
+  void broadcast(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id, std::uint32_t label)
   {
-    inner.broadcast(memory, who, place, size, rank_id{0}, label);
+    inner.broadcast(memory, stream, place, size, rank_id{0}, label);
   }
 };
 /// Sends whole words.
 struct sends_whole_words : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "sends_whole_words";
-  void send(host_arena& memory, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  void send(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
-    inner.send(memory, who, place, bytes{size.count() / 4 * 4}, to, label);
+    inner.send(memory, stream, place, bytes{size.count() / 4 * 4}, to, label);
   }
-  void receive(host_arena& memory, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  void receive(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
-    inner.receive(memory, who, place, bytes{size.count() / 4 * 4}, from, label);
+    inner.receive(memory, stream, place, bytes{size.count() / 4 * 4}, from, label);
   }
 };
 /// Gives the words of all ranks with its own ones first.
@@ -170,10 +170,10 @@ struct puts_its_words_first : forwards {
 struct waits_inside : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "waits_inside";
-  void barrier(host_arena& memory, agent who, std::uint32_t label)
+  void barrier(host_arena& memory, agent stream, std::uint32_t label)
   {
-    inner.barrier(memory, who, label);
-    memory.wait(agent::host, memory.record(who));
+    inner.barrier(memory, stream, label);
+    memory.wait(agent::host, memory.record(stream));
   }
 };
 /// Gives all work to one agent, whatever group it is for.
@@ -189,19 +189,19 @@ struct has_one_agent_for_all : forwards {
 struct drops_labels : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "drops_labels";
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t)
   {
-    inner.all_reduce(memory, who, whole, parts, how, 0);
+    inner.all_reduce(memory, stream, whole, parts, how, 0);
   }
 };
 /// Clears the place of a sum that has a new label, here 4, before the ranks have compared it.
 struct moves_before_it_compares : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "moves_before_it_compares";
-  void all_reduce(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    memory.fill(whole, std::byte{0}, bytes{parts.whole != 0 && label == 4 ? 1U : 0U}, who);
-    inner.all_reduce(memory, who, whole, parts, how, label);
+    memory.fill(whole, std::byte{0}, bytes{parts.whole != 0 && label == 4 ? 1U : 0U}, stream);
+    inner.all_reduce(memory, stream, whole, parts, how, label);
   }
 };
 /// Has no barrier: sums are barriers enough.

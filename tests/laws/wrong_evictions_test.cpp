@@ -28,7 +28,7 @@ class lowest_id {
   void on_profile(const access_record&) {}
   void enter(const eviction::candidate& item) noexcept { items_[index_of(item.chunk)] = item; }
   void leave(const eviction::candidate& item) noexcept { items_[index_of(item.chunk)] = {}; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([](const eviction::candidate& item) { return index_of(item.chunk); });
   }
@@ -52,7 +52,7 @@ struct counts_each_enter : lowest_id {
   static constexpr std::string_view name = "counts_each_enter";
   void reset(std::uint32_t chunks) { lowest_id::reset(chunks), uses_.assign(chunks, 0); }
   void enter(const eviction::candidate& item) noexcept { lowest_id::enter(item), ++uses_[index_of(item.chunk)]; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([&](const eviction::candidate& item) { return uses_[index_of(item.chunk)]; });
   }
@@ -73,7 +73,7 @@ struct keeps_counts_over_reset : lowest_id {
     history& of_chunk = seen_[index_of(item.chunk)];
     if (of_chunk.released != item.released) of_chunk = {of_chunk.uses + 1, item.released};
   }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([&](const eviction::candidate& item) { return seen_[index_of(item.chunk)].uses; });
   }
@@ -89,7 +89,7 @@ struct queues_by_enter : lowest_id {
     items_[index_of(item.chunk)].arrived = ++calls_;
   }
   void reset(std::uint32_t chunks) { lowest_id::reset(chunks), calls_ = 0; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([](const eviction::candidate& item) { return item.arrived; });
   }
@@ -111,14 +111,14 @@ struct names_the_dead : lowest_id {
   void reset(std::uint32_t) { last_ = chunk_id::none; }
   void enter(const eviction::candidate& item) noexcept { last_ = item.chunk; }
   void leave(const eviction::candidate&) noexcept {}
-  chunk_id victim(moment) const noexcept { return last_; }
+  chunk_id victim(access_index) const noexcept { return last_; }
   chunk_id last_ = chunk_id::none;
 };
 
 /// Takes the victim out of its set before `leave` does.
 struct takes_the_victim_out : lowest_id {
   static constexpr std::string_view name = "takes_the_victim_out";
-  chunk_id victim(moment now) noexcept
+  chunk_id victim(access_index now) noexcept
   {
     const chunk_id chosen = lowest_id::victim(now);
     if (chosen != chunk_id::none) items_[index_of(chosen)] = {};
@@ -129,7 +129,7 @@ struct takes_the_victim_out : lowest_id {
 /// Draws lots with a generator that all policies of the program share.
 struct draws_lots : lowest_id {
   static constexpr std::string_view name = "draws_lots";
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     static std::uint32_t state = 1;
     state = state * 1'664'525 + 1'013'904'223;
@@ -140,7 +140,7 @@ struct draws_lots : lowest_id {
 /// Breaks ties by where its entries lie in memory.
 struct breaks_ties_by_address : lowest_id {
   static constexpr std::string_view name = "breaks_ties_by_address";
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([&](const eviction::candidate& item) {
       return (reinterpret_cast<std::uintptr_t>(&items_[index_of(item.chunk)]) / sizeof item) * 0x9E3779B97F4A7C15U;
@@ -158,7 +158,7 @@ struct keeps_candidates_over_reset : lowest_id {
 struct keeps_the_profile_over_reset : lowest_id {
   static constexpr std::string_view name = "keeps_the_profile_over_reset";
   void on_profile(const access_record& record) { looks_ahead_ = record.size() != 0; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     return least([&](const eviction::candidate& item) {
       return looks_ahead_ ? UINT32_MAX - index_of(item.next_use) : index_of(item.chunk);
@@ -173,18 +173,18 @@ struct shares_its_set : lowest_id {
   void reset(std::uint32_t chunks) { shared_ = std::make_shared<lowest_id>(), shared_->reset(chunks); }
   void enter(const eviction::candidate& item) noexcept { shared_->enter(item); }
   void leave(const eviction::candidate& item) noexcept { shared_->leave(item); }
-  chunk_id victim(moment now) const noexcept { return shared_->victim(now); }
+  chunk_id victim(access_index now) const noexcept { return shared_->victim(now); }
   std::shared_ptr<lowest_id> shared_;
 };
 
-/// One entry for each moment of next use: what is never used again has to share one.
-struct one_for_each_moment : lowest_id {
-  static constexpr std::string_view name = "one_for_each_moment";
+/// One entry for each access of next use: what is never used again has to share one.
+struct one_for_each_access : lowest_id {
+  static constexpr std::string_view name = "one_for_each_access";
   void reset(std::uint32_t) { at_.assign(1, chunk_id::none); }
   void on_profile(const access_record& record) { at_.assign(record.size() + 1, chunk_id::none); }
   void enter(const eviction::candidate& item) noexcept { at_[place_of(item)] = item.chunk; }
   void leave(const eviction::candidate& item) noexcept { at_[place_of(item)] = chunk_id::none; }
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     const auto last = std::find_if(at_.rbegin(), at_.rend(), [](chunk_id chunk) { return chunk != chunk_id::none; });
     return last == at_.rend() ? chunk_id::none : *last;
@@ -199,10 +199,10 @@ struct one_for_each_moment : lowest_id {
 /// Looks at all candidates but that of the last id.
 struct passes_the_last_id_over : lowest_id {
   static constexpr std::string_view name = "passes_the_last_id_over";
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
-    for (std::size_t at = 0; at + 1 < items_.size(); ++at)
-      if (items_[at].chunk != chunk_id::none) return items_[at].chunk;
+    for (std::size_t index = 0; index + 1 < items_.size(); ++index)
+      if (items_[index].chunk != chunk_id::none) return items_[index].chunk;
     return chunk_id::none;
   }
 };
@@ -210,7 +210,7 @@ struct passes_the_last_id_over : lowest_id {
 /// Sorts a copy of all candidates for each decision.
 struct allocates_in_victim : lowest_id {
   static constexpr std::string_view name = "allocates_in_victim";
-  chunk_id victim(moment) const noexcept
+  chunk_id victim(access_index) const noexcept
   {
     std::vector<std::uint32_t> all;
     for (const eviction::candidate& item : items_)
@@ -255,7 +255,7 @@ const laws::verdicts& laws::wrong_evictions()
       judge<draws_lots>("the same calls gave two victims"),
       judge<breaks_ties_by_address>("the same calls gave two victims"),
       judge<shares_its_set>("a copy shares its candidates with the original"),
-      judge<one_for_each_moment>("no victim although there are candidates"),
+      judge<one_for_each_access>("no victim although there are candidates"),
       judge<passes_the_last_id_over>("no victim although there are candidates"),
       judge<allocates_in_victim>("enter, leave or victim allocated"),
   };

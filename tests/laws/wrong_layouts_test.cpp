@@ -195,7 +195,7 @@ struct arranges_and_forgets_the_order : in_order {
   {
     std::vector<bytes> sorted(sizes.begin(), sizes.end());
     std::sort(sorted.begin(), sorted.end(), [](bytes left, bytes right) { return left > right; });
-    for (std::size_t at = 0; at < sorted.size(); ++at) places[at] = place(sorted[at]);
+    for (std::size_t index = 0; index < sorted.size(); ++index) places[index] = place(sorted[index]);
   }
 };
 static_assert(arranging_layout<arranges_and_forgets_the_order>);
@@ -245,7 +245,7 @@ struct splits_groups : append_layout {
   {
     append_layout trial = *this;
     if (!trial.place_together(sizes, places)) return false;
-    for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = place(sizes[at]);
+    for (std::size_t index = 0; index < sizes.size(); ++index) places[index] = place(sizes[index]);
     return true;
   }
 };
@@ -268,7 +268,8 @@ struct adds_bare_sizes : append_layout {
     append_layout trial = *this;
     const bool fits = trial.place_together(sizes, places);
     if (!fits || !append_layout::place_together(one, first)) return false;
-    for (std::size_t at = 0; at < sizes.size(); first[0].offset += sizes[at++].count()) places[at] = first[0];
+    for (std::size_t index = 0; index < sizes.size(); first[0].offset += sizes[index++].count())
+      places[index] = first[0];
     return true;
   }
 };

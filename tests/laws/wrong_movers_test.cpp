@@ -27,15 +27,15 @@ namespace {
 struct turns_bytes_over {
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "turns_bytes_over";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.launch(who, [=] {
-      for (std::uint64_t at = 0; at < size.count(); ++at) to[at] = ~from[at];
+    backend.launch(stream, [=] {
+      for (std::uint64_t index = 0; index < size.count(); ++index) to[index] = ~from[index];
     });
   }
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    bring(backend, to, from, size, who);
+    bring(backend, to, from, size, stream);
   }
 };
 
@@ -50,10 +50,10 @@ struct has_an_agent_of_its_own : copy_mover {
 /// Returns when the bytes are there.
 struct waits_inside : copy_mover {
   static constexpr std::string_view name = "waits_inside";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, size, who);
-    backend.wait(agent::host, backend.record(who));
+    backend.copy(to, from, size, stream);
+    backend.wait(agent::host, backend.record(stream));
   }
 };
 /// Copies at once, with the call that has no agent.
@@ -69,25 +69,25 @@ struct goes_past_the_backend : copy_mover {
 /// Takes a number of bytes for one of elements of 16 bits.
 struct counts_elements : copy_mover {
   static constexpr std::string_view name = "counts_elements";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, bytes{size.count() / 2}, who);
+    backend.copy(to, from, bytes{size.count() / 2}, stream);
   }
 };
 /// Ends before the last byte.
 struct forgets_the_last_byte : copy_mover {
   static constexpr std::string_view name = "forgets_the_last_byte";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, bytes{size.count() - 1}, who);
+    backend.copy(to, from, bytes{size.count() - 1}, stream);
   }
 };
 /// Moves pieces of 1 KiB, and no rest.
 struct forgets_the_rest : turns_bytes_over {
   static constexpr std::string_view name = "forgets_the_rest";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    turns_bytes_over::bring(backend, to, from, bytes{size.count() / 1'024 * 1'024}, who);
+    turns_bytes_over::bring(backend, to, from, bytes{size.count() / 1'024 * 1'024}, stream);
   }
 };
 /// Never writes back.
@@ -98,9 +98,9 @@ struct takes_nothing : copy_mover {
 /// Thinks that a second write-back of one place is one too many.
 struct takes_a_place_once : copy_mover {
   static constexpr std::string_view name = "takes_a_place_once";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    if (from != last_) backend.copy(to, from, size, who);
+    if (from != last_) backend.copy(to, from, size, stream);
     last_ = from;
   }
   const std::byte* last_ = nullptr;
@@ -108,17 +108,17 @@ struct takes_a_place_once : copy_mover {
 /// Encodes what it brings, and takes the code back.
 struct decodes_nothing : turns_bytes_over {
   static constexpr std::string_view name = "decodes_nothing";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, size, who);
+    backend.copy(to, from, size, stream);
   }
 };
 /// Keeps a checksum behind the window.
 struct writes_behind_the_window : copy_mover {
   static constexpr std::string_view name = "writes_behind_the_window";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.launch(who, [=] {
+    backend.launch(stream, [=] {
       std::memcpy(to, from, size.count());
       to[size.count()] = std::byte{7};
     });
@@ -127,20 +127,20 @@ struct writes_behind_the_window : copy_mover {
 /// Enqueues one half, and then the other.
 struct fails_half_way : copy_mover {
   static constexpr std::string_view name = "fails_half_way";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     const std::uint64_t half = size.count() / 2;
-    backend.copy(to, from, bytes{half}, who);
-    backend.copy(to + half, from + half, bytes{size.count() - half}, who);
+    backend.copy(to, from, bytes{half}, stream);
+    backend.copy(to + half, from + half, bytes{size.count() - half}, stream);
   }
 };
 /// Expects the next step to notice.
 struct swallows_errors : copy_mover {
   static constexpr std::string_view name = "swallows_errors";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     try {
-      backend.copy(to, from, size, who);
+      backend.copy(to, from, size, stream);
     } catch (const device_error&) {
     }
   }
@@ -148,10 +148,10 @@ struct swallows_errors : copy_mover {
 /// Tells of an error in a class of its own.
 struct renames_errors : copy_mover {
   static constexpr std::string_view name = "renames_errors";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     try {
-      backend.copy(to, from, size, who);
+      backend.copy(to, from, size, stream);
     } catch (const device_error&) {
       throw std::runtime_error{"a copy failed"};
     }

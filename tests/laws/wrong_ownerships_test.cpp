@@ -23,11 +23,11 @@ namespace wrong_ownerships_test {
 using namespace chunkmem;
 using collective::operation;
 using collective::shares;
-using ownership::circle;
 using ownership::collective_step;
 using ownership::collective_steps;
 using ownership::owned_chunk;
 using ownership::owned_range;
+using ownership::process_group;
 using ownership::rank_world;
 
 namespace {
@@ -139,18 +139,18 @@ struct gathers_in_the_node : ownership::sharded {
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return one({.what = operation::all_gather,
-                .among = circle::node,
+                .among = process_group::node,
                 .first = chunk.id,
                 .parts = shares_of(chunk, world.of_node)});
   }
 };
 /// Gathers inside a node, with the shares of all ranks.
-struct mixes_circles : ownership::hierarchical {
-  static constexpr std::string_view name = "mixes_circles";
+struct mixes_process_groups : ownership::hierarchical {
+  static constexpr std::string_view name = "mixes_process_groups";
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return one({.what = operation::all_gather,
-                .among = circle::node,
+                .among = process_group::node,
                 .first = chunk.id,
                 .parts = shares_of(chunk, world.ranks)});
   }
@@ -267,10 +267,10 @@ const laws::verdicts& laws::wrong_ownerships()
       judge<has_room_for_its_share>("the room of a chunk is too small for its run"),
       judge<fetches_nothing>("a rank has not the whole run after the fetch"),
       judge<gathers_in_the_node>("a rank has not the whole run after the fetch"),
-      judge<mixes_circles>("a step has shares for another number of ranks than its circle"),
+      judge<mixes_process_groups>("a step has shares for another number of ranks than its process group"),
       judge<adds_in_the_node>("a rank that owns bytes has no sum over all ranks after the reduction"),
       judge<adds_the_first_share_across>("a rank that owns bytes has no sum over all ranks after the reduction"),
-      judge<is_its_own_root>("ranks of one circle name different steps"),
+      judge<is_its_own_root>("ranks of one process group name different steps"),
       judge<spreads_from_rank_zero>("a rank has not the whole run after the fetch"),
       judge<sends_from_the_root>("the root does not receive, or others do not send"),
       judge<begins_a_group_anywhere>("a run is another one for another of its chunks"),

@@ -23,9 +23,9 @@ struct plain {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "plain";
   static constexpr transition table[] = {
-      {state::free, event::materialize, state::hold},  {state::hold, event::acquire, state::compute},
-      {state::hold, event::drop, state::free},         {state::compute, event::acquire, state::compute},
-      {state::compute, event::spend, state::gradient}, {state::compute, event::release, state::hold},
+      {state::free, event::materialize, state::hold},    {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},           {state::compute, event::acquire, state::compute},
+      {state::compute, event::consume, state::gradient}, {state::compute, event::release, state::hold},
       {state::gradient, event::release, state::hold},
   };
 };
@@ -55,7 +55,7 @@ struct has_an_island : with_rows<transition{state::gradient, event::release, sta
   static constexpr std::string_view name = "has_an_island";
 };
 /// Knows how a gradient begins, and not how it ends.
-struct ends_in_a_gradient : with_rows<transition{state::compute, event::spend, state::gradient}> {
+struct ends_in_a_gradient : with_rows<transition{state::compute, event::consume, state::gradient}> {
   static constexpr std::string_view name = "ends_in_a_gradient";
 };
 /// Has only pins in mind that end in a gradient: a read is never over.
@@ -64,7 +64,7 @@ struct forgets_readers {
   static constexpr std::string_view name = "forgets_readers";
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold}, {state::hold, event::acquire, state::compute},
-      {state::hold, event::drop, state::free},        {state::compute, event::spend, state::gradient},
+      {state::hold, event::drop, state::free},        {state::compute, event::consume, state::gradient},
       {state::gradient, event::release, state::hold},
   };
 };
@@ -95,9 +95,9 @@ struct releases_what_is_held : with_rows<transition{state::hold, event::release,
   static constexpr std::string_view name = "releases_what_is_held";
 };
 /// Lets a gradient take the place of a weight that nobody uses.
-struct spends_what_is_held : with_rows<transition{state::hold, event::spend, state::gradient},
-                                       transition{state::gradient, event::release, state::hold}> {
-  static constexpr std::string_view name = "spends_what_is_held";
+struct consumes_what_is_held : with_rows<transition{state::hold, event::consume, state::gradient},
+                                         transition{state::gradient, event::release, state::hold}> {
+  static constexpr std::string_view name = "consumes_what_is_held";
 };
 /// Frees a tensor with its last pin.
 struct frees_by_release {
@@ -173,7 +173,7 @@ const laws::verdicts& laws::wrong_rules()
       judge<reads_before_it_writes>("a tensor without bytes is used before it is materialized"),
       judge<writes_anew>("a tensor with bytes is materialized again"),
       judge<releases_what_is_held>("a release of a tensor that is not pinned"),
-      judge<spends_what_is_held>("spend is not the way from compute to gradient"),
+      judge<consumes_what_is_held>("consume is not the way from compute to gradient"),
       judge<frees_by_release>("a tensor loses its bytes by another event than drop"),
       judge<materializes_pinned>("materialize leads elsewhere than to hold"),
       judge<keeps_pins>("a release leaves the tensor pinned"),

@@ -102,7 +102,7 @@ struct recalls_the_oldest : last_events {
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines;
-    for (std::size_t at = 0; at < std::min(most, held()); ++at) lines += line(held() - 1 - at);
+    for (std::size_t index = 0; index < std::min(most, held()); ++index) lines += line(held() - 1 - index);
     return lines;
   }
 };

@@ -38,10 +38,10 @@ struct on_demand {
   }
 };
 
-void sort_by_moment(actions_of& actions)
+void sort_by_access_index(actions_of& actions)
 {
   std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
-    return std::pair{left.moment, left.order} < std::pair{right.moment, right.order};
+    return std::pair{left.access_index, left.order} < std::pair{right.access_index, right.order};
   });
 }
 
@@ -98,13 +98,13 @@ struct claims_for_loads : on_demand {
   }
 };
 
-/// Counts moments from 1.
+/// Counts accesses from 1.
 struct is_late_by_one : on_demand {
   static constexpr std::string_view name = "is_late_by_one";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
-    for (move& each : actions) ++each.moment;
+    for (move& each : actions) ++each.access_index;
   }
 };
 
@@ -115,7 +115,7 @@ struct starts_all_at_once : on_demand {
   {
     on_demand::schedule(input, actions);
     if (!input.may_move_early) return;
-    for (move& each : actions) each.moment = 0;
+    for (move& each : actions) each.access_index = 0;
   }
 };
 
@@ -127,20 +127,20 @@ struct loads_before_room : on_demand {
     on_demand::schedule(input, actions);
     if (!input.may_move_early) return;
     for (move& each : actions)
-      if (each.kind == move_kind::load && each.moment > 0) --each.moment;
-    sort_by_moment(actions);
+      if (each.kind == move_kind::load && each.access_index > 0) --each.access_index;
+    sort_by_access_index(actions);
   }
 };
 
-/// Sorts by moment, and inside a moment by kind: copies to the device before what makes room for them.
+/// Sorts by access index, and inside an access by kind: copies to the device before what makes room for them.
 struct sorts_loads_first : on_demand {
   static constexpr std::string_view name = "sorts_loads_first";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
     std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
-      return std::tuple{left.moment, left.kind != move_kind::load, left.order} <
-             std::tuple{right.moment, right.kind != move_kind::load, right.order};
+      return std::tuple{left.access_index, left.kind != move_kind::load, left.order} <
+             std::tuple{right.access_index, right.kind != move_kind::load, right.order};
     });
   }
 };
@@ -153,8 +153,8 @@ struct evicts_what_is_in_use : on_demand {
     on_demand::schedule(input, actions);
     if (!input.may_move_early) return;
     for (move& each : actions)
-      if (each.kind == move_kind::evict) each.moment -= std::min(each.moment, 2U);
-    sort_by_moment(actions);
+      if (each.kind == move_kind::evict) each.access_index -= std::min(each.access_index, 2U);
+    sort_by_access_index(actions);
   }
 };
 
@@ -165,7 +165,8 @@ struct sorts_by_chunk : on_demand {
   {
     on_demand::schedule(input, actions);
     std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
-      return std::tuple{left.chunk, left.moment, left.order} < std::tuple{right.chunk, right.moment, right.order};
+      return std::tuple{left.chunk, left.access_index, left.order} <
+             std::tuple{right.chunk, right.access_index, right.order};
     });
   }
 };
@@ -216,7 +217,7 @@ struct allocates_for_each_plan : on_demand {
   {
     const std::vector<std::uint32_t> ready(input.chunks + 1, 0);
     on_demand::schedule(input, actions);
-    for (move& each : actions) each.moment += ready[0];
+    for (move& each : actions) each.access_index += ready[0];
   }
 };
 
@@ -255,7 +256,7 @@ const laws::verdicts& laws::wrong_transfers()
       judge<loads_before_room>("a move comes before what it depends on"),
       judge<sorts_loads_first>("a move comes before what it depends on"),
       judge<evicts_what_is_in_use>("a move comes before what it depends on"),
-      judge<sorts_by_chunk>("actions are not in the order of moments"),
+      judge<sorts_by_chunk>("actions are not in the order of access indices"),
       judge<is_early_where_forbidden>("a move was made early where that is forbidden"),
       judge<forgets_to_clear>("two plans for one input"),
       judge<keeps_an_old_plan>("two plans for one input"),

@@ -44,9 +44,10 @@ struct rig {
   explicit rig(support::schedule when = support::schedule::random, std::uint64_t seed = 1)
       : memory{{.device_capacity = 8_KiB, .host_capacity = 32_KiB, .when = when, .seed = seed}}
   {
-    for (std::size_t at = 0; at < 2; ++at) chunks->add("w" + std::to_string(at), {width, width});
-    for (int at = 0; at < 8; ++at) others.push_back(m.add<float>({256}, cm::role::buffer));
-    for (std::size_t at = 0; at < 2; ++at) chunks->fill(at, [&](at::Tensor values) { values.copy_(first_values(at)); });
+    for (std::size_t index = 0; index < 2; ++index) chunks->add("w" + std::to_string(index), {width, width});
+    for (int index = 0; index < 8; ++index) others.push_back(m.add<float>({256}, cm::role::buffer));
+    for (std::size_t index = 0; index < 2; ++index)
+      chunks->fill(index, [&](at::Tensor values) { values.copy_(first_values(index)); });
   }
   ~rig() { REQUIRE(memory.faults().empty()); }
 
@@ -70,7 +71,8 @@ struct rig {
   }
   [[nodiscard]] at::Tensor gradient(std::size_t which)
   {
-    const auto pin = m.acquire<float>(chunks->handle(which), cm::gradient_list, cm::access::read, cm::at::host);
+    const auto pin =
+        m.acquire<float>(chunks->handle(which), cm::gradient_list, cm::access::read, cm::memory_location::host);
     return libtorch_gpt::view_of(pin.data_without_const(), {width, width}, at::kFloat, at::kCPU).clone();
   }
   /// A loss of both weights, each in a layer of its own; the first one is used again in the second layer where they are
@@ -96,7 +98,7 @@ struct rig {
 std::vector<at::Tensor> plain_gradients(int passes = 1)
 {
   std::vector<at::Tensor> weights;
-  for (std::size_t at = 0; at < 2; ++at) weights.push_back(first_values(at).requires_grad_());
+  for (std::size_t index = 0; index < 2; ++index) weights.push_back(first_values(index).requires_grad_());
   for (int pass = 0; pass < passes; ++pass)
     torch::autograd::backward({at::linear(at::linear(some_input(), weights[0]).tanh(), weights[1]).tanh().sum()}, {});
   return {weights[0].grad(), weights[1].grad()};
@@ -149,10 +151,10 @@ TEST_CASE("what autograd saved is read where the bytes are in the backward pass,
   it.between.reset();
   REQUIRE(weight.storage().use_count() == holders);
   const auto expected = plain_gradients();
-  for (std::size_t at = 0; at < 2; ++at) {
-    REQUIRE(at::equal(it.gradient(at), expected[at]));
-    REQUIRE(!it.chunks->tensor(at).grad().defined());
-    REQUIRE(at::equal(it.chunks->values(at), first_values(at)));
+  for (std::size_t index = 0; index < 2; ++index) {
+    REQUIRE(at::equal(it.gradient(index), expected[index]));
+    REQUIRE(!it.chunks->tensor(index).grad().defined());
+    REQUIRE(at::equal(it.chunks->values(index), first_values(index)));
   }
   REQUIRE(it.pins() == 0);
 }
@@ -167,7 +169,7 @@ TEST_CASE("gradients of several backward passes add up in the manager as they do
     it.evict_weights();
   }
   const auto expected = plain_gradients(3);
-  for (std::size_t at = 0; at < 2; ++at) REQUIRE(at::equal(it.gradient(at), expected[at]));
+  for (std::size_t index = 0; index < 2; ++index) REQUIRE(at::equal(it.gradient(index), expected[index]));
 }
 
 TEST_CASE("a parameter of two layers gets one gradient, the sum", "[libtorch]")
@@ -209,7 +211,7 @@ TEST_CASE("no room for a layer in the backward pass arrives as the manager's err
   }
   const auto scope = it.m.iteration();
   it.chunks->backward(it.loss());
-  for (std::size_t at = 0; at < 2; ++at) REQUIRE(at::equal(it.gradient(at), expected[at]));
+  for (std::size_t index = 0; index < 2; ++index) REQUIRE(at::equal(it.gradient(index), expected[index]));
 }
 
 TEST_CASE("an exception between two layers of the backward pass leaves no pin and no half of a step", "[libtorch]")
@@ -227,7 +229,7 @@ TEST_CASE("an exception between two layers of the backward pass leaves no pin an
   REQUIRE(!it.m.has_gradient(it.chunks->handle(1)));
   it.chunks->backward(it.loss());
   const auto expected = plain_gradients();
-  for (std::size_t at = 0; at < 2; ++at) REQUIRE(at::equal(it.gradient(at), expected[at]));
+  for (std::size_t index = 0; index < 2; ++index) REQUIRE(at::equal(it.gradient(index), expected[index]));
 }
 
 TEST_CASE("a graph from before an update, or of parameters that are gone, is refused", "[libtorch]")

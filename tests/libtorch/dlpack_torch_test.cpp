@@ -43,10 +43,10 @@ inline constexpr at::ScalarType scalar_of<std::uint8_t> = at::kByte;
 std::vector<std::byte> some_bits(std::size_t size)
 {
   std::vector<std::byte> result(size);
-  for (std::size_t at = 0; at < size / 8; ++at) {
-    std::uint64_t bits = (at + 1) * 0x9e37'79b9'7f4a'7c15U;
-    if (at % 4 == 0) bits |= 0x7f81'7f81'7f81'7f81U;
-    std::memcpy(result.data() + 8 * at, &bits, 8);
+  for (std::size_t index = 0; index < size / 8; ++index) {
+    std::uint64_t bits = (index + 1) * 0x9e37'79b9'7f4a'7c15U;
+    if (index % 4 == 0) bits |= 0x7f81'7f81'7f81'7f81U;
+    std::memcpy(result.data() + 8 * index, &bits, 8);
   }
   return result;
 }

@@ -65,8 +65,8 @@ struct outcome {
 bool identical(const outcome& left, const outcome& right)
 {
   if (left.losses != right.losses || left.values.size() != right.values.size()) return false;
-  for (std::size_t at = 0; at < left.values.size(); ++at)
-    if (!at::equal(left.values[at], right.values[at])) return false;
+  for (std::size_t index = 0; index < left.values.size(); ++index)
+    if (!at::equal(left.values[index], right.values[index])) return false;
   return true;
 }
 
@@ -74,7 +74,7 @@ template <class Training>
 outcome outcome_of(Training& training, const settings& how)
 {
   outcome result;
-  for (std::size_t at = 0; at < steps; ++at) result.losses.push_back(training.step(at, source(how)));
+  for (std::size_t index = 0; index < steps; ++index) result.losses.push_back(training.step(index, source(how)));
   result.values = training.values();
   return result;
 }
@@ -132,12 +132,12 @@ TEST_CASE("a step that failed in its middle is taken again with the same bits", 
   const settings how = small(GENERATE(false, true));
   rig it{how, tight, support::schedule::random, 5};
   outcome result;
-  for (std::size_t at = 0; at < steps; ++at) {
+  for (std::size_t index = 0; index < steps; ++index) {
     {
       const auto all = it.m.lease(cm::tier::device, tight - 4_KiB);  // no layer has room beside it
-      REQUIRE_THROWS_AS(it.training.step(at, source(how)), cm::out_of_memory);
+      REQUIRE_THROWS_AS(it.training.step(index, source(how)), cm::out_of_memory);
     }
-    result.losses.push_back(it.training.step(at, source(how)));
+    result.losses.push_back(it.training.step(index, source(how)));
   }
   result.values = it.training.values();
   REQUIRE(identical(plain(how), result));
@@ -148,8 +148,8 @@ TEST_CASE("an evaluation in between needs no graph and changes nothing", "[libto
   const settings how = small();
   rig it{how, tight, support::schedule::random, 5};
   outcome result;
-  for (std::size_t at = 0; at < steps; ++at) {
-    result.losses.push_back(it.training.step(at, source(how)));
+  for (std::size_t index = 0; index < steps; ++index) {
+    result.losses.push_back(it.training.step(index, source(how)));
     const auto iteration = it.m.iteration("held out");
     const at::NoGradGuard without_graph;
     REQUIRE(it.training.net().loss(tokens(how, 9)).item<float>() > 0.0F);

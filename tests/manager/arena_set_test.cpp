@@ -85,8 +85,8 @@ TEST_CASE("a manager ends while copies are still queued", "[manager]")
     cm::manager<support::adversarial> m{memory, {.chunk_bytes = 4_KiB}};
     const auto weights = m.add_stacked<float>(6, {1024}, cm::role::parameter);
     for (int round = 0; round < 2; ++round)
-      for (std::uint32_t at = 0; at < 6; ++at) {
-        const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::agent::compute);
+      for (std::uint32_t index = 0; index < 6; ++index) {
+        const auto pin = m.acquire(weights.slice(index), cm::access::write, cm::agent::compute);
         memory.launch(cm::agent::compute, [to = pin.data()] { *to = 1; });
       }
   }
@@ -113,8 +113,8 @@ TEST_CASE("the report counts what happened and prints it", "[manager]")
   arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(5, {1000}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 5; ++at) {
-    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  for (std::uint32_t index = 0; index < 5; ++index) {
+    const auto pin = m.acquire(weights.slice(index), cm::access::write);
   }
   const cm::report seen = m.report();
   CHECK(seen.capacity[cm::tier::device] == 8_KiB);

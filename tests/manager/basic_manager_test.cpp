@@ -33,9 +33,9 @@ constexpr cm::list_spec specs[] = {
 
 struct fixture {
   fixture() { m.use(specs); }
-  void fill(std::uint32_t at, float with)
+  void fill(std::uint32_t index, float with)
   {
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = with;
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = with;
   }
 
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
@@ -108,8 +108,9 @@ TEST_CASE("handles of another manager, and none at all, are refused", "[manager]
   it.fill(0, 1);
   for (const cm::tensor<float> wrong : {cm::tensor<float>{}, other.weights.slice(0)}) {
     CHECK_THROWS_WITH(it.m.acquire(wrong, cm::access::write), ContainsSubstring("did not make it"));
-    CHECK_THROWS_AS(it.m.acquire(wrong, cm::access::read, cm::at::host), cm::usage_error);
-    CHECK_THROWS_AS(it.m.acquire<float>(wrong, cm::value_list, cm::access::read, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire(wrong, cm::access::read, cm::memory_location::host), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire<float>(wrong, cm::value_list, cm::access::read, cm::memory_location::host),
+                    cm::usage_error);
     CHECK_THROWS_AS(it.m.gradient(wrong), cm::usage_error);
     CHECK_THROWS_AS(it.m.drop(wrong), cm::usage_error);
     CHECK_THROWS_AS(it.m.drop_gradient(wrong), cm::usage_error);
@@ -126,9 +127,10 @@ TEST_CASE("what was never written cannot be read", "[manager]")
   for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
     CHECK_THROWS_WITH(it.m.acquire(weight, how), ContainsSubstring("tensor 1") && ContainsSubstring("free") &&
                                                      ContainsSubstring("write it first"));
-    CHECK_THROWS_AS(it.m.acquire(weight, how, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire(weight, how, cm::memory_location::host), cm::usage_error);
   }
-  CHECK_THROWS_AS(it.m.acquire<float>(weight, cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire<float>(weight, cm::gradient_list, cm::access::read, cm::memory_location::host),
+                  cm::usage_error);
   CHECK(it.m.state_of(weight) == cm::tensor_state::free);
   CHECK_NOTHROW(it.m.drop(weight));
   CHECK(it.m.state_of(weight) == cm::tensor_state::free);
@@ -136,7 +138,7 @@ TEST_CASE("what was never written cannot be read", "[manager]")
 
 TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at", "[manager]")
 {
-  for (const cm::at first : {cm::at::device, cm::at::host})
+  for (const cm::memory_location first : {cm::memory_location::device, cm::memory_location::host})
     for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
       support::adversarial memory{
           {.device_capacity = 8_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}};
@@ -145,10 +147,12 @@ TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at",
       const auto weights = m.add_stacked<float>(6, {512}, cm::role::parameter);
       const cm::list_id list = m.list("second");
       for (std::uint32_t round = 0; round < 2; ++round)
-        for (std::uint32_t at = 0; at < 6; ++at) {
-          for (const float value : m.acquire<float>(weights.slice(at), list, how, first).span()) REQUIRE(value == 0.0F);
-          const cm::at second = first == cm::at::host ? cm::at::device : cm::at::host;
-          for (const float value : m.acquire<float>(weights.slice(at), list, cm::access::read, second).span())
+        for (std::uint32_t index = 0; index < 6; ++index) {
+          for (const float value : m.acquire<float>(weights.slice(index), list, how, first).span())
+            REQUIRE(value == 0.0F);
+          const cm::memory_location second =
+              first == cm::memory_location::host ? cm::memory_location::device : cm::memory_location::host;
+          for (const float value : m.acquire<float>(weights.slice(index), list, cm::access::read, second).span())
             REQUIRE(value == 0.0F);
         }
       memory.drain();
@@ -161,13 +165,17 @@ TEST_CASE("lists have their own element type and belong to parameters", "[manage
   fixture it;
   const auto buffer = it.m.add<float>({16}, cm::role::buffer);
   const cm::list_id half = it.m.list("half");
-  CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), half, cm::access::write, cm::at::host), cm::usage_error);
-  CHECK(it.m.acquire<cm::bf16>(it.weights.slice(0), half, cm::access::write, cm::at::host).size() == 512);
-  CHECK_THROWS_AS(it.m.acquire<std::int32_t>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host),
+  CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), half, cm::access::write, cm::memory_location::host),
                   cm::usage_error);
-  CHECK_THROWS_AS(it.m.acquire<float>(buffer, it.m.list("first"), cm::access::write, cm::at::host), cm::usage_error);
+  CHECK(it.m.acquire<cm::bf16>(it.weights.slice(0), half, cm::access::write, cm::memory_location::host).size() == 512);
+  CHECK_THROWS_AS(
+      it.m.acquire<std::int32_t>(it.weights.slice(0), cm::value_list, cm::access::write, cm::memory_location::host),
+      cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire<float>(buffer, it.m.list("first"), cm::access::write, cm::memory_location::host),
+                  cm::usage_error);
   for (const cm::list_id wrong : {cm::list_id::none, cm::list_id{5}, cm::list_id{77}})
-    CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), wrong, cm::access::write, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), wrong, cm::access::write, cm::memory_location::host),
+                    cm::usage_error);
   CHECK_THROWS_AS(it.m.gradient(buffer), cm::usage_error);
 }
 
@@ -178,13 +186,13 @@ TEST_CASE("a chunk is written in one place at a time", "[manager]")
   it.fill(1, 2);  // the same chunk
   const auto weight = it.weights.slice(0);
   {
-    const auto reading = it.m.acquire(weight, cm::access::read, cm::at::host);
+    const auto reading = it.m.acquire(weight, cm::access::read, cm::memory_location::host);
     CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write), cm::usage_error);
     CHECK_THROWS_AS(it.m.acquire(it.weights.slice(1), cm::access::write), cm::usage_error);
     CHECK(it.m.acquire(weight, cm::access::read).span()[0] == 1.0F);
   }
   {
-    const auto writing = it.m.acquire(weight, cm::access::read_write, cm::at::host);
+    const auto writing = it.m.acquire(weight, cm::access::read_write, cm::memory_location::host);
     writing.span()[0] = 7;
     CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read), cm::usage_error);
     CHECK_THROWS_AS(it.m.acquire(it.weights.slice(1), cm::access::read), cm::usage_error);
@@ -195,16 +203,17 @@ TEST_CASE("a chunk is written in one place at a time", "[manager]")
     const auto writing = it.m.acquire(weight, cm::access::read_write);
     CHECK(writing.span()[0] == 7.0F);
     CHECK(writing.span()[1] == 8.0F);
-    CHECK_THROWS_WITH(it.m.acquire(weight, cm::access::read, cm::at::host), ContainsSubstring("in use on the device"));
-    CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write, cm::at::host), cm::usage_error);
+    CHECK_THROWS_WITH(it.m.acquire(weight, cm::access::read, cm::memory_location::host),
+                      ContainsSubstring("in use on the device"));
+    CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write, cm::memory_location::host), cm::usage_error);
     writing.span()[0] = 9;
   }
   {
     const auto reading = it.m.acquire(weight, cm::access::read);
-    CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read_write, cm::memory_location::host), cm::usage_error);
   }
-  CHECK(it.m.acquire(weight, cm::access::read, cm::at::host).span()[0] == 9.0F);
-  CHECK(it.m.acquire(it.weights.slice(1), cm::access::read, cm::at::host).span()[0] == 2.0F);
+  CHECK(it.m.acquire(weight, cm::access::read, cm::memory_location::host).span()[0] == 9.0F);
+  CHECK(it.m.acquire(it.weights.slice(1), cm::access::read, cm::memory_location::host).span()[0] == 2.0F);
 }
 
 TEST_CASE("an agent that the backend does not have is refused at once", "[manager]")
@@ -212,10 +221,10 @@ TEST_CASE("an agent that the backend does not have is refused at once", "[manage
   fixture it;
   it.fill(0, 1);
   for (const unsigned wrong : {4U, 7U, 8U, 9U, 200U}) {
-    const auto who = static_cast<cm::agent>(wrong);
-    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read, who), cm::usage_error);
-    CHECK_THROWS_AS(it.m.lease(cm::tier::device, 1_KiB, who), cm::usage_error);
-    CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0), who), cm::usage_error);
+    const auto stream = static_cast<cm::agent>(wrong);
+    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read, stream), cm::usage_error);
+    CHECK_THROWS_AS(it.m.lease(cm::tier::device, 1_KiB, stream), cm::usage_error);
+    CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0), stream), cm::usage_error);
   }
   std::vector<cm::agent> adopted;
   while (adopted.size() < cm::max_agents - cm::built_in_agents) adopted.push_back(it.m.adopt());
@@ -235,8 +244,9 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
   const cm::list_id first = it.m.list("first");
   const cm::list_id second = it.m.list("second");
   it.m.exchange(first, second);  // as the very first call
-  for (std::uint32_t at = 0; at < 6; ++at)
-    for (float& value : it.m.acquire<float>(it.weights.slice(at), first, cm::access::write, cm::at::host).span())
+  for (std::uint32_t index = 0; index < 6; ++index)
+    for (float& value :
+         it.m.acquire<float>(it.weights.slice(index), first, cm::access::write, cm::memory_location::host).span())
       value = 3;
   for (const auto& [left, right] :
        {std::pair{first, cm::list_id::none}, std::pair{cm::list_id{77}, second}, std::pair{first, it.m.list("half")}})
@@ -246,15 +256,17 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
     CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);
   }
   {
-    const auto held = it.m.acquire<float>(it.weights.slice(2), first, cm::access::read, cm::at::host);
+    const auto held = it.m.acquire<float>(it.weights.slice(2), first, cm::access::read, cm::memory_location::host);
     CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);
   }
   CHECK_THROWS_AS(it.m.rehearse([&] { it.m.exchange(first, second); }), cm::usage_error);
   it.m.exchange(first, second);
   it.m.exchange(second, second);
-  for (std::uint32_t at = 0; at < 6; ++at) {
-    CHECK(it.m.acquire<float>(it.weights.slice(at), second, cm::access::read, cm::at::host).span()[1] == 3.0F);
-    CHECK(it.m.acquire<float>(it.weights.slice(at), first, cm::access::read, cm::at::host).span()[1] == 0.0F);
+  for (std::uint32_t index = 0; index < 6; ++index) {
+    CHECK(it.m.acquire<float>(it.weights.slice(index), second, cm::access::read, cm::memory_location::host).span()[1] ==
+          3.0F);
+    CHECK(it.m.acquire<float>(it.weights.slice(index), first, cm::access::read, cm::memory_location::host).span()[1] ==
+          0.0F);
   }
 }
 
@@ -367,7 +379,7 @@ TEST_CASE("a host of no bytes is enough where nothing has to leave", "[manager]"
     const auto pin = m.acquire(weight, cm::access::write);
   }
   CHECK(m.acquire(weight, cm::access::read).size() == 512);
-  CHECK_THROWS_AS(m.acquire(weight, cm::access::read, cm::at::host), cm::out_of_memory);
+  CHECK_THROWS_AS(m.acquire(weight, cm::access::read, cm::memory_location::host), cm::out_of_memory);
   CHECK(m.state_of(weight) == cm::tensor_state::hold);
 }
 
@@ -378,17 +390,17 @@ TEST_CASE("virtual time takes the same decisions as real bytes", "[manager]")
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
   auto train = [](auto& m, auto& where) {
     const auto weights = m.template add_stacked<float>(24, {1000}, cm::role::parameter);
-    for (std::uint32_t at = 0; at < 24; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::agent::compute);
+    for (std::uint32_t index = 0; index < 24; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::write, cm::agent::compute);
     }
     for (int step = 0; step < 5; ++step) {
       auto scope = m.iteration();
-      for (std::uint32_t at = 0; at < 24; ++at) {
+      for (std::uint32_t index = 0; index < 24; ++index) {
         const auto lease = m.lease(cm::tier::device, 2_KiB, cm::agent::compute);
-        const auto pin = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+        const auto pin = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       }
-      for (std::uint32_t at = 24; at-- > 0;) {
-        const auto pin = m.acquire(weights.slice(at), cm::access::read_write, cm::agent::compute);
+      for (std::uint32_t index = 24; index-- > 0;) {
+        const auto pin = m.acquire(weights.slice(index), cm::access::read_write, cm::agent::compute);
       }
     }
     (void)where;

@@ -40,7 +40,7 @@ class attentive {
     else
       items.erase(found);
   }
-  chunk_id victim(moment) noexcept
+  chunk_id victim(access_index) noexcept
   {
     last() = items;
     return items.empty() ? chunk_id::none : items.begin()->second.chunk;
@@ -76,11 +76,11 @@ class attentive {
 bool heard_of(const std::vector<chunk>& chunks)
 {
   std::size_t candidates = 0;
-  for (std::uint32_t at = 0; at < chunks.size(); ++at) {
-    const chunk& it = chunks[at];
+  for (std::uint32_t index = 0; index < chunks.size(); ++index) {
+    const chunk& it = chunks[index];
     if (!it.has_frames(tier::device) || it.pins[tier::device] > 0) continue;
     ++candidates;
-    const auto found = attentive::last().find(at);
+    const auto found = attentive::last().find(index);
     if (found == attentive::last().end()) return false;
     const eviction::candidate& item = found->second;
     if (index_of(item.next_use) != it.next_use || item.frames != it.frames || item.dirty == it.is_valid(tier::host))
@@ -100,28 +100,28 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
     candidate_set<attentive> set{attentive{}};
     set.reset(static_cast<std::uint32_t>(chunks.size()));
     for (int step = 0; step < 300; ++step) {
-      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(chunks.size()));
-      chunk& it = chunks[at];
+      const std::uint32_t index = dice.below(static_cast<std::uint32_t>(chunks.size()));
+      chunk& it = chunks[index];
       switch (dice.below(7)) {
         case 0:
-          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, at, true);
-          set.touch(at, it);
+          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, index, true);
+          set.touch(index, it);
           break;
         case 1:
           ++it.pins[tier::device];
-          set.touch(at, it);
+          set.touch(index, it);
           break;
         case 2:
           it.pins[tier::device] = 0;
-          set.let_go(at, it);
+          set.let_go(index, it);
           break;
         case 3:
-          it.next_use = dice.below(50) + 50 * at;
-          set.touch(at, it);
+          it.next_use = dice.below(50) + 50 * index;
+          set.touch(index, it);
           break;
         case 4:
           it.set_valid(tier::host, !it.is_valid(tier::host));
-          set.touch(at, it);
+          set.touch(index, it);
           break;
         case 5:
           if (!dice.one_in(10)) break;
@@ -130,7 +130,7 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
           set.tell(access_record{}, chunks);
           break;
         default:
-          (void)set.victim(moment{0}, chunks);
+          (void)set.victim(access_index{0}, chunks);
           if (!heard_of(chunks)) FAIL("seed " << seed << ", step " << step << ": the policy knows something else");
       }
       if (!attentive::broken().empty()) FAIL("seed " << seed << ", step " << step << ": " << attentive::broken());
@@ -143,19 +143,19 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   std::vector<chunk> chunks(5);
   candidate_set<attentive> set{attentive{}};
   set.reset(5);
-  for (std::uint32_t at = 0; at < 5; ++at) {
-    chunks[at].put(tier::device, at, true);
-    set.touch(at, chunks[at]);
+  for (std::uint32_t index = 0; index < 5; ++index) {
+    chunks[index].put(tier::device, index, true);
+    set.touch(index, chunks[index]);
   }
-  for (const std::uint32_t at : {3u, 0u, 4u, 0u, 1u}) set.let_go(at, chunks[at]);
+  for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.let_go(index, chunks[index]);
   attentive::order().clear();
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
   attentive::order().clear();
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order().empty());  // nothing happened
   set.tell(access_record{}, chunks);
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
 }
 

@@ -28,7 +28,7 @@ cm::memory_requirement measure(cm::bytes device, cm::bytes host)
     const auto first = m.acquire(layers.slice(0), cm::access::read);
     const auto second = m.acquire(layers.slice(1), cm::access::read_write);
     const auto scratch = m.lease(cm::tier::device, 1536_B);
-    for (std::uint32_t at = 2; at < 5; ++at) (void)m.acquire(layers.slice(at), cm::access::read_write);
+    for (std::uint32_t index = 2; index < 5; ++index) (void)m.acquire(layers.slice(index), cm::access::read_write);
   });
 }
 
@@ -62,7 +62,8 @@ TEST_CASE("leases on the host count among what the host must hold", "[manager]")
     return m.rehearse([&] {
       const auto iteration = m.iteration();
       const auto scratch = m.lease(cm::tier::host, 10_KiB);
-      for (std::uint32_t at = 0; at < 3; ++at) (void)m.acquire(layers.slice(at), cm::access::read_write, cm::at::host);
+      for (std::uint32_t index = 0; index < 3; ++index)
+        (void)m.acquire(layers.slice(index), cm::access::read_write, cm::memory_location::host);
     });
   };
   const cm::memory_requirement need = with_host(1_MiB);

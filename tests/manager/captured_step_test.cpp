@@ -35,10 +35,10 @@ struct model {
   {
     weights = m.add_stacked<cm::bf16>(layers, {elements}, cm::role::parameter);
     optimizer.emplace(m, cm::optimizer::adam{});
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::at::host);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::write, cm::memory_location::host);
       for (std::uint64_t i = 0; i < elements; ++i)
-        pin.span()[i] = cm::round_to<cm::bf16>(static_cast<float>((i + at) % 17) * 0.125F);
+        pin.span()[i] = cm::round_to<cm::bf16>(static_cast<float>((i + index) % 17) * 0.125F);
     }
     optimizer->prepare();
   }
@@ -53,8 +53,8 @@ struct model {
   void step()
   {
     const auto scope = m.iteration();
-    for (std::uint32_t at = layers; at-- > 0;) {
-      auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+    for (std::uint32_t index = layers; index-- > 0;) {
+      auto weight = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       const auto work = m.lease(cm::tier::device, bytes_of(elements), cm::agent::compute);
       launch([out = reinterpret_cast<float*>(work.data()), in = weight.data()] {
         for (std::uint64_t i = 0; i < elements; ++i) out[i] = cm::to_float(in[i]);
@@ -83,10 +83,10 @@ struct model {
   [[nodiscard]] std::vector<std::byte> everything()
   {
     std::vector<std::byte> all;
-    for (std::uint32_t at = 0; at < layers; ++at)
+    for (std::uint32_t index = 0; index < layers; ++index)
       for (const cm::list_id list :
            {cm::value_list, m.list("master"), m.list("adam/momentum"), m.list("adam/variance")}) {
-        const auto pin = m.acquire_bytes(weights.slice(at), list, cm::access::read, cm::at::host);
+        const auto pin = m.acquire_bytes(weights.slice(index), list, cm::access::read, cm::memory_location::host);
         const auto bytes = std::as_bytes(pin.span());
         all.insert(all.end(), bytes.begin(), bytes.end());
       }
@@ -222,7 +222,7 @@ TEST_CASE("what a graph cannot hold is refused with its reason, and nothing is l
   const auto weight = it.weights.slice(0);
   const auto with_host_work = [&] {
     const auto scope = it.m.iteration();
-    (void)it.m.acquire(weight, cm::access::read, cm::at::host);
+    (void)it.m.acquire(weight, cm::access::read, cm::memory_location::host);
   };
   CHECK(refusal_of(it, with_host_work).find("cannot be captured") != std::string::npos);
   const auto two_steps = [&] {
@@ -261,8 +261,8 @@ TEST_CASE("an exception in the middle of a captured step leaves what was done by
     it.settle();
     const auto interrupted = [&] {
       const auto scope = it.m.iteration();
-      for (std::uint32_t at = 0; at < layers; ++at) {
-        const auto gradient = it.m.gradient(it.weights.slice(at), cm::agent::compute);
+      for (std::uint32_t index = 0; index < layers; ++index) {
+        const auto gradient = it.m.gradient(it.weights.slice(index), cm::agent::compute);
         it.launch([out = gradient.data()] {
           for (std::uint64_t i = 0; i < elements; ++i) out[i] = cm::bf16::from_bits(0x3f80);
         });
@@ -340,9 +340,9 @@ TEST_CASE("a capture and a replay that are refused are told where everything lie
   };
   const auto scope = it.m.iteration();
   CHECK_THAT(details_of([&] { return captured->replay(); }),
-             ContainsSubstring("residency at moment 0 of an iteration"));
+             ContainsSubstring("residency at access 0 of an iteration"));
   CHECK_THAT(details_of([&] { return static_cast<void>(it.m.capture([] {})), 0; }),
-             ContainsSubstring("residency at moment 0 of an iteration"));
+             ContainsSubstring("residency at access 0 of an iteration"));
 }
 
 }  // namespace captured_step_test

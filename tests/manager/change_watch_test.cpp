@@ -11,9 +11,9 @@ using namespace chunkmem;
 
 namespace {
 
-void count(void* who) noexcept
+void count(void* context) noexcept
 {
-  ++*static_cast<int*>(who);
+  ++*static_cast<int*>(context);
 }
 
 }  // namespace

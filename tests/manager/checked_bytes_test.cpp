@@ -76,9 +76,9 @@ TEST_CASE("bytes of a gathered tensor do not stay", "[manager]")
   watch.reset(tensors);
   std::byte content[256]{};
   watch.released(4, content, access::read);
-  CHECK_FALSE(watch.part().last.stays);
+  CHECK_FALSE(watch.part().last.retained);
   watch.released(0, content, access::read);
-  CHECK(watch.part().last.stays);
+  CHECK(watch.part().last.retained);
 }
 
 TEST_CASE("all tensors of a chunk are looked at where it leaves", "[manager]")

@@ -73,11 +73,11 @@ struct counting_mover {
 };
 
 template <class Eviction>
-void use(chunk_cache<Eviction>& state, std::uint32_t at, entry_kind kind, counting_mover& mover,
+void use(chunk_cache<Eviction>& state, std::uint32_t index, entry_kind kind, counting_mover& mover,
          std::uint32_t next_use = access_record::never)
 {
-  state.acquire(at, at, kind, next_use, moment{0}, mover);
-  state.unpin(tier_of(kind), at, writes(access_of(kind)));
+  state.acquire(index, index, kind, next_use, access_index{0}, mover);
+  state.unpin(tier_of(kind), index, writes(access_of(kind)));
 }
 
 }  // namespace
@@ -122,9 +122,9 @@ TEST_CASE("what is overwritten is not loaded, unless a neighbour in its chunk ho
   chunk_cache<eviction::lru> shared;
   shared.reset(std::vector<std::uint32_t>{1}, 2);
   for (const tier where : {tier::device, tier::host}) shared.reset_tier(where, bytes{256}, bytes{256}, 1);
-  shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, moment{0}, mover);
+  shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, access_index{0}, mover);
   shared.unpin(tier::host, 0, true);
-  shared.acquire(1, 0, entry_kind::write, access_record::never, moment{0}, mover);
+  shared.acquire(1, 0, entry_kind::write, access_record::never, access_index{0}, mover);
   CHECK(mover.loads == 1);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("a copy that cannot be started leaves the cache as it was", "[manager]
 TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < 12; ++at) build.brief(at % 3);
+  for (std::uint32_t index = 0; index < 12; ++index) build.brief(index % 3);
   const access_record record = build.finish({0, 1, 2}, 3);
   auto state = small<eviction::belady>({1, 1, 1}, 2, 3);
   state.start_of(record);
@@ -160,8 +160,8 @@ TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
   use(state, 2, entry_kind::write_on_host, mover, 2);
   use(state, 0, entry_kind::write, mover, 9);
   use(state, 1, entry_kind::write, mover, 7);
-  use(state, 0, entry_kind::read_on_host, mover, 5);           // after a divergence it may be another moment
-  state.acquire(0, 0, entry_kind::read, 6, moment{4}, mover);  // pinned
+  use(state, 0, entry_kind::read_on_host, mover, 5);                 // after a divergence it may be another moment
+  state.acquire(0, 0, entry_kind::read, 6, access_index{4}, mover);  // pinned
   use(state, 2, entry_kind::read, mover, 8);
   CHECK(state[0].has_frames(tier::device));
   CHECK_FALSE(state[1].has_frames(tier::device));
@@ -196,7 +196,7 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   CHECK_FALSE(state.try_evict(0, mover));          // is not there
   CHECK_FALSE(state.try_write_back(0, mover));
   CHECK_FALSE(state.try_lease(tier::device, 0, 256, mover));
-  state.acquire(1, 1, entry_kind::read, access_record::never, moment{0}, mover);
+  state.acquire(1, 1, entry_kind::read, access_record::never, access_index{0}, mover);
   CHECK_FALSE(state.try_evict(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));
   state.unpin(tier::device, 1, false);
@@ -211,14 +211,14 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
   for (const bool is_given_up : {true, false}) {
     auto state = small<eviction::by_retention>({1, 1, 1}, 3, 3);
     counting_mover mover;
-    for (const std::uint32_t at : {2U, 1U, 0U}) {  // from the top down, each with a home
-      use(state, at, entry_kind::write_on_host, mover);
-      use(state, at, entry_kind::write, mover);
+    for (const std::uint32_t index : {2U, 1U, 0U}) {  // from the top down, each with a host copy
+      use(state, index, entry_kind::write_on_host, mover);
+      use(state, index, entry_kind::write, mover);
     }
     REQUIRE(state.try_evict(0, mover));  // the lowest frame is free, and those above have chunks
-    state.acquire(1, 1, entry_kind::read, 5, moment{0}, mover);
+    state.acquire(1, 1, entry_kind::read, 5, access_index{0}, mover);
     state.unpin(tier::device, 1, false);
-    state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, moment{0}, mover);
+    state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0}, mover);
     state.unpin(tier::device, 2, false);
     REQUIRE(state[2].first_frame[tier::device] == 2);
     CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
@@ -244,7 +244,7 @@ TEST_CASE("where chunks are windows of several frames a lease takes free room fi
   auto state = small<eviction::by_retention>({1, 2}, 4, 3);
   counting_mover mover;
   state.start_of(access_record{});
-  for (const std::uint32_t at : {0U, 1U}) use(state, at, entry_kind::write_on_host, mover);
+  for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::write_on_host, mover);
   REQUIRE(state.try_load(0, 3, true, mover));
   REQUIRE(state.try_load(1, 1, true, mover));
   CHECK(state.lease(tier::device, 256, mover) == 0U);
@@ -257,9 +257,9 @@ TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[m
 {
   auto state = small<eviction::lru>({1, 2, 1}, 4, 4);
   counting_mover mover;
-  for (const std::uint32_t at : {0u, 1u, 2u}) use(state, at, entry_kind::write, mover);
+  for (const std::uint32_t index : {0u, 1u, 2u}) use(state, index, entry_kind::write, mover);
   use(state, 2, entry_kind::read_on_host, mover);  // clean from here on
-  state.acquire(0, 0, entry_kind::read, access_record::never, moment{0}, mover);
+  state.acquire(0, 0, entry_kind::read, access_record::never, access_index{0}, mover);
   state.evict_all(mover);
   CHECK(
       (state[0].has_frames(tier::device) && !state[1].has_frames(tier::device) && !state[2].has_frames(tier::device)));
@@ -321,7 +321,7 @@ class spared_frames {
   {
     support::record_builder build;
     if (leased > 0) build.release(build.lease(entry_kind::lease_device, leased));
-    for (std::uint32_t at = 0; at < 5; ++at) build.brief(at);
+    for (std::uint32_t index = 0; index < 5; ++index) build.brief(index);
     if (wanted_on_host) build.brief(1, entry_kind::read_write_on_host);
     record_ = build.finish({0, 1, 2, 3, 4}, 5);
     REQUIRE(record_.is_left_for_host(1) == wanted_on_host);
@@ -335,15 +335,15 @@ class spared_frames {
     state.reset(std::vector<std::uint32_t>(5, 1), 5);
     state.reset_tier(tier::device, bytes{4 * 256}, bytes{256}, 4);
     state.reset_tier(tier::host, bytes{5 * 256}, bytes{256}, 5);
-    for (std::uint32_t at = 0; at < 5; ++at) use(state, at, entry_kind::write_on_host, mover);
+    for (std::uint32_t index = 0; index < 5; ++index) use(state, index, entry_kind::write_on_host, mover);
   }
 
   /// The chunk lies in a device frame, and its next use is known.
-  void put(std::uint32_t at, std::uint32_t frame, std::uint32_t next_use, bool host_valid)
+  void put(std::uint32_t index, std::uint32_t frame, std::uint32_t next_use, bool host_valid)
   {
-    REQUIRE(state.try_load(at, frame, true, mover));
-    use(state, at, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
-    REQUIRE(state[at].is_valid(tier::host) == host_valid);
+    REQUIRE(state.try_load(index, frame, true, mover));
+    use(state, index, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
+    REQUIRE(state[index].is_valid(tier::host) == host_valid);
   }
   /// The frame into which another chunk comes.
   std::uint32_t next_frame()

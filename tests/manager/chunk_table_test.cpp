@@ -27,9 +27,9 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
   const cm::chunk_table table = table_of({1, 3, 2});
   REQUIRE(table.chunks() == 3);
   CHECK(table[1].frames == 3);
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    CHECK_FALSE(table[at].has_frames(cm::tier::device));
-    CHECK(table[at].live == 0);
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    CHECK_FALSE(table[index].has_frames(cm::tier::device));
+    CHECK(table[index].live == 0);
   }
   for (std::uint32_t slot = 0; slot < 8; ++slot) CHECK_FALSE(table.is_live(slot));
 }
@@ -51,7 +51,7 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
   table[0].pins[cm::tier::host] = 0;
   table[0].take_away(cm::tier::device);
   table[0].set_valid(cm::tier::host, false);
-  CHECK(table.may_leave(cm::tier::host, 0));  // a home without bytes
+  CHECK(table.may_leave(cm::tier::host, 0));  // a host copy without bytes
 }
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
@@ -72,10 +72,10 @@ TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manag
 TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2, 1});
-  for (const std::uint32_t at : {0U, 1U}) {
-    table[at].set_valid(cm::tier::host, true);
-    table[at].live = 1;
-    table[at].pins[cm::tier::host] = 1;
+  for (const std::uint32_t index : {0U, 1U}) {
+    table[index].set_valid(cm::tier::host, true);
+    table[index].live = 1;
+    table[index].pins[cm::tier::host] = 1;
   }
   table[0].first_frame[cm::tier::host] = 0;
   table[1].first_frame[cm::tier::host] = cm::chunk::elsewhere;

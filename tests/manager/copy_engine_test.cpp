@@ -26,15 +26,15 @@ namespace {
 
 /// As a cache does it: the chunk has frames in both tiers while it is copied.
 template <class Copies>
-void load(Copies& copies, std::uint32_t at, chunk it, std::uint32_t first)
+void load(Copies& copies, std::uint32_t index, chunk it, std::uint32_t first)
 {
   it.put(tier::device, first, false);
-  copies.copy(at, it, tier::host, tier::device);
+  copies.copy(index, it, tier::host, tier::device);
 }
 template <class Copies>
-void write_back(Copies& copies, std::uint32_t at, const chunk& it)
+void write_back(Copies& copies, std::uint32_t index, const chunk& it)
 {
-  copies.copy(at, it, tier::device, tier::host);
+  copies.copy(index, it, tier::device, tier::host);
 }
 
 struct list_sink {
@@ -232,7 +232,7 @@ struct gathering_set_up {
     copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
     places.reset(std::vector<std::uint32_t>(4, 1), 4);
     places[0].first_frame[tier::host] = chunk::elsewhere;
-    for (const std::uint32_t at : {1U, 2U}) places[at].live = 1;
+    for (const std::uint32_t index : {1U, 2U}) places[index].live = 1;
     copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
   }
   [[nodiscard]] std::vector<call> copied() const
@@ -267,8 +267,8 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
                           support::copied(agent::to_device, whole + 512, &it.device[frame_size], 64)});
   REQUIRE(it.told.size() == 1);
   CHECK((!it.told[0].is_sum && it.told[0].whole == whole && it.told[0].size == 1'000 && it.told[0].label == 70));
-  for (std::size_t at = it.told[0].behind; at < it.backend.heard.size(); ++at)
-    CHECK(it.backend.heard[at].what != call::kind::copy);
+  for (std::size_t index = it.told[0].behind; index < it.backend.heard.size(); ++index)
+    CHECK(it.backend.heard[index].what != call::kind::copy);
 
   it.places[1].first_frame[tier::device] = 5;  // now both are there, and the host's copies still valid
   it.places[2].set_valid(tier::host, true);
@@ -293,13 +293,13 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 1), true);
   const std::uint64_t read_room = it.backend.work(caller_stream);
   tracker.stamp(caller_stream, it.copies.hazards_at(tier::device, 3), false);
-  const std::uint64_t wrote_home = it.backend.work(agent::to_host);
+  const std::uint64_t wrote_host_copy = it.backend.work(agent::to_host);
   hazard_tracker<listening_backend>::stamp_copy(tracker.copied(agent::to_host), it.copies.hazards_at(tier::host, 2),
                                                 true);
   load(it.copies, 0, it.places[0], 3);
   CHECK(it.backend.knows(agent::to_device, agent::compute) >= wrote_share);
   CHECK(it.backend.knows(agent::to_device, caller_stream) >= read_room);
-  CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_home);
+  CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_host_copy);
   CHECK(it.backend.knows(ranks_agent, agent::to_device) == 2);
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read_room);
 
@@ -378,10 +378,11 @@ struct history {
   std::map<agent, std::uint64_t> readers, writers;
 };
 
-bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
+bool follows(listening_backend& backend, agent stream, const std::map<agent, std::uint64_t>& work)
 {
-  return std::all_of(work.begin(), work.end(),
-                     [&](const auto& it) { return it.first == who || backend.knows(who, it.first) >= it.second; });
+  return std::all_of(work.begin(), work.end(), [&](const auto& it) {
+    return it.first == stream || backend.knows(stream, it.first) >= it.second;
+  });
 }
 
 }  // namespace
@@ -392,18 +393,18 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     support::dice dice{seed};
     gathering_set_up it{{{0, 1, 0, 256, 512}}};
     auto& tracker = it.copies.tracker();
-    history whole, share, home;  // frame 0 and 1 of the device, frame 1 of the host
+    history whole, share, host_copy;  // frame 0 and 1 of the device, frame 1 of the host
     it.places[1].first_frame = {{1, 1}};
-    const auto check = [&](agent who, const history& frame, bool writing) {
-      if (!follows(it.backend, who, frame.writers))
-        FAIL("seed " << seed << ": agent " << static_cast<unsigned>(who) << " does not follow a writer");
-      if (writing && !follows(it.backend, who, frame.readers))
+    const auto check = [&](agent stream, const history& frame, bool writing) {
+      if (!follows(it.backend, stream, frame.writers))
+        FAIL("seed " << seed << ": agent " << static_cast<unsigned>(stream) << " does not follow a writer");
+      if (writing && !follows(it.backend, stream, frame.readers))
         FAIL("seed " << seed << ": a writer does not follow a reader");
     };
-    const auto moved = [&](agent who, history& to, history& from) {
-      check(who, from, false);
-      check(who, to, true);
-      to.writers[who] = from.readers[who] = it.backend.knows(who, who);
+    const auto moved = [&](agent stream, history& to, history& from) {
+      check(stream, from, false);
+      check(stream, to, true);
+      to.writers[stream] = from.readers[stream] = it.backend.knows(stream, stream);
     };
     const auto worked_for_ranks = [&] {
       check(ranks_agent, whole, true);
@@ -414,7 +415,7 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
       if (what == 0) {
         it.places[1].first_frame[tier::device] = dice.one_in(2) ? 1 : chunk::nowhere;
         load(it.copies, 0, it.places[0], 0);
-        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : home);
+        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : host_copy);
         it.places[1].first_frame[tier::device] = 1;
         worked_for_ranks();
       } else if (what == 1) {
@@ -423,20 +424,20 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
         worked_for_ranks();
       } else if (what == 2) {
         write_back(it.copies, 1, it.places[1]);
-        moved(agent::to_host, home, share);
+        moved(agent::to_host, host_copy, share);
       } else if (what == 3) {
         load(it.copies, 1, it.places[1], 1);
-        moved(agent::to_device, share, home);
+        moved(agent::to_device, share, host_copy);
       } else {  // a pin
-        const agent who = dice.one_in(2) ? agent::compute : caller_stream;
+        const agent stream = dice.one_in(2) ? agent::compute : caller_stream;
         const bool writing = dice.one_in(2);
         history& used = what % 2 == 0 ? whole : share;
         frame_hazards& frame = it.copies.hazards_at(tier::device, what % 2);
-        tracker.follow(who, frame, writing ? frame.users : frame.writers, wait_cause::other);
-        check(who, used, writing);
-        const std::uint64_t number = it.backend.work(who);
-        tracker.stamp(who, frame, writing);
-        (writing ? used.writers : used.readers)[who] = number;
+        tracker.follow(stream, frame, writing ? frame.users : frame.writers, wait_cause::other);
+        check(stream, used, writing);
+        const std::uint64_t number = it.backend.work(stream);
+        tracker.stamp(stream, frame, writing);
+        (writing ? used.writers : used.readers)[stream] = number;
       }
     }
   }

@@ -11,10 +11,11 @@ using transfer::move_kind;
 
 namespace {
 
-bool is(const move& it, std::uint32_t moment, move_kind kind, std::uint32_t chunk, std::uint64_t place,
+bool is(const move& it, std::uint32_t access_index, move_kind kind, std::uint32_t chunk, std::uint64_t place,
         std::uint32_t frames)
 {
-  return it.moment == moment && it.kind == kind && it.chunk == chunk && it.place == place && it.frames == frames;
+  return it.access_index == access_index && it.kind == kind && it.chunk == chunk && it.place == place &&
+         it.frames == frames;
 }
 
 }  // namespace

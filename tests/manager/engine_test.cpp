@@ -107,11 +107,12 @@ TEST_CASE("a resident access that repeats moves nothing", "[manager]")
   arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(20, {1000}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 20; ++at)
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = 1;
+  for (std::uint32_t index = 0; index < 20; ++index)
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = 1;
   for (int step = 0; step < 5; ++step) {
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < 20; ++at) m.acquire(weights.slice(at), cm::access::read_write).span()[0] += 1;
+    for (std::uint32_t index = 0; index < 20; ++index)
+      m.acquire(weights.slice(index), cm::access::read_write).span()[0] += 1;
   }
   const cm::report seen = m.report();
   CHECK(seen.loads + seen.write_backs + seen.evictions == 0);
@@ -125,15 +126,15 @@ TEST_CASE("bytes that are dead are not copied", "[manager]")
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto scratch = m.add<float>({1024}, cm::role::activation);
   const auto weights = m.add_stacked<float>(3, {1024}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    const auto pin = m.acquire(weights.slice(index), cm::access::write);
   }
   std::uint64_t before = 0;
   for (int step = 0; step < 4; ++step) {
     if (step == 1) before = m.report().write_backs;
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < 3; ++at) {
-      auto weight = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < 3; ++index) {
+      auto weight = m.acquire(weights.slice(index), cm::access::read);
       auto pin = m.acquire(scratch, cm::access::write);
       pin.span()[0] = 1;
       pin.release();
@@ -153,18 +154,18 @@ struct deriving : cm::manager<arena, support::told_gatherer> {
   deriving(arena& memory, support::told_of_ranks& told)
       : base{memory, {.chunk_bytes = cm::bytes{frame}}, support::told_gatherer{{}, &told, memory.adopt(), true}}
   {
-    for (int at = 0; at < 2; ++at) {
-      whole[at] = add<std::uint8_t>({frame}, cm::role::gathered);
-      gathered().add(whole[at].id, static_cast<std::uint32_t>(20 + at), false);
+    for (int index = 0; index < 2; ++index) {
+      whole[index] = add<std::uint8_t>({frame}, cm::role::gathered);
+      gathered().add(whole[index].id, static_cast<std::uint32_t>(20 + index), false);
     }
-    for (int at = 0; at < 2; ++at) {
-      share[at] = add<std::uint8_t>({frame / 2}, cm::role::frozen);  // both in one chunk
-      gathered().derive(whole[at].id, share[at].id, 0);
+    for (int index = 0; index < 2; ++index) {
+      share[index] = add<std::uint8_t>({frame / 2}, cm::role::frozen);  // both in one chunk
+      gathered().derive(whole[index].id, share[index].id, 0);
     }
   }
-  void write(int which, std::uint8_t value, cm::at place = cm::at::host)
+  void write(int which, std::uint8_t value, cm::memory_location place = cm::memory_location::host)
   {
-    const auto change = acquire(whole[which], cm::access::write, cm::at::host);
+    const auto change = acquire(whole[which], cm::access::write, cm::memory_location::host);
     for (std::uint8_t& it : acquire(share[which], cm::access::write, place).span()) it = value;
   }
   /// The first and the last byte.
@@ -201,11 +202,11 @@ TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "
   CHECK(it.m.ends(0) == std::pair{7, 2});
   for (int again = 0; again < 3; ++again) CHECK(it.m.ends(1) == std::pair{9, 1});
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20});
-  it.m.write(0, 8, cm::at::device);
+  it.m.write(0, 8, cm::memory_location::device);
   CHECK(it.m.ends(1) == std::pair{9, 1});  // though its share lies beside
   CHECK(it.m.ends(0) == std::pair{8, 3});
   {
-    const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::at::host);
+    const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::memory_location::host);
   }
   CHECK(it.m.ends(1) == std::pair{9, 4});
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20, 20, 21});
@@ -218,13 +219,14 @@ TEST_CASE("a derived chunk is not read while it is written on the host, nor writ
   CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);  // never filled
   it.m.write(0, 7);
   {
-    const auto change = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);
+    const auto change = it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host);
     CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);
-    const auto second = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);  // two shares change at a time
+    const auto second =
+        it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host);  // two shares change at a time
   }
   CHECK(it.told.gathers.empty());
   const auto pin = it.m.acquire(it.m.whole[0], cm::access::read);
-  CHECK_THROWS_AS(it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.m.whole[0], cm::access::write, cm::memory_location::host), cm::usage_error);
   CHECK(pin.span()[0] == 7);
   CHECK(it.told.gathers.size() == 1);
 }
@@ -232,8 +234,8 @@ TEST_CASE("a derived chunk is not read while it is written on the host, nor writ
 TEST_CASE("what a pin of a derived chunk on the host points to is its manager's own", "[manager]")
 {
   deriving_set_up left, right;
-  const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::at::host);
-  const auto other = right.m.acquire(right.m.whole[0], cm::access::write, cm::at::host);
+  const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::memory_location::host);
+  const auto other = right.m.acquire(right.m.whole[0], cm::access::write, cm::memory_location::host);
   CHECK((one.data() != nullptr && other.data() != nullptr && one.data() != other.data()));
   CHECK(left.m.report().in_use[cm::tier::host] == 0_B);
 }
@@ -245,7 +247,7 @@ TEST_CASE("derived chunks of iterations are gathered as often as they are spoile
     deriving_set_up it{cm::bytes{tight ? 512U : 2048U}};
     deriving& m = it.m;
     for (int step = 0; step < 6; ++step) {
-      for (int at = 0; at < 2; ++at) m.write(at, static_cast<std::uint8_t>(10 * step + at));
+      for (int index = 0; index < 2; ++index) m.write(index, static_cast<std::uint8_t>(10 * step + index));
       const auto scope = m.iteration();
       for (int use = 0; use < 3; ++use) CHECK(m.ends(use % 2).first == 10 * step + use % 2);
     }
@@ -262,18 +264,18 @@ TEST_CASE("a failed call changes neither states nor the record", "[manager]")
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
   const auto fresh = m.add<float>({1024}, cm::role::activation);
-  for (std::uint32_t at = 0; at < 4; ++at) {
-    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  for (std::uint32_t index = 0; index < 4; ++index) {
+    const auto pin = m.acquire(weights.slice(index), cm::access::write);
   }
   for (int step = 0; step < 5; ++step) {
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at + 1 < 4; ++at) {
-      const auto one = m.acquire(weights.slice(at), cm::access::read);
-      const auto two = m.acquire(weights.slice(at + 1), cm::access::read);
+    for (std::uint32_t index = 0; index + 1 < 4; ++index) {
+      const auto one = m.acquire(weights.slice(index), cm::access::read);
+      const auto two = m.acquire(weights.slice(index + 1), cm::access::read);
       if (step < 3) continue;  // from here on with mistakes in between: all refused, none counted
       CHECK_THROWS_AS(m.acquire(fresh, cm::access::read), cm::usage_error);
-      CHECK_THROWS_AS(m.drop(weights.slice(at)), cm::usage_error);
-      CHECK_THROWS_AS(m.acquire(weights.slice(at), cm::access::write, cm::at::host), cm::usage_error);
+      CHECK_THROWS_AS(m.drop(weights.slice(index)), cm::usage_error);
+      CHECK_THROWS_AS(m.acquire(weights.slice(index), cm::access::write, cm::memory_location::host), cm::usage_error);
       CHECK_THROWS_AS(m.iteration(), cm::usage_error);
     }
   }

@@ -95,7 +95,7 @@ TEST_CASE("a lease that is refused is told which leases and pins are in the way"
   const auto pin = m.acquire(stack.slice(2), cm::access::read);
   const auto lease = m.lease(cm::tier::device, 6_KiB);
   const auto error = refused<cm::out_of_memory>([&] { return m.lease(cm::tier::device, 8_KiB); });
-  CHECK_THAT(text_of(error), ContainsSubstring("residency at moment 2 of an iteration"));
+  CHECK_THAT(text_of(error), ContainsSubstring("residency at access 2 of an iteration"));
   CHECK_THAT(text_of(error), ContainsSubstring("leased 6144 B (at most 6144)"));
   CHECK_THAT(text_of(error), ContainsSubstring("  leases: 6144 B at 10240\n"));
   CHECK_THAT(text_of(error), ContainsSubstring("tensor.2 compute (pins 1)"));
@@ -127,9 +127,9 @@ TEST_CASE("a copy that failed is told, with the last events where the sink recal
   memory.set_plan({.copy = memory.copies(), .persistent = true});
   const auto error = refused<cm::device_error>([&] { return m.acquire(stack.slice(0), cm::access::read); });
   CHECK_THAT(text_of(error), ContainsSubstring("residency outside of iterations"));
-  const std::size_t at = text_of(error).find("last events:\n");
-  REQUIRE(at != std::string::npos);
-  const std::string events = text_of(error).substr(at);
+  const std::size_t index = text_of(error).find("last events:\n");
+  REQUIRE(index != std::string::npos);
+  const std::string events = text_of(error).substr(index);
   CHECK(std::count(events.begin(), events.end(), '\n') == 25);
   CHECK_THAT(events, ContainsSubstring("evict of chunk 17, bytes 4096, from device to host\n"));
   CHECK_THAT(events, !ContainsSubstring("chunk 1,"));
@@ -145,7 +145,7 @@ TEST_CASE("a mistake is told too, and arenas that could not be had", "[manager]"
   const auto stack = m.add_stacked<float>(3, {1024}, cm::role::parameter);
   const auto none = refused<cm::out_of_memory>([&] { return m.acquire(stack.slice(0), cm::access::write); });
   CHECK_THAT(text_of(none), ContainsSubstring("device: capacity 8192 B, in use 0 B"));
-  const auto pin = m.acquire(stack.slice(0), cm::access::write, cm::at::host);
+  const auto pin = m.acquire(stack.slice(0), cm::access::write, cm::memory_location::host);
   const auto unwritten = refused<cm::usage_error>([&] { return m.acquire(stack.slice(1), cm::access::read); });
   CHECK_THAT(text_of(unwritten), ContainsSubstring("tensor.1 free"));
   const auto conflict = refused<cm::usage_error>([&] { return m.acquire(stack.slice(0), cm::access::read); });
@@ -156,7 +156,7 @@ TEST_CASE("a mistake is told too, and arenas that could not be had", "[manager]"
   CHECK_THAT(text_of(exchanged), ContainsSubstring("pins on the host 1 (writing 1)"));
   const auto scope = m.iteration();
   const auto nested = refused<cm::usage_error>([&] { return m.iteration(); });
-  CHECK_THAT(text_of(nested), ContainsSubstring("residency at moment 0 of an iteration"));
+  CHECK_THAT(text_of(nested), ContainsSubstring("residency at access 0 of an iteration"));
 }
 
 TEST_CASE("what goes wrong while an error is told does not replace it, and by default nothing is told", "[manager]")

@@ -25,16 +25,16 @@ namespace {
 struct trainer {
   trainer()
   {
-    for (std::uint32_t at = 0; at < 8; ++at)
-      for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+    for (std::uint32_t index = 0; index < 8; ++index)
+      for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
     for (int step = 0; step < 3; ++step) {
       const auto scope = m.iteration();
-      for (std::uint32_t at = 0; at < 8; ++at) (void)first_of(at);
+      for (std::uint32_t index = 0; index < 8; ++index) (void)first_of(index);
     }
   }
-  float first_of(std::uint32_t at)
+  float first_of(std::uint32_t index)
   {
-    const auto pin = m.acquire(weights.slice(at), cm::access::read);
+    const auto pin = m.acquire(weights.slice(index), cm::access::read);
     return pin.span()[0];
   }
 
@@ -60,9 +60,9 @@ TEST_CASE("a forked child that reads tensors which are elsewhere is told so, and
   trainer whole;
   CHECK(result_in_child([&] {
           int refused = 0;
-          for (std::uint32_t at = 0; at < 8; ++at) {
+          for (std::uint32_t index = 0; index < 8; ++index) {
             try {
-              if (whole.first_of(at) != static_cast<float>(at)) return 1;
+              if (whole.first_of(index) != static_cast<float>(index)) return 1;
             } catch (const cm::usage_error& failed) {
               if (std::string_view{failed.what()}.find("in a forked child") == std::string_view::npos) return 2;
               ++refused;
@@ -70,7 +70,7 @@ TEST_CASE("a forked child that reads tensors which are elsewhere is told so, and
           }
           return refused >= 6 ? 0 : 3;  // two fit on the device
         }) == 0);
-  for (std::uint32_t at = 0; at < 8; ++at) CHECK(whole.first_of(at) == static_cast<float>(at));
+  for (std::uint32_t index = 0; index < 8; ++index) CHECK(whole.first_of(index) == static_cast<float>(index));
 }
 
 TEST_CASE("a forked child destroys a manager in the middle of an iteration", "[manager]")
@@ -85,7 +85,7 @@ TEST_CASE("a forked child destroys a manager in the middle of an iteration", "[m
             whole.reset();
             return 0;
           }) == 0);
-    for (std::uint32_t at = 2; at < 8; ++at) CHECK(whole->first_of(at) == static_cast<float>(at));
+    for (std::uint32_t index = 2; index < 8; ++index) CHECK(whole->first_of(index) == static_cast<float>(index));
   }
 }
 

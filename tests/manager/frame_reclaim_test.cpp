@@ -20,21 +20,21 @@ struct host_tier {
     table.space(cm::tier::host).reset(cm::bytes{frames * std::uint64_t{256}}, cm::bytes{256}, frames);
   }
 
-  cm::chunk& operator[](std::uint32_t at) { return table[at]; }
+  cm::chunk& operator[](std::uint32_t index) { return table[index]; }
 
   /// The chunk gets frames, and a copy of its bytes or none.
-  void place(std::uint32_t at, bool valid)
+  void place(std::uint32_t index, bool valid)
   {
-    const std::uint32_t first = reclaim.find_frames(table, at, [this](std::uint32_t victim) { leave(victim); });
-    table.space(cm::tier::host).place(at, first, table[at].frames);
-    table[at].put(cm::tier::host, first, valid);
+    const std::uint32_t first = reclaim.find_frames(table, index, [this](std::uint32_t victim) { leave(victim); });
+    table.space(cm::tier::host).place(index, first, table[index].frames);
+    table[index].put(cm::tier::host, first, valid);
   }
 
-  void leave(std::uint32_t at)
+  void leave(std::uint32_t index)
   {
     ++reclaims;
-    table.space(cm::tier::host).vacate(table[at].first_frame[cm::tier::host], table[at].frames);
-    table[at].take_away(cm::tier::host);
+    table.space(cm::tier::host).vacate(table[index].first_frame[cm::tier::host], table[index].frames);
+    table[index].take_away(cm::tier::host);
   }
 
   cm::chunk_table table;
@@ -49,9 +49,9 @@ TEST_CASE("what a plan wants on the device alone gives up its window first, what
   for (const bool windows : {false, true}) {
     const std::uint32_t frames = windows ? 2 : 1;
     host_tier it{std::vector<std::uint32_t>(4, frames), 3 * frames};
-    for (std::uint32_t at = 0; at < 3; ++at) {
-      it.place(at, at == 2);
-      it[at].put(cm::tier::device, at * frames, true);
+    for (std::uint32_t index = 0; index < 3; ++index) {
+      it.place(index, index == 2);
+      it[index].put(cm::tier::device, index * frames, true);
     }
     it[2].keep_on_device(true);
     it.place(3, true);
@@ -65,7 +65,7 @@ TEST_CASE("what a plan wants on the device alone gives up its window first, what
 TEST_CASE("single frames come from the bottom of the host and windows from the top", "[manager]")
 {
   host_tier it{{1, 2, 1, 2}, 6};
-  for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
+  for (std::uint32_t index = 0; index < 4; ++index) it.place(index, true);
   CHECK(it[0].first_frame[cm::tier::host] == 0);
   CHECK(it[2].first_frame[cm::tier::host] == 1);
   CHECK(it[1].first_frame[cm::tier::host] == 4);
@@ -73,7 +73,7 @@ TEST_CASE("single frames come from the bottom of the host and windows from the t
   CHECK(it.reclaims == 0);
 }
 
-TEST_CASE("a home without bytes is given up before a copy that the device also has", "[manager]")
+TEST_CASE("a host copy without bytes is given up before a copy that the device also has", "[manager]")
 {
   host_tier it{{1, 1, 1}, 2};
   it.place(0, true);
@@ -92,7 +92,7 @@ TEST_CASE("a home without bytes is given up before a copy that the device also h
 TEST_CASE("a window is taken where the least is given up, and nothing is where none can be had", "[manager]")
 {
   host_tier it{{1, 1, 1, 1, 2}, 4};
-  for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
+  for (std::uint32_t index = 0; index < 4; ++index) it.place(index, true);
   it[0].put(cm::tier::device, 5, true);  // a copy
   it[3].set_valid(cm::tier::host, false);
   CHECK_THROWS_AS(it.place(4, true), cm::out_of_memory);  // frames 0 and 3 may leave, but are no neighbours

@@ -116,11 +116,11 @@ TEST_CASE("gradients move only while they have no bytes, and back where a weight
   CHECK(places.settle(tensors));
   CHECK((places.is_lent(weight) && !places.is_lent(other) && !places.is_pending()));
   places.begin(1);
-  places.note_spent(weight);
+  places.note_consumed(weight);
   places.begin(1);
   places.keep_apart(weight);  // left over by the loop's last iteration
   CHECK_FALSE(places.is_pending());
-  places.note_spent(weight);
+  places.note_consumed(weight);
   places.begin(0);
   places.keep_apart(weight);  // another loop wants it
   CHECK(places.is_pending());

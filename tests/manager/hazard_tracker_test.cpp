@@ -26,11 +26,11 @@ struct history {
   std::map<agent, std::uint64_t> writers;
 };
 
-/// New work of `who` follows all of these.
-bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
+/// New work of `stream` follows all of these.
+bool follows(listening_backend& backend, agent stream, const std::map<agent, std::uint64_t>& work)
 {
   return std::all_of(work.begin(), work.end(), [&](const auto& it) {
-    return it.first == agent::host || it.first == who || backend.knows(who, it.first) >= it.second;
+    return it.first == agent::host || it.first == stream || backend.knows(stream, it.first) >= it.second;
   });
 }
 
@@ -45,35 +45,36 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
     hazard_tracker<listening_backend> tracker{backend, health};
     std::vector<frame_hazards> hazards(dice.between(1, 4));
     std::vector<history> frames(hazards.size());
-    const auto check = [&](agent who, const history& frame, bool writing) {
-      if (!follows(backend, who, frame.writers)) FAIL("seed " << seed << ": an agent does not follow a writer");
-      if (writing && !follows(backend, who, frame.readers))
+    const auto check = [&](agent stream, const history& frame, bool writing) {
+      if (!follows(backend, stream, frame.writers)) FAIL("seed " << seed << ": an agent does not follow a writer");
+      if (writing && !follows(backend, stream, frame.readers))
         FAIL("seed " << seed << ": a writer does not follow a reader");
     };
     for (int step = 0; step < 120; ++step) {
-      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(hazards.size()));
+      const std::uint32_t index = dice.below(static_cast<std::uint32_t>(hazards.size()));
       const std::uint32_t other = dice.below(static_cast<std::uint32_t>(hazards.size()));
-      if (dice.one_in(3) && at != other) {  // a copy from one frame into another
-        const agent who = dice.one_in(2) ? agent::to_device : agent::to_host;
-        tracker.follow(who, hazards[at], hazards[at].writers, wait_cause::other);
-        tracker.follow(who, hazards[other], hazards[other].users, wait_cause::other);
-        check(who, frames[at], false);
-        check(who, frames[other], true);
-        const std::uint64_t number = backend.work(who);
-        const event done = tracker.copied(who);
+      if (dice.one_in(3) && index != other) {  // a copy from one frame into another
+        const agent stream = dice.one_in(2) ? agent::to_device : agent::to_host;
+        tracker.follow(stream, hazards[index], hazards[index].writers, wait_cause::other);
+        tracker.follow(stream, hazards[other], hazards[other].users, wait_cause::other);
+        check(stream, frames[index], false);
+        check(stream, frames[other], true);
+        const std::uint64_t number = backend.work(stream);
+        const event done = tracker.copied(stream);
         tracker.stamp_copy(done, hazards[other], true);
-        tracker.stamp_copy(done, hazards[at], false);
-        frames[other].writers[who] = number;
-        frames[at].readers[who] = number;
+        tracker.stamp_copy(done, hazards[index], false);
+        frames[other].writers[stream] = number;
+        frames[index].readers[stream] = number;
       } else {  // a pin of the caller, of the compute stream or of a stream of the caller's own
         const agent users[] = {agent::host, agent::compute, caller_stream};
-        const agent who = users[dice.below(3)];
+        const agent stream = users[dice.below(3)];
         const bool writing = dice.one_in(2);
-        tracker.follow(who, hazards[at], writing ? hazards[at].users : hazards[at].writers, wait_cause::demand_miss);
-        check(who, frames[at], writing);
-        const std::uint64_t number = backend.work(who);
-        tracker.stamp(who, hazards[at], writing);
-        (writing ? frames[at].writers : frames[at].readers)[who] = number;
+        tracker.follow(stream, hazards[index], writing ? hazards[index].users : hazards[index].writers,
+                       wait_cause::demand_miss);
+        check(stream, frames[index], writing);
+        const std::uint64_t number = backend.work(stream);
+        tracker.stamp(stream, hazards[index], writing);
+        (writing ? frames[index].writers : frames[index].readers)[stream] = number;
       }
     }
   }
@@ -108,10 +109,10 @@ TEST_CASE("who follows an early use does not wait for what was enqueued since, a
   device_health health;
   hazard_tracker<listening_backend> tracker{backend, health};
   std::vector<frame_hazards> frames(400);
-  for (std::size_t at = 0; at < frames.size(); ++at) {
+  for (std::size_t index = 0; index < frames.size(); ++index) {
     backend.work(agent::compute);
-    tracker.stamp(agent::compute, frames[at], true);
-    tracker.follow(agent::to_host, frames[at], frames[at].writers, wait_cause::other);
+    tracker.stamp(agent::compute, frames[index], true);
+    tracker.follow(agent::to_host, frames[index], frames[index].writers, wait_cause::other);
   }
   tracker.follow(agent::to_device, frames[390], frames[390].users, wait_cause::other);
   CHECK(backend.knows(agent::to_device, agent::compute) == 391);

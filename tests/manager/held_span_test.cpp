@@ -33,9 +33,9 @@ TEST_CASE("a loop over the span of a temporary pin holds the pin", "[manager]")
   cm::backend::host_arena memory{{.device_capacity = 4_KiB, .host_capacity = 64_KiB}};
   cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 1_KiB}};
   const auto weights = m.add_stacked<float>(8, {256}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 8; ++at)
-    for (float& x : m.acquire(weights.slice(at), cm::access::write).span()) {
-      CHECK(m.state_of(weights.slice(at)) == cm::tensor_state::compute);
+  for (std::uint32_t index = 0; index < 8; ++index)
+    for (float& x : m.acquire(weights.slice(index), cm::access::write).span()) {
+      CHECK(m.state_of(weights.slice(index)) == cm::tensor_state::compute);
       x = 1;
       break;
     }

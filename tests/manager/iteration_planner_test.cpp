@@ -37,7 +37,7 @@ class shy_belady : public eviction::belady {
     belady::leave(item);
     inside_.erase(index_of(item.chunk));
   }
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
     if (!shy_) return inside_.first_from(0) == index_set::none ? chunk_id::none : chunk_id{inside_.first_from(0)};
     return inside_.contains(4) ? chunk_id::none : belady::victim(now);
@@ -69,11 +69,11 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
     REQUIRE(run.start.table().same_places(before.table()));
     REQUIRE(plan.periodic == run.end.table().same_places(run.start.table()));
     (plan.periodic ? periodic : open) += 1;
-    for (std::uint32_t at = 0; at < run.iteration.record.size(); ++at) {
+    for (std::uint32_t index = 0; index < run.iteration.record.size(); ++index) {
       const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(),
-                                       [&](const transfer::move& it) { return it.moment == at; });
-      if (run.iteration.record.entries()[at].has_actions != planned)
-        FAIL("seed " << seed << ": entry " << at << " does not know its actions");
+                                       [&](const transfer::move& it) { return it.access_index == index; });
+      if (run.iteration.record.entries()[index].has_actions != planned)
+        FAIL("seed " << seed << ": entry " << index << " does not know its actions");
     }
     if (const std::string wrong = conformance::mistake_when_followed(run, plan.actions); !wrong.empty())
       FAIL("seed " << seed << ": " << wrong);
@@ -106,9 +106,9 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
   auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
-  for (std::uint32_t at = 0; at < 5; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < 5; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
   iteration_plan<shy_belady> plan;
@@ -118,9 +118,9 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   REQUIRE(plan.variant == 1);
   CHECK(loads() == 5);
 
-  for (const std::uint32_t at : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
-    state.acquire(at, at, entry_kind::read, access_record::never, moment{0}, log);
-    state.unpin(tier::device, at, false);
+  for (const std::uint32_t index : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
+    state.acquire(index, index, entry_kind::read, access_record::never, access_index{0}, log);
+    state.unpin(tier::device, index, false);
   }
   maker.make(plan, state, record, own);
   REQUIRE(plan.valid);
@@ -136,21 +136,21 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
     return made;
   };
   iteration_plan<eviction::belady> plan;
-  for (std::uint32_t at = 0; at < 9; ++at) {
+  for (std::uint32_t index = 0; index < 9; ++index) {
     plan.put_aside();
-    plan.start = start(at);
-    plan.actions.assign(at, transfer::move{});
+    plan.start = start(index);
+    plan.actions.assign(index, transfer::move{});
     plan.valid = true;
-    plan.periodic = at % 2 == 0;
+    plan.periodic = index % 2 == 0;
   }
   CHECK_FALSE(plan.recall(start(0)));  // one is followed and seven are put aside
   CHECK_FALSE(plan.recall(start(8)));  // this is the one that is followed
-  for (const std::uint32_t at : {3U, 1U, 7U, 3U}) {
-    REQUIRE(plan.recall(start(at)));
-    CHECK(plan.actions.size() == at);
-    CHECK(plan.start[0].first_frame[tier::device] == at);
+  for (const std::uint32_t index : {3U, 1U, 7U, 3U}) {
+    REQUIRE(plan.recall(start(index)));
+    CHECK(plan.actions.size() == index);
+    CHECK(plan.start[0].first_frame[tier::device] == index);
     CHECK(plan.valid);
-    CHECK(plan.periodic == (at % 2 == 0));
+    CHECK(plan.periodic == (index % 2 == 0));
   }
   plan.put_aside();
   plan.start = start(9);

@@ -25,13 +25,13 @@ namespace {
 struct fixture {
   fixture()
   {
-    for (std::uint32_t at = 0; at < 8; ++at)
-      for (float& value : m->acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+    for (std::uint32_t index = 0; index < 8; ++index)
+      for (float& value : m->acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
   }
   void walk(std::uint32_t count = 8)
   {
-    for (std::uint32_t at = 0; at < count; ++at)
-      CHECK(m->acquire(weights.slice(at), cm::access::read).span()[0] == static_cast<float>(at));
+    for (std::uint32_t index = 0; index < count; ++index)
+      CHECK(m->acquire(weights.slice(index), cm::access::read).span()[0] == static_cast<float>(index));
   }
   void run(std::string_view name, std::uint32_t count = 8)
   {
@@ -71,8 +71,8 @@ TEST_CASE("an iteration that differs is counted once and becomes the record", "[
   {
     auto scope = it.m->iteration();  // other accesses in the middle, many of them
     it.walk(3);
-    for (std::uint32_t at = 8; at-- > 0;)
-      CHECK(it.m->acquire(it.weights.slice(at), cm::access::read).span()[9] == static_cast<float>(at));
+    for (std::uint32_t index = 8; index-- > 0;)
+      CHECK(it.m->acquire(it.weights.slice(index), cm::access::read).span()[9] == static_cast<float>(index));
     it.walk(5);
   }
   CHECK(it.m->drifted());
@@ -198,10 +198,10 @@ TEST_CASE("the record and the trace say in which pass of which micro-batch a wei
   REQUIRE(m.profile() != nullptr);
   const cm::access_record& record = *m.profile();
   REQUIRE(record.size() == std::size(passes));
-  for (std::uint32_t at = 0; at < record.size(); ++at) {
-    CAPTURE(at);
-    CHECK(record.details()[at].during == passes[at].first);
-    CHECK(record.entries()[at].micro_batch == passes[at].second);
+  for (std::uint32_t index = 0; index < record.size(); ++index) {
+    CAPTURE(index);
+    CHECK(record.details()[index].during == passes[index].first);
+    CHECK(record.entries()[index].micro_batch == passes[index].second);
   }
 
   std::string named;
@@ -217,8 +217,8 @@ TEST_CASE("an iteration that ends before all of its micro-batches were named say
   fixture it;
   const auto step = [&](std::uint32_t named, auto end) {
     auto scope = it.m->iteration("train", 4);
-    for (std::uint32_t at = 0; at < named; ++at) {
-      scope.pass(cm::pass::forward, at);
+    for (std::uint32_t index = 0; index < named; ++index) {
+      scope.pass(cm::pass::forward, index);
       it.walk();
     }
     end(scope);

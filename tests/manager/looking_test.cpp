@@ -52,7 +52,7 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
     const auto pin = it.m.acquire(it.first, cm::access::write);
   }
   {
-    const auto pin = it.m.acquire<float>(it.second, momentum, cm::access::read, cm::at::host);
+    const auto pin = it.m.acquire<float>(it.second, momentum, cm::access::read, cm::memory_location::host);
   }
   const cm::report before = it.m.report();
   CHECK(it.m.is_filled(it.first, cm::value_list));

@@ -31,10 +31,11 @@ std::uint64_t loads_of_a_walk(const manager_options& options)
   const auto weights = m.template add_stacked<float>(8, {128}, role::parameter);
   const auto walk = [&] {
     const auto scope = m.iteration();
-    for (const std::uint32_t at : {0U, 4U, 1U, 5U, 2U, 6U, 3U, 7U}) (void)m.acquire(weights.slice(at), access::read);
+    for (const std::uint32_t index : {0U, 4U, 1U, 5U, 2U, 6U, 3U, 7U})
+      (void)m.acquire(weights.slice(index), access::read);
   };
   m.rehearse(walk);
-  for (std::uint32_t at = 0; at < 8; ++at) (void)m.acquire(weights.slice(at), access::write);
+  for (std::uint32_t index = 0; index < 8; ++index) (void)m.acquire(weights.slice(index), access::write);
   for (int step = 0; step < 3; ++step) walk();
   const std::uint64_t before = m.report().loads;
   walk();
@@ -85,11 +86,11 @@ TEST_CASE("the order of first use is refused where nothing tells it, and settled
   CHECK_THROWS_AS(m.acquire(weights.slice(0), access::write), config_error);
   const auto step = [&] {
     const auto scope = m.iteration();
-    for (const std::uint32_t at : {3U, 1U, 2U, 0U}) (void)m.acquire(weights.slice(at), access::read_write);
+    for (const std::uint32_t index : {3U, 1U, 2U, 0U}) (void)m.acquire(weights.slice(index), access::read_write);
   };
   const memory_requirement first = m.rehearse(step);
   CHECK(m.rehearse(step).smallest_device == first.smallest_device);
-  for (std::uint32_t at = 0; at < 4; ++at) (void)m.acquire(weights.slice(at), access::write);
+  for (std::uint32_t index = 0; index < 4; ++index) (void)m.acquire(weights.slice(index), access::write);
   step();
   CHECK(m.rehearse(step).smallest_device == first.smallest_device);
   CHECK(m.report().divergences == 0);

@@ -45,12 +45,12 @@ TEST_CASE("make_manager takes the types of the policies it is given", "[manager]
   auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::trace::counter_sink{totals}, ahead);
   static_assert(std::same_as<decltype(m), cm::manager<arena, cm::transfer::lookahead, cm::trace::counter_sink>>);
   const auto weights = m.add_stacked<float>(6, {1024}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 6; ++at)
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = 1;
+  for (std::uint32_t index = 0; index < 6; ++index)
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = 1;
   for (int step = 0; step < 3; ++step) {
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < 6; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < 6; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::read);
       const auto lease = m.lease(cm::tier::device, 256_B);
     }
   }
@@ -78,15 +78,16 @@ TEST_CASE("from a trace follow the peak of the device, chunks that were never lo
   cm::optimizer::sgd kernel;
   m.use(kernel);
   const auto weights = m.add_stacked<float>(8, {1000}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 8; ++at) m.acquire(weights.slice(at), cm::access::write).span().back() = 1;
+  for (std::uint32_t index = 0; index < 8; ++index)
+    m.acquire(weights.slice(index), cm::access::write).span().back() = 1;
   for (int step = 0; step < 2; ++step) {
     auto scope = m.iteration();
     scope.pass(cm::pass::forward);
     const auto lease = m.lease(cm::tier::device, 2_KiB);
-    for (std::uint32_t at = 0; at < 8; ++at) m.acquire(weights.slice(at), cm::access::read).release();
+    for (std::uint32_t index = 0; index < 8; ++index) m.acquire(weights.slice(index), cm::access::read).release();
     scope.pass(cm::pass::backward);
-    for (std::uint32_t at = 8; at-- > 0;) {
-      auto gradient = m.gradient(m.acquire(weights.slice(at), cm::access::read));
+    for (std::uint32_t index = 8; index-- > 0;) {
+      auto gradient = m.gradient(m.acquire(weights.slice(index), cm::access::read));
       for (float& each : gradient.span()) each = 0;
       m.gradient_done(std::move(gradient));
     }
@@ -129,7 +130,7 @@ TEST_CASE("policies that need settings are given by value, in any order", "[mana
   {
     const auto pin = m.acquire(weight, cm::access::write);
   }
-  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 10);
+  CHECK(m.acquire(weight, cm::access::read, cm::memory_location::host).size() == 10);
   CHECK(totals[cm::trace_event_kind::write_back].count == 1);
 }
 

@@ -33,7 +33,7 @@ struct fixture {
 
   void fill(float with)
   {
-    for (std::uint32_t at = 0; at < layers; ++at) fill(at, with);
+    for (std::uint32_t index = 0; index < layers; ++index) fill(index, with);
   }
   void fill(std::uint32_t layer, float with)
   {
@@ -43,8 +43,8 @@ struct fixture {
 
   void differentiate()
   {
-    for (std::uint32_t at = layers; at-- > 0;) {
-      auto pin = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = layers; index-- > 0;) {
+      auto pin = m.acquire(weights.slice(index), cm::access::read);
       const float value = m.rehearsing() ? 0.0F : cm::to_float(pin.span()[0]);
       const auto gradient = m.gradient(std::move(pin));
       for (Element& it : gradient.span()) it = cm::round_to<Element>(2.0F * value);
@@ -53,12 +53,14 @@ struct fixture {
   /// The master becomes the gradient, and the weight the nearest to it.
   void update()
   {
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto it = weights.slice(at);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto it = weights.slice(index);
       {
-        const auto gradient = m.template acquire<Element>(it, cm::gradient_list, cm::access::read, cm::at::host);
-        const auto master = m.template acquire<float>(it, m.list("master"), cm::access::read_write, cm::at::host);
-        const auto value = m.acquire_bytes(it, cm::value_list, cm::access::write, cm::at::host);
+        const auto gradient =
+            m.template acquire<Element>(it, cm::gradient_list, cm::access::read, cm::memory_location::host);
+        const auto master =
+            m.template acquire<float>(it, m.list("master"), cm::access::read_write, cm::memory_location::host);
+        const auto value = m.acquire_bytes(it, cm::value_list, cm::access::write, cm::memory_location::host);
         for (std::size_t i = 0; i < master.span().size(); ++i) {
           master.span()[i] = cm::to_float(gradient.span()[i]);
           reinterpret_cast<Element*>(value.data())[i] = cm::round_to<Element>(master.span()[i]);
@@ -76,14 +78,16 @@ struct fixture {
   std::vector<float> values()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < layers; ++at)
-      for (const Element it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+    for (std::uint32_t index = 0; index < layers; ++index)
+      for (const Element it : m.acquire(weights.slice(index), cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
     return all;
   }
   float master(std::uint32_t layer)
   {
-    return m.template acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[7];
+    return m
+        .template acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::memory_location::host)
+        .span()[7];
   }
   cm::tensor_state state(std::uint32_t layer) { return m.state_of(weights.slice(layer)); }
 
@@ -122,13 +126,16 @@ TEST_CASE("a weight with a master cannot be written inside an iteration", "[mana
   {
     const auto scope = it.m.iteration();
     CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(0), cm::access::write), ContainsSubstring("inside an iteration"));
-    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::at::host), cm::usage_error);
-    CHECK_THROWS_AS((it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host)),
+    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::memory_location::host),
                     cm::usage_error);
+    CHECK_THROWS_AS(
+        (it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::memory_location::host)),
+        cm::usage_error);
     CHECK_THROWS_AS(it.m.exchange(cm::value_list, cm::list_id{2}), cm::usage_error);
     CHECK(it.state(0) == cm::tensor_state::hold);
   }
-  const auto master = it.m.acquire<float>(it.weights.slice(0), it.m.list("master"), cm::access::read, cm::at::host);
+  const auto master =
+      it.m.acquire<float>(it.weights.slice(0), it.m.list("master"), cm::access::read, cm::memory_location::host);
   CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::write), cm::usage_error);
 }
 
@@ -137,13 +144,13 @@ TEST_CASE("a weight that is pinned cannot have its master made", "[manager]")
   fixture<cm::bf16, cm::gradient::separate> it;
   it.fill(1.0F);
   {
-    const auto writer = it.m.acquire(it.weights.slice(1), cm::access::read_write, cm::at::host);
+    const auto writer = it.m.acquire(it.weights.slice(1), cm::access::read_write, cm::memory_location::host);
     CHECK_THROWS_WITH(it.m.iteration(), ContainsSubstring("pinned"));
   }
   it.step();
   CHECK(it.master(1) == 2.0F);
   for (cm::bf16& each :
-       it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::at::host).span())
+       it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::memory_location::host).span())
     each = cm::round_to<cm::bf16>(1.0F);
   it.step();
   CHECK(it.master(1) == 2.0F);
@@ -224,7 +231,7 @@ TEST_CASE("a weight whose gradient has its bytes cannot be read, and comes back 
   {
     const auto scope = it.m.iteration();
     it.differentiate();
-    for (const cm::at place : {cm::at::device, cm::at::host})
+    for (const cm::memory_location place : {cm::memory_location::device, cm::memory_location::host})
       CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(1), cm::access::read, place), ContainsSubstring("gradient"));
     CHECK(it.m.gradient(it.weights.slice(1)).beta() == 1.0F);
   }
@@ -258,11 +265,11 @@ TEST_CASE("a weight that could not be made again has no other gradient before it
   const auto first = it.weights.slice(0);
   {
     const auto neighbour =
-        it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::at::device);
+        it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::memory_location::device);
     CHECK_THROWS_AS(it.m.drop_gradient(first), cm::usage_error);  // the neighbour keeps their chunk on the device
     CHECK_FALSE(it.m.has_gradient(first));
     CHECK_THROWS_WITH(it.m.gradient(first), ContainsSubstring("call drop_gradient again"));
-    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::at::device),
+    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::memory_location::device),
                     cm::usage_error);
     CHECK(it.state(0) == cm::tensor_state::gradient);
   }
@@ -372,14 +379,15 @@ TEST_CASE("a frozen weight has neither gradient nor lists", "[manager]")
   auto pin = it.m.acquire(frozen, cm::access::read);
   CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
   CHECK_THROWS_WITH(it.m.gradient(frozen), ContainsSubstring("frozen"));
-  CHECK_THROWS_AS(it.m.acquire<float>(frozen, it.m.list("master"), cm::access::read, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire<float>(frozen, it.m.list("master"), cm::access::read, cm::memory_location::host),
+                  cm::usage_error);
 }
 
 TEST_CASE("an iteration that is refused leaves no masters behind, and keeps those that were there", "[manager]")
 {
   using backend = support::failing<arena>;
   std::uint64_t refused = 0;
-  for (std::uint64_t at = 0;; ++at) {
+  for (std::uint64_t index = 0;; ++index) {
     backend memory{{}, cm::backend::host_arena_options{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
     cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
     const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);
@@ -395,7 +403,7 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
     }
     for (std::uint32_t layer = 0; layer < layers; ++layer) REQUIRE(has_master(layer));
     for (const std::uint32_t layer : {1U, 3U}) fill(layer, 2.5F);
-    memory.set_plan({.copy = memory.copies() + at});
+    memory.set_plan({.copy = memory.copies() + index});
     try {
       const auto scope = m.iteration();
       memory.set_plan({});
@@ -410,8 +418,8 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
       const auto again = m.iteration();
     }
     for (std::uint32_t layer = 0; layer < layers; ++layer)
-      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[9] ==
-            (layer % 2 == 1 ? 2.5F : 1.5F));
+      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::memory_location::host)
+                .span()[9] == (layer % 2 == 1 ? 2.5F : 1.5F));
   }
   CHECK(refused > 1);
 }
@@ -431,11 +439,12 @@ TEST_CASE("weights can be read where the host had no room for their masters", "[
   CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     CHECK_FALSE(m.is_filled(weights.slice(layer), m.list("master")));
-    CHECK(cm::to_float(m.acquire(weights.slice(layer), cm::access::read, cm::at::host).span()[1023]) == 0.5F);
+    CHECK(cm::to_float(m.acquire(weights.slice(layer), cm::access::read, cm::memory_location::host).span()[1023]) ==
+          0.5F);
   }
   const auto after = m.residency();
-  for (std::size_t at = 0; at < after.chunks.size(); ++at)
-    CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
+  for (std::size_t index = 0; index < after.chunks.size(); ++index)
+    CHECK(after.chunks[index].place.live == before.chunks[index].place.live);
   const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
   CHECK(room.size() == 6_KiB);
 }

@@ -17,9 +17,9 @@ TEST_CASE("an iteration is complete when each of its micro-batches was named, in
     micro_batch_ledger it;
     it.reserve(count);
     it.begin(count);
-    for (std::uint32_t at = count; at-- > 1;) {
-      it.name(at);
-      it.name(at);
+    for (std::uint32_t index = count; index-- > 1;) {
+      it.name(index);
+      it.name(index);
     }
     CHECK_FALSE(it.is_complete());
     CHECK_THROWS_WITH(it.expect_complete(),

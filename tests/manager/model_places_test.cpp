@@ -19,7 +19,7 @@ namespace {
 registry six_buffers()
 {
   registry tensors;
-  for (int at = 0; at < 6; ++at) tensors.add({128}, dtype::float32, role::buffer, group_id{0});
+  for (int index = 0; index < 6; ++index) tensors.add({128}, dtype::float32, role::buffer, group_id{0});
   return tensors;
 }
 

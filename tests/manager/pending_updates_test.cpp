@@ -82,13 +82,13 @@ TEST_CASE("a gradient waits for its own update alone", "[manager]")
 TEST_CASE("no resident access passes by what waits", "[manager]")
 {
   updater it{{1024, 512, 512}};
-  for (cm::slot& each : it.tensors.slots()) each.next_moment = 7;
+  for (cm::slot& each : it.tensors.slots()) each.next_access_index = 7;
   it.wait({1});
-  CHECK(it.tensors.slots()[0].next_moment == 7);
-  CHECK(it.tensors.slots()[1].next_moment == cm::access_record::never);
-  CHECK(it.tensors.slots()[2].next_moment == cm::access_record::never);  // in the same chunk
-  CHECK(it.tensors.slots()[it.tensors.gradient_of(0)].next_moment == 7);
-  CHECK(it.tensors.slots()[it.tensors.gradient_of(1)].next_moment == cm::access_record::never);
+  CHECK(it.tensors.slots()[0].next_access_index == 7);
+  CHECK(it.tensors.slots()[1].next_access_index == cm::access_record::never);
+  CHECK(it.tensors.slots()[2].next_access_index == cm::access_record::never);  // in the same chunk
+  CHECK(it.tensors.slots()[it.tensors.gradient_of(0)].next_access_index == 7);
+  CHECK(it.tensors.slots()[it.tensors.gradient_of(1)].next_access_index == cm::access_record::never);
 }
 
 TEST_CASE("an update that fails waits on, with those behind it", "[manager]")

@@ -59,7 +59,7 @@ TEST_CASE("only a pin that was acquired for writing gives writable elements", "[
   auto& m = *it.m;
   const auto read = cm::access::read;
   const auto both = cm::access::read_write;
-  const bool overwrites = m.moment() == 0;
+  const bool overwrites = m.access_index() == 0;
   static_assert(std::is_same_v<decltype(m.acquire(it.weight, read).span())::element_type, const float>);
   static_assert(std::is_same_v<decltype(m.acquire(it.weight, both).span())::element_type, float>);
   {
@@ -178,7 +178,7 @@ TEST_CASE("a gradient starts at beta 0 and adds from then on", "[manager]")
     CHECK(gradient.beta() == 0.0F);
     CHECK(gradient.span().size() == 512);
   }
-  CHECK_THROWS_AS(held.data(), cm::usage_error);  // spent
+  CHECK_THROWS_AS(held.data(), cm::usage_error);  // consumed
   CHECK(it.m->has_gradient(it.weight));
   CHECK(it.m->gradient(it.weight).beta() == 1.0F);
   it.m->drop_gradient(it.weight);
@@ -228,7 +228,7 @@ TEST_CASE("the calling thread gets no span of memory that it cannot read", "[man
   CHECK(held.data() != nullptr);
   CHECK_THROWS_WITH(held.span(), ContainsSubstring("device memory"));
   held.release();
-  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 512);
+  CHECK(m.acquire(weight, cm::access::read, cm::memory_location::host).size() == 512);
 }
 
 }  // namespace pin_test

@@ -24,7 +24,7 @@ namespace {
 registry three_buffers()
 {
   registry tensors;
-  for (int at = 0; at < 3; ++at) tensors.add({100}, dtype::float32, role::buffer, group_id{0});
+  for (int index = 0; index < 3; ++index) tensors.add({100}, dtype::float32, role::buffer, group_id{0});
   tensors.seal(append_layout{}, 1_KiB);
   return tensors;
 }

@@ -25,11 +25,11 @@ std::string mistake_in(const registry& it, std::uint64_t frame)
   std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
   std::map<std::uint32_t, std::set<std::string>> streams;
   std::vector<std::uint64_t> used(it.frames_of_chunk().size(), 0);
-  for (std::uint32_t at = 0; at < it.slots().size(); ++at) {
-    const slot& place = it.slots()[at];
-    const auto [tensor, list] = it.describe(at);
+  for (std::uint32_t index = 0; index < it.slots().size(); ++index) {
+    const slot& place = it.slots()[index];
+    const auto [tensor, list] = it.describe(index);
     if (tensor == tensor_id::none) return "a slot that belongs to nothing";
-    if (it.chunk_of_slot()[at] != place.chunk) return "a slot with two chunks";
+    if (it.chunk_of_slot()[index] != place.chunk) return "a slot with two chunks";
     if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2))
       return "a slot without a place";
     if (place.chunk == slot::nowhere) continue;
@@ -69,15 +69,16 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
     registry it;
     const std::uint32_t tensors = dice.between(1, 20);
     const role roles[] = {role::parameter, role::parameter, role::buffer, role::activation, role::frozen};
-    for (std::uint32_t at = 0; at < tensors; ++at) {
+    for (std::uint32_t index = 0; index < tensors; ++index) {
       const dtype types[] = {dtype::float32, dtype::bfloat16, dtype::uint8, dtype::int64};
       const shape extents{dice.between(1, 400), dice.between(1, 4)};
       const dtype type = types[dice.below(4)];
-      CHECK(it.add(extents, type, roles[dice.below(5)], group_id{0}) == at);
+      CHECK(it.add(extents, type, roles[dice.below(5)], group_id{0}) == index);
     }
     const std::uint32_t lists = dice.below(4);
     const char* const names[] = {"a", "b", "c"};
-    for (std::uint32_t at = 0; at < lists; ++at) CHECK(it.add_list({.name = names[at]}) == list_id{at + 2});
+    for (std::uint32_t index = 0; index < lists; ++index)
+      CHECK(it.add_list({.name = names[index]}) == list_id{index + 2});
     const bool masters = dice.below(2) == 0;
     if (masters) CHECK(it.add_list(master_list) == list_id{lists + 2});
     const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
@@ -193,14 +194,14 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
   const std::vector<slot> before = it.slots();
   const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
   const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
-  it.slots()[left].next_moment = 7;
-  it.slots()[right].next_moment = 9;
+  it.slots()[left].next_access_index = 7;
+  it.slots()[right].next_access_index = 9;
   it.slots()[left].state = tensor_state::hold;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> told;
   it.exchange(list_id{2}, list_id{3}, [&](std::uint32_t a, std::uint32_t b) { told.emplace_back(a, b); });
   CHECK(told == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{left - 1, right - 1}, {left, right}});
   CHECK((it.slots()[left].chunk == before[right].chunk && it.slots()[right].chunk == before[left].chunk));
-  CHECK((it.slots()[left].next_moment == 7 && it.slots()[right].next_moment == 9));
+  CHECK((it.slots()[left].next_access_index == 7 && it.slots()[right].next_access_index == 9));
   CHECK((it.slots()[right].state == tensor_state::hold && it.slots()[left].state == tensor_state::free));
   CHECK(it.chunk_of_slot()[left] == it.slots()[left].chunk);
   CHECK(mistake_in(it, 1'024).empty());
@@ -236,11 +237,11 @@ TEST_CASE("tensors placed again by first use lie together as they are used", "[m
   it.place_by_use(first_use, append_layout{}, bytes{512});
   CHECK(mistake_in(it, 512).empty());
   const std::vector<std::uint32_t> chunks{2, 0, 1, 1, 0, 2};
-  for (std::uint32_t at = 0; at < 6; ++at) CHECK(it.slots()[at].chunk == chunks[at]);
+  for (std::uint32_t index = 0; index < 6; ++index) CHECK(it.slots()[index].chunk == chunks[index]);
   CHECK((it.slots()[4].offset == 0 && it.slots()[0].offset == 0 && it.slots()[5].offset == 256));
   CHECK(it.slots()[4].state == tensor_state::hold);
-  for (std::uint32_t at = 6; at < 13; ++at)
-    CHECK((it.slots()[at].chunk == declared[at].chunk && it.slots()[at].offset == declared[at].offset));
+  for (std::uint32_t index = 6; index < 13; ++index)
+    CHECK((it.slots()[index].chunk == declared[index].chunk && it.slots()[index].offset == declared[index].offset));
 }
 
 TEST_CASE("placing again that cannot be changes nothing", "[manager]")

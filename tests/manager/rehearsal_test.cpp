@@ -58,11 +58,11 @@ std::uint64_t most_at_once(const support::random_iteration& it, bool leases_only
   for (std::uint32_t now = 0; now < it.record.size(); ++now) {
     std::uint64_t held = 0;
     std::vector<bool> counted(it.chunks(), false);
-    for (std::uint32_t at = 0; at <= now; ++at) {
-      const access_entry& entry = it.record.entries()[at];
-      if (it.record.details()[at].until <= now) continue;
-      if (entry.kind == entry_kind::lease_device) held += it.record.details()[at].bytes;
-      if (leases_only || !is_access(entry.kind) || place_of(entry.kind) == at::host) continue;
+    for (std::uint32_t index = 0; index <= now; ++index) {
+      const access_entry& entry = it.record.entries()[index];
+      if (it.record.details()[index].until <= now) continue;
+      if (entry.kind == entry_kind::lease_device) held += it.record.details()[index].bytes;
+      if (leases_only || !is_access(entry.kind) || place_of(entry.kind) == memory_location::host) continue;
       const std::uint32_t chunk = it.chunk_of_slot[entry.slot];
       if (!counted[chunk]) held += it.frames_of_chunk[chunk] * frame_bytes;
       counted[chunk] = true;

@@ -45,8 +45,9 @@ struct trainer {
   [[nodiscard]] bool runs() const { return !guards || !m.rehearsing(); }
   void fill()
   {
-    for (std::uint32_t at = 0; at < layers; ++at)
-      for (float& it : m.acquire(weights.slice(at), cm::access::write).span()) it = 0.01F * static_cast<float>(at + 1);
+    for (std::uint32_t index = 0; index < layers; ++index)
+      for (float& it : m.acquire(weights.slice(index), cm::access::write).span())
+        it = 0.01F * static_cast<float>(index + 1);
   }
   void step()
   {
@@ -58,10 +59,10 @@ struct trainer {
       if (runs())
         for (float& it : first.span()) it = 1.0F;
     }
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto weight = m.acquire(weights.slice(at), cm::access::read);
-      const auto before = m.acquire(outputs.slice(at), cm::access::read);
-      const auto after = m.acquire(outputs.slice(at + 1), cm::access::write);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto weight = m.acquire(weights.slice(index), cm::access::read);
+      const auto before = m.acquire(outputs.slice(index), cm::access::read);
+      const auto after = m.acquire(outputs.slice(index + 1), cm::access::write);
       if (!runs()) continue;
       const auto w = std::as_const(weight).span();
       for (std::size_t row = 0; row < width; ++row) {
@@ -70,24 +71,24 @@ struct trainer {
         after.span()[row] = sum;
       }
     }
-    for (std::uint32_t at = layers; at-- > 0;) {
-      auto weight = m.acquire(weights.slice(at), cm::access::read);
-      const auto output = m.acquire(outputs.slice(at + 1), cm::access::read);
+    for (std::uint32_t index = layers; index-- > 0;) {
+      auto weight = m.acquire(weights.slice(index), cm::access::read);
+      const auto output = m.acquire(outputs.slice(index + 1), cm::access::read);
       const auto gradient = m.gradient(std::move(weight));
       if (runs())
         for (std::size_t row = 0; row < width; ++row)
           for (std::size_t column = 0; column < width; ++column)
             gradient.span()[row * width + column] = output.span()[row];
     }
-    for (std::uint32_t at = 0; at <= layers; ++at) m.drop(outputs.slice(at));
+    for (std::uint32_t index = 0; index <= layers; ++index) m.drop(outputs.slice(index));
     work.release();
     (void)cm::optimizer::step(m, adam, {.learning_rate = 0.01F, .clip = {.norm = 1.0F}});
   }
   [[nodiscard]] std::vector<float> values()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto pin = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto pin = m.acquire(weights.slice(index), cm::access::read);
       for (const float it : pin.span()) all.push_back(it);
     }
     return all;
@@ -145,7 +146,7 @@ TEST_CASE("what is read on scratch bytes is zero, what is written is room enough
     const auto written = it.m.acquire(it.weights.slice(1), cm::access::write);
     const auto lease = it.m.lease(cm::tier::host, 8_KiB);
     const auto small = it.m.lease(cm::tier::device, 256_B);
-    const auto more = it.m.acquire(it.weights.slice(2), cm::access::read_write, cm::at::host);
+    const auto more = it.m.acquire(it.weights.slice(2), cm::access::read_write, cm::memory_location::host);
     REQUIRE(read.span().size() == width * width);
     for (float& value : written.span()) value = std::numeric_limits<float>::quiet_NaN();
     for (std::byte& value :
@@ -176,8 +177,8 @@ TEST_CASE("gradients that are not finite on scratch bytes change no decision", "
   trainer<arena> it{memory, false};
   const auto spoilt = [&] {
     it.step();
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      auto gradient = it.m.gradient(it.weights.slice(at));
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      auto gradient = it.m.gradient(it.weights.slice(index));
       if (it.runs())
         for (float& value : gradient.span()) value = std::numeric_limits<float>::infinity();
       it.m.gradient_done(std::move(gradient));
@@ -203,7 +204,7 @@ TEST_CASE("kernels on a stream have ended before their scratch bytes are given b
     const auto pin = m.acquire(weight, cm::access::write, cm::agent::compute);
     float* const to = pin.data();
     m.backend().launch(cm::agent::compute, [to, &ran] {
-      for (int at = 0; at < 1024; ++at) to[at] = 1.0F;
+      for (int index = 0; index < 1024; ++index) to[index] = 1.0F;
       ++ran;
     });
   };

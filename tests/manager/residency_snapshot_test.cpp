@@ -59,7 +59,7 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
     rehearsed();
     const auto inside = m->residency();
     CHECK(inside.is_inside);
-    CHECK(inside.moment == 3);
+    CHECK(inside.access_index == 3);
     CHECK(inside.iterations == static_cast<std::uint64_t>(step));
   }
   CHECK(m->report().divergences == 0);
@@ -90,9 +90,9 @@ std::vector<cm::frame_use> uses_from_chunks(const cm::residency_snapshot& it, cm
   const cm::tier_snapshot& tier = it.tiers[where];
   std::vector<cm::frame_use> uses(tier.frames, cm::frame_use::free);
   for (const cm::lease_place& lease : tier.leases)
-    for (std::uint64_t at = lease.begin / it.frame.count();
-         at < tier.frames && at * it.frame.count() < lease.begin + lease.size; ++at)
-      uses[at] = cm::frame_use::leased;
+    for (std::uint64_t index = lease.begin / it.frame.count();
+         index < tier.frames && index * it.frame.count() < lease.begin + lease.size; ++index)
+      uses[index] = cm::frame_use::leased;
   for (const cm::chunk_snapshot& one : it.chunks) {
     const cm::chunk& place = one.place;
     const std::uint32_t first = place.first_frame[where];
@@ -126,16 +126,16 @@ void check(const cm::residency_snapshot& it)
     if (tier.longest_free > tier.longest_clearable || tier.longest_clearable > tier.frames) FAIL("longest runs");
   }
   std::uint32_t tensors = 0;
-  for (std::uint32_t at = 0; at < it.chunks.size(); ++at) {
-    const cm::chunk_snapshot& one = it.chunks[at];
+  for (std::uint32_t index = 0; index < it.chunks.size(); ++index) {
+    const cm::chunk_snapshot& one = it.chunks[index];
     std::uint32_t pins = 0;
     for (std::uint32_t number = one.first_tensor; number < one.first_tensor + one.tensors; ++number) {
-      if (it.tensors[number].chunk != at) FAIL("a tensor is told with another chunk");
+      if (it.tensors[number].chunk != index) FAIL("a tensor is told with another chunk");
       pins += it.tensors[number].pins;
     }
     tensors += one.tensors;
-    if (pins != one.place.pins[cm::tier::device] + one.place.pins[cm::tier::host]) FAIL("pins of chunk " << at);
-    if ((one.state == cm::tensor_state::compute) != (pins > 0)) FAIL("state of chunk " << at);
+    if (pins != one.place.pins[cm::tier::device] + one.place.pins[cm::tier::host]) FAIL("pins of chunk " << index);
+    if ((one.state == cm::tensor_state::compute) != (pins > 0)) FAIL("state of chunk " << index);
   }
   if (tensors != it.tensors.size()) FAIL("a tensor is told with no chunk");
 }
@@ -148,8 +148,8 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
   m.use(lists);
   const auto weights = m.template add_stacked<float>(7, {120}, cm::role::parameter);
   const auto wide = m.template add_stacked<float>(2, {600}, cm::role::frozen);  // windows of three frames
-  for (std::uint32_t at = 0; at < 7; ++at) m.acquire(weights.slice(at), cm::access::write).release();
-  for (std::uint32_t at = 0; at < 2; ++at) m.acquire(wide.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 7; ++index) m.acquire(weights.slice(index), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 2; ++index) m.acquire(wide.slice(index), cm::access::write).release();
   support::dice dice{seed};
   std::vector<typename cm::manager<Backend>::template pin_type<const float>> pins;
   std::vector<cm::lease<typename cm::manager<Backend>::engine_type>> leases;
@@ -157,7 +157,7 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
   for (int call = 0; call < 150; ++call) {
     try {
       const auto what = dice.below(7);
-      const cm::at place = dice.below(3) == 0 ? cm::at::host : cm::at::device;
+      const cm::memory_location place = dice.below(3) == 0 ? cm::memory_location::host : cm::memory_location::device;
       if (what == 0) pins.clear();
       if (what == 1) leases.clear();
       if (what == 2)
@@ -202,7 +202,7 @@ TEST_CASE("a snapshot says which run could be cleared, and what each tier holds"
   cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
   const auto weights = m.add_stacked<float>(6, {256}, cm::role::frozen);
   m.name(weights.slice(2), "middle");
-  for (std::uint32_t at = 0; at < 5; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 5; ++index) m.acquire(weights.slice(index), cm::access::write).release();
   const auto pin = m.acquire(weights.slice(2), cm::access::read);
   auto lease = m.lease(cm::tier::device, 512_B);
   auto now = m.residency();
@@ -249,18 +249,18 @@ TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks
   const auto wide = m.add<float>({512}, cm::role::buffer);
   m.name(weights.slice(4), "h.2.bias");
   m.name(wide, "mask");
-  for (std::uint32_t at = 0; at < 6; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 6; ++index) m.acquire(weights.slice(index), cm::access::write).release();
   m.acquire(wide, cm::access::write).release();
   CHECK_THAT(to_string(m.residency()),
              ContainsSubstring("residency outside of iterations, after 0 whole ones; frames of 1024 B\n"));
   const auto scope = m.iteration();
   const auto first = m.acquire(weights.slice(4), cm::access::read);
-  const auto second = m.acquire(weights.slice(0), cm::access::read, cm::at::host);
+  const auto second = m.acquire(weights.slice(0), cm::access::read, cm::memory_location::host);
   const auto third = m.acquire(wide, cm::access::read);
   const auto lease = m.lease(cm::tier::device, 512_B);
   const std::string text = to_string(m.residency());
   CAPTURE(text);
-  CHECK_THAT(text, ContainsSubstring("residency at moment 4 of an iteration, after 0 whole ones; frames of 1024 "
+  CHECK_THAT(text, ContainsSubstring("residency at access 4 of an iteration, after 0 whole ones; frames of 1024 "
                                      "B\ndevice: capacity 6144 B, in use "));
   CHECK_THAT(text, ContainsSubstring("  leases: 512 B at 5632\nhost: capacity 16384 B, in use "));
   CHECK_THAT(text, ContainsSubstring("chunks: 4, of them 3 pinned, "));
@@ -277,10 +277,10 @@ TEST_CASE("the text of many chunks is short, and counts what it leaves out", "[m
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 2_MiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
   const auto weights = m.add_stacked<float>(4'000, {64}, cm::role::frozen);  // four in a chunk
-  for (std::uint32_t at = 0; at < 4'000; at += 4) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 4'000; index += 4) m.acquire(weights.slice(index), cm::access::write).release();
   const auto pin = m.acquire(weights.slice(3'996), cm::access::read);
   std::vector<cm::lease<decltype(m)::engine_type>> leases;
-  for (int at = 0; at < 9; ++at) leases.push_back(m.lease(cm::tier::host, 256_B));
+  for (int index = 0; index < 9; ++index) leases.push_back(m.lease(cm::tier::host, 256_B));
   const auto snapshot = m.residency();
   REQUIRE(snapshot.chunks.size() == 1'000);
   CHECK(to_string(snapshot).size() < 6'000);
@@ -320,7 +320,7 @@ TEST_CASE("a derived chunk is told as one whose share is elsewhere, behind what 
   arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
   const auto weights = m.add_stacked<float>(3, {256}, cm::role::frozen);
-  for (std::uint32_t at = 0; at < 3; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t index = 0; index < 3; ++index) m.acquire(weights.slice(index), cm::access::write).release();
   cm::residency_snapshot it = m.residency();
   it.chunks[0].place = {.first_frame = {{cm::chunk::nowhere, cm::chunk::elsewhere}}};
   it.chunks[1].place = it.chunks[0].place;

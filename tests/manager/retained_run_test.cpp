@@ -28,10 +28,10 @@ class wisher {
   {
     uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
     if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
-    stays_.assign(uses_.uses().size(), 0);
+    retained_.assign(uses_.uses().size(), 0);
     const std::uint32_t share = dice.between(1, 4);
-    for (std::uint8_t& each : stays_) each = dice.one_in(share) ? 1 : 0;
-    transfer::retention wanted = links_.link(uses_, stays_, tide_, it.record.size());
+    for (std::uint8_t& each : retained_) each = dice.one_in(share) ? 1 : 0;
+    transfer::retention wanted = links_.link(uses_, retained_, tide_, it.record.size());
     early_.clear();
     for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
       if (dice.one_in(3))
@@ -45,7 +45,7 @@ class wisher {
   transfer::record_uses uses_;
   transfer::lease_tide tide_;
   transfer::stay_links links_;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<transfer::early_load> early_;
 };
 
@@ -62,7 +62,7 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
     wisher wishes;
     const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
-    if (wanted.stays_until.empty()) continue;
+    if (wanted.retained_until.empty()) continue;
     retained_run planned;
     planned.start(run.start.table(), wanted);
     if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
@@ -83,24 +83,24 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
 {
   support::record_builder build;  // three chunks in a ring, room for two: one stays for ever, two are loaded each time
   for (int round = 0; round < 2; ++round)
-    for (std::uint32_t at = 0; at < 3; ++at) build.brief(at);
+    for (std::uint32_t index = 0; index < 3; ++index) build.brief(index);
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
   const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
   transfer::stay_links links;
-  const std::vector<std::uint8_t> stays{1, 0, 0, 1, 0, 0};
+  const std::vector<std::uint8_t> retained{1, 0, 0, 1, 0, 0};
   retained_run planned;
-  planned.start(state.table(), links.link(uses, stays, tide, record.size()));
+  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
   CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
   planned.start(state.table(), links.link(uses, nothing, tide, record.size()));
@@ -116,22 +116,23 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
   TestType memory{{.device_capacity = 8 * 512_B, .host_capacity = 9 * 512_B}};
   manager_type m{memory, {.chunk_bytes = 512_B}};
   std::vector<tensor<float>> all;
-  for (std::uint32_t at = 0; at < tensors; ++at) all.push_back(m.template add<float>({elements}, role::buffer));
+  for (std::uint32_t index = 0; index < tensors; ++index)
+    all.push_back(m.template add<float>({elements}, role::buffer));
   std::vector<float> expected(tensors);
-  for (std::uint32_t at = 0; at < tensors; ++at) {
-    auto pin = m.acquire(all[at], access::write);
-    for (float& it : pin.span()) it = expected[at] = static_cast<float>(at);
+  for (std::uint32_t index = 0; index < tensors; ++index) {
+    auto pin = m.acquire(all[index], access::write);
+    for (float& it : pin.span()) it = expected[index] = static_cast<float>(index);
   }
   report before;
   for (int step = 0; step < 8; ++step) {
     before = m.report();
     auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < tensors; ++at) {
-      const bool reads = at % 3 == 0;
-      auto pin = m.acquire(all[at], reads ? access::read : access::read_write);
-      for (const float it : pin.span()) REQUIRE(it == expected[at]);
+    for (std::uint32_t index = 0; index < tensors; ++index) {
+      const bool reads = index % 3 == 0;
+      auto pin = m.acquire(all[index], reads ? access::read : access::read_write);
+      for (const float it : pin.span()) REQUIRE(it == expected[index]);
       if (reads) continue;
-      expected[at] += 1;
+      expected[index] += 1;
       for (float& it : pin.writable()) it += 1;
     }
   }

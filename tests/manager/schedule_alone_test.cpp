@@ -30,13 +30,13 @@ struct parts {
 
   explicit parts(std::uint32_t weights, std::uint64_t device)
   {
-    for (std::uint32_t at = 0; at < weights; ++at)
+    for (std::uint32_t index = 0; index < weights; ++index)
       tensors.add({1024}, cm::dtype::float32, cm::role::parameter, cm::group_id{0});
     tensors.seal(cm::append_layout{}, 4_KiB);
     const cm::gathered_chunks none;
     cm::model_frames{tensors, none, 4_KiB}.lay_out(
         chunks, {{cm::bytes{device * 4096}, cm::bytes{std::uint64_t{weights} * 2 * 4096}}});
-    for (std::uint32_t at = 0; at < weights; ++at) use(at, cm::entry_kind::write);
+    for (std::uint32_t index = 0; index < weights; ++index) use(index, cm::entry_kind::write);
   }
 
   void begin()
@@ -53,17 +53,17 @@ struct parts {
     if (!chunks[it.chunk].has_frames(cm::tier::device)) schedule.ensure_policy();
     const std::uint32_t next = schedule.next_use_after(it, expected);
     chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
-    states::begin(it, cm::at::device);
-    const std::uint32_t moment = schedule.finish(expected, slot, kind, 0);
-    states::end(it, cm::at::device);
+    states::begin(it, cm::memory_location::device);
+    const std::uint32_t access_index = schedule.finish(expected, slot, kind, 0);
+    states::end(it, cm::memory_location::device);
     chunks.unpin(cm::tier::device, it.chunk, false);
-    schedule.log_release(moment);
+    schedule.log_release(access_index);
     return expected;
   }
   bool walk(std::uint32_t count)
   {
     bool expected = true;
-    for (std::uint32_t at = 0; at < count; ++at) expected = use(at) && expected;
+    for (std::uint32_t index = 0; index < count; ++index) expected = use(index) && expected;
     return expected;
   }
 

@@ -30,17 +30,20 @@ struct weights_on {
   explicit weights_on(std::uint64_t device, std::uint64_t host = 64)
       : memory{{.device_capacity = cm::bytes{device * 1024}, .host_capacity = cm::bytes{host * 1024}}}
   {
-    for (std::uint32_t at = 0; at < 8; ++at)
-      m.acquire(w.slice(at), cm::access::write, cm::at::host).span()[0] = static_cast<float>(at);
+    for (std::uint32_t index = 0; index < 8; ++index)
+      m.acquire(w.slice(index), cm::access::write, cm::memory_location::host).span()[0] = static_cast<float>(index);
   }
-  [[nodiscard]] auto pin(std::uint32_t at, cm::access how = cm::access::read) { return m.acquire(w.slice(at), how); }
-  void use(std::uint32_t at)
+  [[nodiscard]] auto pin(std::uint32_t index, cm::access how = cm::access::read)
   {
-    if (pin(at).span()[0] != static_cast<float>(at)) FAIL("weight " << at << " lost its bytes");
+    return m.acquire(w.slice(index), how);
+  }
+  void use(std::uint32_t index)
+  {
+    if (pin(index).span()[0] != static_cast<float>(index)) FAIL("weight " << index << " lost its bytes");
   }
   void walk(std::uint32_t count)
   {
-    for (std::uint32_t at = 0; at < count; ++at) use(at % 8);
+    for (std::uint32_t index = 0; index < count; ++index) use(index % 8);
   }
   void run(std::string_view name, std::uint32_t count)
   {
@@ -53,7 +56,7 @@ struct weights_on {
   {
     auto scope = m.iteration(name);
     walk(count);
-    for (std::uint32_t at = count; at-- > 0;) use(at);
+    for (std::uint32_t index = count; index-- > 0;) use(index);
     scope.end();
   }
   void interrupt(std::uint32_t count, bool otherwise)
@@ -62,7 +65,7 @@ struct weights_on {
       auto scope = m.iteration();
       walk(count);
       if (otherwise)
-        for (const std::uint32_t at : {7U, 3U, 7U}) use(at);
+        for (const std::uint32_t index : {7U, 3U, 7U}) use(index);
       throw std::runtime_error{"interrupted"};
     } catch (const std::runtime_error&) {
     }
@@ -94,7 +97,7 @@ struct narrow {
   narrow()
   {
     for (const auto& it : {single, other, pair})
-      for (float& value : m.acquire(it, cm::access::write, cm::at::host).span()) value = 0;
+      for (float& value : m.acquire(it, cm::access::write, cm::memory_location::host).span()) value = 0;
   }
   void one_step()
   {
@@ -108,7 +111,7 @@ struct narrow {
   void disturb()
   {
     {
-      const auto away = m.acquire(single, cm::access::read_write, cm::at::host);
+      const auto away = m.acquire(single, cm::access::read_write, cm::memory_location::host);
     }
     const auto low = m.acquire(other, cm::access::read);
     const auto middle = m.acquire(single, cm::access::read);
@@ -172,9 +175,9 @@ TEMPLATE_TEST_CASE("loops of other names between the steps change no record and 
     it.run_there_and_back("train", 8);
     it.run_there_and_back("eval", 5);
   };
-  for (int at = 0; at < 6; ++at) round();
+  for (int index = 0; index < 6; ++index) round();
   const std::uint64_t replans = it.m.report().replans;
-  for (int at = 0; at < 6; ++at) round();
+  for (int index = 0; index < 6; ++index) round();
   check_counts(it.m.report(), {.iterations = 36});
   CHECK(it.m.report().skipped_moves == 0);
   CHECK(it.m.report().replans == replans);
@@ -203,16 +206,16 @@ TEST_CASE("rounds of steps and of longer and longer generations come to need no 
     weights_on<planned> it{4};
     int tokens = generate;
     const auto round = [&, steps = train] {
-      for (int at = 0; at < steps; ++at) it.run_there_and_back("train", 8);
-      for (int at = 0; at < tokens; ++at) it.run("generate", 8);
+      for (int index = 0; index < steps; ++index) it.run_there_and_back("train", 8);
+      for (int index = 0; index < tokens; ++index) it.run("generate", 8);
     };
-    for (int at = 0; at < 8; ++at) round();
+    for (int index = 0; index < 8; ++index) round();
     const cm::report equal = it.m.report();
-    for (int at = 0; at < 4; ++at) round();
+    for (int index = 0; index < 4; ++index) round();
     CHECK(it.m.report().replans == equal.replans);
-    for (int at = 0; at < 8; ++at, ++tokens) round();
+    for (int index = 0; index < 8; ++index, ++tokens) round();
     const cm::report settled = it.m.report();
-    for (int at = 0; at < 8; ++at, ++tokens) round();
+    for (int index = 0; index < 8; ++index, ++tokens) round();
     const cm::report seen = it.m.report();
     INFO(train << " steps and " << generate << " generations");
     CHECK(seen.replans == settled.replans);
@@ -301,7 +304,7 @@ TEST_CASE("a device that is large enough for windows apart from each other is ne
   }
   const auto second = m.acquire(a, cm::access::write);
   {
-    const auto pin = m.acquire(c, cm::access::write, cm::at::host);
+    const auto pin = m.acquire(c, cm::access::write, cm::memory_location::host);
   }                                                    // its window on the device is free
   const auto small = m.acquire(b, cm::access::write);  // and cut here
   CHECK_NOTHROW(m.acquire(c, cm::access::read));
@@ -345,11 +348,11 @@ TEST_CASE("a lease on the host leaves the plan of the device in force", "[manage
     {
       const auto lease = it.m.lease(cm::tier::host, 2_KiB);
     }
-    for (std::uint32_t at = 0; at < 8; ++at) {
-      const auto pin = it.pin(at, cm::access::read_write);
+    for (std::uint32_t index = 0; index < 8; ++index) {
+      const auto pin = it.pin(index, cm::access::read_write);
     }
   };
-  for (int at = 0; at < 12; ++at) step();
+  for (int index = 0; index < 12; ++index) step();
   check_counts(it.m.report(), {.iterations = 12});
   CHECK(it.m.report().skipped_moves == 0);
 }
@@ -361,10 +364,10 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   failing memory{{}, options};
   cm::manager<failing> m{memory, {.chunk_bytes = 1_KiB}};
   const auto w = m.add_stacked<float>(8, {256}, cm::role::parameter);
-  const auto use = [&](std::uint32_t at, cm::write_access how) {
-    m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at);
+  const auto use = [&](std::uint32_t index, cm::write_access how) {
+    m.acquire(w.slice(index), how).span()[0] = static_cast<float>(index);
   };
-  for (std::uint32_t at = 0; at < 8; ++at) use(at, cm::access::write);
+  for (std::uint32_t index = 0; index < 8; ++index) use(index, cm::access::write);
   const auto pair = [&] {
     const auto scope = m.iteration("short");
     const auto one = m.acquire(w.slice(0), cm::access::read);
@@ -373,7 +376,7 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   pair();
   for (int round = 0; round < 4; ++round) {
     const auto scope = m.iteration("long");
-    for (std::uint32_t at = 0; at < 24; ++at) use(at % 8, cm::access::read_write);
+    for (std::uint32_t index = 0; index < 24; ++index) use(index % 8, cm::access::read_write);
   }
   {
     const auto pin = m.acquire(w.slice(7), cm::access::read);  // in the way: the device has to be cleared first
@@ -381,8 +384,8 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
     CHECK_THROWS_AS(pair(), cm::device_error);
     memory.set_plan({});
   }
-  for (std::uint32_t at = 0; at < 40; ++at)
-    CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
+  for (std::uint32_t index = 0; index < 40; ++index)
+    CHECK(m.acquire(w.slice(index * 3 % 8), cm::access::read).span()[0] == static_cast<float>(index * 3 % 8));
 }
 
 TEST_CASE("a record of an iteration that diverged while a tensor was pinned in two tiers is a good profile",
@@ -398,11 +401,11 @@ TEST_CASE("a record of an iteration that diverged while a tensor was pinned in t
   const auto weight = declared(m);
   for (int step = 0; step < 2; ++step) {
     const auto scope = m.iteration();
-    auto on_host = m.acquire(weight, cm::access::read, cm::at::host);
+    auto on_host = m.acquire(weight, cm::access::read, cm::memory_location::host);
     auto on_device = m.acquire(weight, cm::access::read);
     on_device.release();
     // the device's pin is gone: this may be
-    if (step == 1) m.acquire(weight, cm::access::read_write, cm::at::host).release();
+    if (step == 1) m.acquire(weight, cm::access::read_write, cm::memory_location::host).release();
     on_host.release();
   }
   REQUIRE(m.report().divergences == 1);

@@ -17,7 +17,7 @@ slot_table of_sizes(const std::vector<std::uint64_t>& sizes)
 {
   slot_table table;
   table.slots.resize(sizes.size());
-  for (std::size_t at = 0; at < sizes.size(); ++at) table.slots[at].size = sizes[at];
+  for (std::size_t index = 0; index < sizes.size(); ++index) table.slots[index].size = sizes[index];
   return table;
 }
 

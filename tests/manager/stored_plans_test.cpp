@@ -120,7 +120,7 @@ std::string refusal(run& next, const transfer::stored_plan& plan)
 TEST_CASE("the next run follows the plan of another one from its first iteration on, and solves nothing", "[manager]")
 {
   const left_over before = train_once(96_KiB);
-  REQUIRE(plan_from(before.plan).stays_until.size() > 10);
+  REQUIRE(plan_from(before.plan).retained_until.size() > 10);
   run next{96_KiB};
   take_profile(next, before.profile);
   next.m.use_plan(plan_from(before.plan));
@@ -168,7 +168,7 @@ TEST_CASE("a plan of another model, layout or capacity is refused in one sentenc
   changed.variant = 1;
   CHECK_THAT(refusal(next, changed), ContainsSubstring("its variant is 1 and should be 0"));
   changed = plan;
-  changed.stays_until.pop_back();
+  changed.retained_until.pop_back();
   CHECK_THAT(refusal(next, changed), ContainsSubstring("too many or too few"));
   changed = plan;
   changed.first_use.assign(changed.first_use.size(), 0);
@@ -226,7 +226,7 @@ TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[
   run next{96_KiB};
   take_profile(next, before.profile);
   transfer::stored_plan plan = plan_from(before.plan);
-  plan.stays_until.clear(), plan.first_use.clear(), plan.borders.clear(), plan.device_only.clear();
+  plan.retained_until.clear(), plan.first_use.clear(), plan.borders.clear(), plan.device_only.clear();
   plan.moved_bytes = plan.bound_bytes = 0;
   next.m.use_plan(plan);
   next.trainer.initialise();

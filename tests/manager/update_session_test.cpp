@@ -26,19 +26,19 @@ struct fixture {
   {
     m.use(kernel);
     weights = m.add_stacked<float>(count, {1000}, cm::role::parameter);
-    for (std::uint32_t at = 0; at < count; ++at)
-      for (float& it : m.acquire(weights.slice(at), cm::access::write).span()) it = 1;
+    for (std::uint32_t index = 0; index < count; ++index)
+      for (float& it : m.acquire(weights.slice(index), cm::access::write).span()) it = 1;
   }
   void use(const numbers& which)
   {
-    for (const std::uint32_t at : which) (void)m.acquire(weights.slice(at), cm::access::read);
+    for (const std::uint32_t index : which) (void)m.acquire(weights.slice(index), cm::access::read);
   }
   void differentiate(const numbers& which, bool done = false)
   {
-    for (const std::uint32_t at : which) {
-      auto gradient = m.gradient(weights.slice(at));
+    for (const std::uint32_t index : which) {
+      auto gradient = m.gradient(weights.slice(index));
       if (!m.rehearsing())
-        for (float& it : gradient.span()) it = static_cast<float>(at);
+        for (float& it : gradient.span()) it = static_cast<float>(index);
       if (done) m.gradient_done(std::move(gradient));
     }
   }

@@ -18,9 +18,9 @@ class nearest_or_farthest : public eviction::belady {
   static constexpr std::string_view name = "nearest_or_farthest";
   [[nodiscard]] std::uint32_t variants() const noexcept { return 3; }
   void choose(std::uint32_t variant) noexcept { nearest_ = variant != 1; }
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
-    return nearest_ ? belady::victim(moment{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest()
+    return nearest_ ? belady::victim(access_index{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest()
                     : belady::victim(now);
   }
   void enter(const eviction::candidate& item) noexcept
@@ -57,9 +57,9 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
   auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
   decision_log log;
-  for (std::uint32_t at = 0; at < 5; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < 5; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   variant_trial<nearest_or_farthest> trial;
   CHECK(trial.best(state, record, own) == 1);

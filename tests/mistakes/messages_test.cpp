@@ -79,10 +79,10 @@ TEST_CASE("mistakes with pins are told with the tensor's name", "[mistakes]")
   it.fill();
   {
     const auto on_device = m.acquire(it.bias, read);
-    CHECK(said<cm::usage_error>([&] { (void)m.acquire(it.bias, cm::access::write, cm::at::host); }) ==
+    CHECK(said<cm::usage_error>([&] { (void)m.acquire(it.bias, cm::access::write, cm::memory_location::host); }) ==
           "chunkmem: tensor 'bias' (value) cannot be written on the host now: its chunk is in use on the device by 1 "
           "pin (release them first)");
-    CHECK(said<cm::usage_error>([&] { (void)m.acquire(it.scale, cm::access::write, cm::at::host); }) ==
+    CHECK(said<cm::usage_error>([&] { (void)m.acquire(it.scale, cm::access::write, cm::memory_location::host); }) ==
           "chunkmem: tensor 'scale' (value) cannot be written on the host now: its chunk is in use on the device by 1 "
           "pin, the first of them on tensor 'bias' (value) (release them first)");
     CHECK(said<cm::usage_error>([&] { (void)on_device.writable(); }) ==
@@ -92,7 +92,7 @@ TEST_CASE("mistakes with pins are told with the tensor's name", "[mistakes]")
           "chunkmem: tensor 'bias' (value) is compute and cannot drop: release its pins first (training_rules)");
   }
   {
-    const auto on_host = m.acquire(it.bias, cm::access::write, cm::at::host);
+    const auto on_host = m.acquire(it.bias, cm::access::write, cm::memory_location::host);
     CHECK(said<cm::usage_error>([&] { (void)m.acquire(it.bias, read); }) ==
           "chunkmem: tensor 'bias' (value) cannot be read on the device now: its chunk is in use on the host by 1 pin "
           "(release them first)");
@@ -198,7 +198,8 @@ TEST_CASE("states that never come to be do not count where only the last layers 
     const auto pin = m.acquire(weights.slice(layer), cm::access::write);
     pin.span()[0] = 1;
   }
-  const auto of_last = m.acquire<float>(weights.slice(15), m.list("momentum"), cm::access::write, cm::at::host);
+  const auto of_last =
+      m.acquire<float>(weights.slice(15), m.list("momentum"), cm::access::write, cm::memory_location::host);
   CHECK(of_last.size() == 1024);
 }
 
@@ -301,12 +302,13 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
         "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done: its norm is taken already "
         "(take the step, or drop it)");
-  CHECK(said<cm::usage_error>(
-            [&] { (void)m.acquire<float>(it.mean, m.list("momentum"), cm::access::read, cm::at::host); }) ==
+  CHECK(said<cm::usage_error>([&] {
+          (void)m.acquire<float>(it.mean, m.list("momentum"), cm::access::read, cm::memory_location::host);
+        }) ==
         "chunkmem: tensor 'mean' (value): a gradient or list of a tensor that is not trained (a frozen weight, a "
         "buffer or an activation)");
   CHECK(said<cm::usage_error>([&] {
-          (void)m.acquire<float>(it.bias, cm::list_id{9}, cm::access::read, cm::at::host);
+          (void)m.acquire<float>(it.bias, cm::list_id{9}, cm::access::read, cm::memory_location::host);
         }) == "chunkmem: a list that this manager does not have");
 }
 
@@ -319,7 +321,7 @@ TEST_CASE("a wrong dtype is told with the tensor's name", "[mistakes]")
         "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own "
         "(m.gradient<float>(...) where gradients are wide)");
   CHECK(said<cm::usage_error>([&] {
-          (void)m.acquire<cm::bf16>(it.bias, m.list("momentum"), cm::access::read, cm::at::host);
+          (void)m.acquire<cm::bf16>(it.bias, m.list("momentum"), cm::access::read, cm::memory_location::host);
         }) == "chunkmem: tensor 'bias' (momentum): a list was acquired with an element type that is not its own");
 }
 
@@ -381,7 +383,7 @@ TEST_CASE("mistakes with 16-bit weights say where the master is", "[mistakes]")
   CHECK(said<cm::config_error>([&] { (void)m.iteration(2); }) ==
         "chunkmem: gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)");
   CHECK(said<cm::usage_error>([&] {
-          (void)m.acquire<float>(wide, m.list("master"), cm::access::read, cm::at::host);
+          (void)m.acquire<float>(wide, m.list("master"), cm::access::read, cm::memory_location::host);
         }) == "chunkmem: tensor 'norm' (value): the master of a 32-bit parameter, which has none");
   const auto iteration = m.iteration();
   CHECK(said<cm::usage_error>([&] { (void)m.acquire(weight, cm::access::write); }) ==

@@ -45,7 +45,7 @@ void update(const adam& kernel, state& it, const std::vector<float>& gradient,
 double power(float beta, std::uint64_t step)
 {
   long double result = 1.0L;
-  for (std::uint64_t at = 0; at < step; ++at) result *= static_cast<long double>(beta);
+  for (std::uint64_t index = 0; index < step; ++index) result *= static_cast<long double>(beta);
   return static_cast<double>(result);
 }
 
@@ -63,14 +63,14 @@ struct exact_adam {
     const double beta1 = static_cast<double>(o.beta1);
     const double beta2 = static_cast<double>(o.beta2);
     const double decay = static_cast<double>(o.weight_decay);
-    for (std::size_t at = 0; at < count; ++at) {
-      const double slope = static_cast<double>(gradient[at]) + (o.decoupled ? 0.0 : decay * parameter[at]);
-      momentum[at] = beta1 * momentum[at] + (1 - beta1) * slope;
-      variance[at] = beta2 * variance[at] + (1 - beta2) * slope * slope;
-      const double first = momentum[at] / (1 - power(o.beta1, step));
-      const double second = variance[at] / (1 - power(o.beta2, step));
-      const double kept = o.decoupled ? decay * parameter[at] : 0.0;
-      parameter[at] -= rate * (first / (std::sqrt(second) + static_cast<double>(o.epsilon)) + kept);
+    for (std::size_t index = 0; index < count; ++index) {
+      const double slope = static_cast<double>(gradient[index]) + (o.decoupled ? 0.0 : decay * parameter[index]);
+      momentum[index] = beta1 * momentum[index] + (1 - beta1) * slope;
+      variance[index] = beta2 * variance[index] + (1 - beta2) * slope * slope;
+      const double first = momentum[index] / (1 - power(o.beta1, step));
+      const double second = variance[index] / (1 - power(o.beta2, step));
+      const double kept = o.decoupled ? decay * parameter[index] : 0.0;
+      parameter[index] -= rate * (first / (std::sqrt(second) + static_cast<double>(o.epsilon)) + kept);
     }
   }
   adam_options o;
@@ -149,11 +149,12 @@ TEST_CASE("adam follows the papers in double precision, with either kind of deca
       update(kernel, it, gradient, {0.01F, step});
       exact.update(gradient, static_cast<double>(0.01F) * static_cast<double>(options.rate_factor), step);
     }
-    for (std::size_t at = 0; at < count; ++at) {
+    for (std::size_t index = 0; index < count; ++index) {
       // 50 steps, each with a handful of roundings (2^-24 relative) of values below 2
-      CHECK(std::abs(static_cast<double>(it.parameter[at]) - exact.parameter[at]) < 2e-5);
-      CHECK(std::abs(static_cast<double>(it.momentum[at]) - exact.momentum[at]) < 2e-6);
-      CHECK(std::abs(static_cast<double>(it.variance[at]) - exact.variance[at]) < 2e-6 * (exact.variance[at] + 0.001));
+      CHECK(std::abs(static_cast<double>(it.parameter[index]) - exact.parameter[index]) < 2e-5);
+      CHECK(std::abs(static_cast<double>(it.momentum[index]) - exact.momentum[index]) < 2e-6);
+      CHECK(std::abs(static_cast<double>(it.variance[index]) - exact.variance[index]) <
+            2e-6 * (exact.variance[index] + 0.001));
     }
   }
 }
@@ -175,8 +176,8 @@ TEST_CASE("adam equals its scalar twin bit for bit on every instruction set, wha
         const std::vector<float> gradient = support::hostile_numbers(count, 100 + step);
         update(kernel, it, gradient, {0.02F, step});
         const scalar_twin scalar{options, 0.02F, step};
-        for (std::size_t at = 0; at < count; ++at)
-          scalar.update(twin.parameter[at], twin.momentum[at], twin.variance[at], gradient[at]);
+        for (std::size_t index = 0; index < count; ++index)
+          scalar.update(twin.parameter[index], twin.momentum[index], twin.variance[index], gradient[index]);
         REQUIRE(same(it, twin));
       }
     }
@@ -206,7 +207,8 @@ TEST_CASE("adam stores no denormals, and tiny gradients leave the variance alone
   state it;
   for (std::uint64_t step = 1; step <= 40; ++step) {
     std::vector<float> gradient(count);
-    for (std::size_t at = 0; at < count; ++at) gradient[at] = std::ldexp(1.0F, -static_cast<int>(at % 126));
+    for (std::size_t index = 0; index < count; ++index)
+      gradient[index] = std::ldexp(1.0F, -static_cast<int>(index % 126));
     if (step > 20) gradient.assign(count, 0.0F);
     update(kernel, it, gradient, {0.01F, step});
     for (const std::vector<float>* all : {&it.parameter, &it.momentum, &it.variance})

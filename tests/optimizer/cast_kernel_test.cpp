@@ -36,16 +36,16 @@ void casts(std::size_t count, std::size_t shift)
   std::vector<float> wide = support::hostile_numbers(count + shift, 3);
   std::vector<Element> nearest(count + shift), random(count + shift), expected(count + shift), drawn(count + shift);
   const cm::rounding_key key{1, 2, 3, 4};
-  for (std::size_t at = shift; at < count + shift; ++at) {
-    expected[at] = cm::round_to<Element>(wide[at]);
-    drawn[at] = cm::round_stochastic<Element>(wide[at], cm::random_bits(key, 1000 + at - shift));
+  for (std::size_t index = shift; index < count + shift; ++index) {
+    expected[index] = cm::round_to<Element>(wide[index]);
+    drawn[index] = cm::round_stochastic<Element>(wide[index], cm::random_bits(key, 1000 + index - shift));
   }
   loop_launcher::run(cast_kernel{run_of(nearest, shift), run_of(wide, shift), count});
   loop_launcher::run(cast_kernel{run_of(random, shift), run_of(wide, shift), count, key, 1000});
   CHECK(bits_of(nearest) == bits_of(expected));
   CHECK(bits_of(random) == bits_of(drawn));
   std::vector<float> again(count + shift), widened(count + shift);
-  for (std::size_t at = shift; at < count + shift; ++at) widened[at] = cm::to_float(nearest[at]);
+  for (std::size_t index = shift; index < count + shift; ++index) widened[index] = cm::to_float(nearest[index]);
   loop_launcher::run(cast_kernel{run_of(again, shift), run_of(nearest, shift), count});
   CHECK(support::same_bits(again, widened));
 }
@@ -65,9 +65,11 @@ TEST_CASE("casts have the bits of the conversions, to nearest and by random bits
 TEST_CASE("between the two types of 16 bits a number is rounded once, in its own bytes too", "[optimizer]")
 {
   std::vector<cm::bf16> from(1 << 16);
-  for (std::size_t at = 0; at < from.size(); ++at) from[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at));
+  for (std::size_t index = 0; index < from.size(); ++index)
+    from[index] = cm::bf16::from_bits(static_cast<std::uint16_t>(index));
   std::vector<cm::fp16> to(from.size()), expected(from.size());
-  for (std::size_t at = 0; at < from.size(); ++at) expected[at] = cm::round_to<cm::fp16>(cm::to_float(from[at]));
+  for (std::size_t index = 0; index < from.size(); ++index)
+    expected[index] = cm::round_to<cm::fp16>(cm::to_float(from[index]));
   loop_launcher::run(cast_kernel{run_of(to), run_of(from), from.size()});
   CHECK(bits_of(to) == bits_of(expected));
   loop_launcher::run(

@@ -132,7 +132,7 @@ using namespace chunkmem::optimizer;
 TEST_CASE("rates arrive, as many as a body was given", "[optimizer]")
 {
   std::vector<float> rates(rates_kernel::most);
-  for (std::size_t at = 0; at < rates.size(); ++at) rates[at] = static_cast<float>(at) + 0.5F;
+  for (std::size_t index = 0; index < rates.size(); ++index) rates[index] = static_cast<float>(index) + 0.5F;
   std::vector<float> to(rates.size() + 1, -1.0F);
   loop_launcher::run(rates_kernel{to.data(), std::span{rates}.first(3)});
   CHECK((to[0] == 0.5F && to[2] == 2.5F && to[3] == -1.0F));

@@ -55,10 +55,11 @@ struct model {
       m.use(scale);
     }
     support::dice dice{99};
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span())
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      for (Element& value : m.acquire(weights.slice(index), cm::access::write, cm::memory_location::host).span())
         value = cm::round_to<Element>(random(dice));
-      for (float& value : m.acquire(biases.slice(at), cm::access::write, cm::at::host).span()) value = random(dice);
+      for (float& value : m.acquire(biases.slice(index), cm::access::write, cm::memory_location::host).span())
+        value = random(dice);
     }
     if (on_device) optimizer->prepare();
   }
@@ -69,13 +70,14 @@ struct model {
   void differentiate(std::uint64_t now, std::uint32_t spoilt)
   {
     support::dice dice{now};
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      if (at == now % layers) continue;  // not every parameter has a gradient in every step
-      auto weight = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      if (index == now % layers) continue;  // not every parameter has a gradient in every step
+      auto weight = m.acquire(weights.slice(index), cm::access::read);
       const auto gradient = m.gradient(std::move(weight));
       for (Element& value : gradient.span()) value = cm::round_to<Element>(random(dice));
-      if (at == spoilt) gradient.span()[elements / 2] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
-      for (float& value : m.gradient(biases.slice(at)).span()) value = random(dice);
+      if (index == spoilt)
+        gradient.span()[elements / 2] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
+      for (float& value : m.gradient(biases.slice(index)).span()) value = random(dice);
     }
   }
 
@@ -111,7 +113,7 @@ struct model {
   }
   void add(std::vector<std::byte>& all, cm::tensor_handle it, cm::list_id list)
   {
-    const auto pin = m.acquire_bytes(it, list, cm::access::read, cm::at::host);
+    const auto pin = m.acquire_bytes(it, list, cm::access::read, cm::memory_location::host);
     const auto bytes = std::as_bytes(pin.span());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
@@ -261,7 +263,7 @@ TEST_CASE("a number of updates on the device that a checkpoint cannot have is re
   });
   REQUIRE(buffer);
   const auto load = [&](std::uint64_t number) {
-    const auto pin = m.acquire(*buffer, cm::access::write, cm::at::host);
+    const auto pin = m.acquire(*buffer, cm::access::write, cm::memory_location::host);
     cm::optimizer::device_step_state state;
     state.number = number;
     std::memset(pin.data(), 0, pin.size());
@@ -282,8 +284,8 @@ TEST_CASE("a rehearsed step on the device needs what the real one needs", "[opti
   model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
   const auto need = it.m.rehearse([&] {
     const auto scope = it.m.iteration();
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto gradient = it.m.gradient(it.weights.slice(at));
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto gradient = it.m.gradient(it.weights.slice(index));
     }
     it.optimizer->step({});
   });

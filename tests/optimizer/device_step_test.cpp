@@ -47,22 +47,23 @@ struct host_model {
   {
     const bool masters = !kernel.lists().empty() && kernel.lists().back().use == cm::list_use::master;
     const auto kinds = parameter_cases(masters);
-    for (std::size_t at = 0; at < std::size(sizes); ++at)
-      parameters.emplace_back(kernel, kinds[at % kinds.size()], sizes[at]);
+    for (std::size_t index = 0; index < std::size(sizes); ++index)
+      parameters.emplace_back(kernel, kinds[index % kinds.size()], sizes[index]);
   }
 
   void differentiate(std::uint64_t step)
   {
-    for (std::size_t at = 0; at < parameters.size(); ++at) {
-      stored_parameter& it = parameters[at];
-      fresh[at] = it.describe(started[at] ? 2 : 1).fresh_master;
-      over[at] = it.how.in_place && started[at];
-      if (!has_gradient(at, step)) continue;
-      placed_bytes& target = over[at] ? it.value : it.gradient;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      stored_parameter& it = parameters[index];
+      fresh[index] = it.describe(started[index] ? 2 : 1).fresh_master;
+      over[index] = it.how.in_place && started[index];
+      if (!has_gradient(index, step)) continue;
+      placed_bytes& target = over[index] ? it.value : it.gradient;
       for (std::size_t bytes = 0; bytes < target.size(); bytes += cm::size_of(it.how.gradient))
         put(target.data() + bytes, it.how.gradient,
-            support::tame(1000 * step + 17 * at + bytes + salt) * scale.scale());
-      if (step == spoilt_step && at == 0) put(target.data(), it.how.gradient, -std::numeric_limits<float>::infinity());
+            support::tame(1000 * step + 17 * index + bytes + salt) * scale.scale());
+      if (step == spoilt_step && index == 0)
+        put(target.data(), it.how.gradient, -std::numeric_limits<float>::infinity());
     }
   }
   static void put(std::byte* to, dtype type, float value)
@@ -74,11 +75,11 @@ struct host_model {
     if (type == dtype::float16) std::memcpy(to, &half, 2);
   }
 
-  [[nodiscard]] opt::parameter_bytes describe(std::size_t at)
+  [[nodiscard]] opt::parameter_bytes describe(std::size_t index)
   {
-    opt::parameter_bytes all = parameters[at].describe(over[at] ? 2 : 1);
-    all.fresh_master = fresh[at];
-    all.tensor = static_cast<std::uint32_t>(at);
+    opt::parameter_bytes all = parameters[index].describe(over[index] ? 2 : 1);
+    all.fresh_master = fresh[index];
+    all.tensor = static_cast<std::uint32_t>(index);
     return all;
   }
 
@@ -87,40 +88,40 @@ struct host_model {
   {
     opt::serial alone;
     cm::gradient_measure all;
-    for (std::size_t at = 0; at < parameters.size(); ++at) {
-      const opt::parameter_bytes bytes = describe(at);
-      if (has_gradient(at, now))
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      const opt::parameter_bytes bytes = describe(index);
+      if (has_gradient(index, now))
         all.add(opt::measure_parameter(bytes.gradient, bytes.gradient_type, bytes.elements, alone));
     }
     const double norm = opt::norm_of(all, options.clip.order) / static_cast<double>(scale.scale());
     const double clipped = all.finite ? static_cast<double>(opt::clip_factor(norm, options.clip.norm)) : 1.0;
     const opt::gradient_transform how{static_cast<float>(clipped / static_cast<double>(scale.scale())),
                                       options.clip.value};
-    for (std::size_t at = 0; at < parameters.size(); ++at) {
-      if (!has_gradient(at, now)) continue;
-      const opt::parameter_bytes bytes = describe(at);
-      started[at] = true;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      if (!has_gradient(index, now)) continue;
+      const opt::parameter_bytes bytes = describe(index);
+      started[index] = true;
       if (all.finite)
-        opt::update_parameter(kernel, bytes, how, {rates[at % 2], number + 1, group_of(at)}, options.seed, alone);
+        opt::update_parameter(kernel, bytes, how, {rates[index % 2], number + 1, group_of(index)}, options.seed, alone);
       else
-        restore(at);
+        restore(index);
     }
     all.finite ? scale.updated() : scale.skipped();
     number += all.finite ? 1 : 0;
   }
   /// What a skipped step leaves behind: fresh masters made, overwritten values made again.
-  void restore(std::size_t at)
+  void restore(std::size_t index)
   {
-    stored_parameter& it = parameters[at];
-    if (!fresh[at] && !over[at]) return;
+    stored_parameter& it = parameters[index];
+    if (!fresh[index] && !over[index]) return;
     const auto of_type = [&]<class Element>(Element) {
       for (std::size_t element = 0; element < it.elements; ++element) {
         Element half{};
         float wide = 0;
         std::memcpy(&half, it.value.data() + 2 * element, 2);
         std::memcpy(&wide, it.lists.back().data() + 4 * element, 4);
-        if (fresh[at]) wide = cm::to_float(half);
-        if (over[at]) half = cm::round_to<Element>(wide);
+        if (fresh[index]) wide = cm::to_float(half);
+        if (over[index]) half = cm::round_to<Element>(wide);
         std::memcpy(it.value.data() + 2 * element, &half, 2);
         std::memcpy(it.lists.back().data() + 4 * element, &wide, 4);
       }
@@ -139,7 +140,7 @@ struct host_model {
   std::uint64_t salt = 0;  ///< of gradients
 };
 
-/// The same parameters in the memory of a device, stepped by bodies.
+/// The same parameters in the memory of a device, stepped by kernels.
 template <class Kernel, class Backend, class Launcher>
 struct device_model {
   using memory_type = opt::device_step_memory<Kernel>;
@@ -170,18 +171,19 @@ struct device_model {
   /// Everything but the gradients, which are written apart.
   void upload(host_model<Kernel>& from)
   {
-    for (std::size_t at = 0; at < places.size(); ++at) {
-      write(places[at][0], from.parameters[at].value.data(), from.parameters[at].value.size());
-      for (std::size_t list = 0; list < from.parameters[at].lists.size(); ++list)
-        write(places[at][2 + list], from.parameters[at].lists[list].data(), from.parameters[at].lists[list].size());
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      write(places[index][0], from.parameters[index].value.data(), from.parameters[index].value.size());
+      for (std::size_t list = 0; list < from.parameters[index].lists.size(); ++list)
+        write(places[index][2 + list], from.parameters[index].lists[list].data(),
+              from.parameters[index].lists[list].size());
     }
   }
   void upload_gradients(host_model<Kernel>& from, std::uint64_t step)
   {
-    for (std::size_t at = 0; at < places.size(); ++at) {
-      if (!has_gradient(at, step)) continue;
-      const placed_bytes& gradient = from.over[at] ? from.parameters[at].value : from.parameters[at].gradient;
-      write(places[at][from.over[at] ? 0 : 1], gradient.data(), gradient.size());
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      if (!has_gradient(index, step)) continue;
+      const placed_bytes& gradient = from.over[index] ? from.parameters[index].value : from.parameters[index].gradient;
+      write(places[index][from.over[index] ? 0 : 1], gradient.data(), gradient.size());
     }
   }
   [[nodiscard]] bool holds(host_model<Kernel>& expected)
@@ -192,10 +194,10 @@ struct device_model {
       backend.copy(found.data(), place, cm::bytes{bytes.size()}, agent::host);
       same = same && std::memcmp(found.data(), bytes.data(), bytes.size()) == 0;
     };
-    for (std::size_t at = 0; at < places.size(); ++at) {
-      compare(places[at][0], expected.parameters[at].value);
-      for (std::size_t list = 0; list < expected.parameters[at].lists.size(); ++list)
-        compare(places[at][2 + list], expected.parameters[at].lists[list]);
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      compare(places[index][0], expected.parameters[index].value);
+      for (std::size_t list = 0; list < expected.parameters[index].lists.size(); ++list)
+        compare(places[index][2 + list], expected.parameters[index].lists[list]);
     }
     return same;
   }
@@ -209,16 +211,16 @@ struct device_model {
       if (has_gradient(back, now)) run.measure(back, all.gradient, all.gradient_type, all.elements);
     }
     run.decide();
-    for (std::size_t at = 0; at < places.size(); ++at)
-      if (has_gradient(at, now)) run.update(describe(like, at), group_of(at), like.over[at]);
+    for (std::size_t index = 0; index < places.size(); ++index)
+      if (has_gradient(index, now)) run.update(describe(like, index), group_of(index), like.over[index]);
     run.finish();
   }
-  [[nodiscard]] opt::parameter_bytes describe(host_model<Kernel>& like, std::size_t at) const
+  [[nodiscard]] opt::parameter_bytes describe(host_model<Kernel>& like, std::size_t index) const
   {
-    opt::parameter_bytes all = like.describe(at);
-    all.value = places[at][0];
-    all.gradient = places[at][like.over[at] ? 0 : 1];
-    for (std::size_t list = 0; list < all.list_count; ++list) all.lists[list].data = places[at][2 + list];
+    opt::parameter_bytes all = like.describe(index);
+    all.value = places[index][0];
+    all.gradient = places[index][like.over[index] ? 0 : 1];
+    for (std::size_t list = 0; list < all.list_count; ++list) all.lists[list].data = places[index][2 + list];
     return all;
   }
   [[nodiscard]] opt::device_step_state state()
@@ -276,7 +278,7 @@ cm::backend::cuda_device_options capacities()
 
 }  // namespace
 
-TEST_CASE("steps of bodies are those of the host: bytes, number, loss scale, whatever is skipped", "[optimizer]")
+TEST_CASE("steps of kernels are those of the host: bytes, number, loss scale, whatever is skipped", "[optimizer]")
 {
   const auto run = [](const auto& kernel) {
     cm::backend::host_arena arena{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .async_compute = true}};

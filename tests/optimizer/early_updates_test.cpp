@@ -51,22 +51,22 @@ struct training {
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
     if (undo) early.emplace(m, kernel, *undo);
     if (rehearses) m.rehearse([&] { step(0.1F); });
-    for (std::uint32_t at = 0; at < count; ++at)
-      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span())
-        it = cm::round_to<Element>(0.5F + 0.1F * static_cast<float>(at));
+    for (std::uint32_t index = 0; index < count; ++index)
+      for (Element& it : m.acquire(weights.slice(index), cm::access::write).span())
+        it = cm::round_to<Element>(0.5F + 0.1F * static_cast<float>(index));
   }
   void differentiate(float size, std::uint32_t spoilt = count)
   {
-    for (std::uint32_t at = count; at-- > 0;) {
-      auto weight = m.acquire(weights.slice(at), cm::access::read);
+    for (std::uint32_t index = count; index-- > 0;) {
+      auto weight = m.acquire(weights.slice(index), cm::access::read);
       // a weight that is not what it should be shows in what follows
       const float seen = m.rehearsing() ? 0.0F : cm::to_float(weight.span()[7]);
       auto gradient = m.gradient(std::move(weight));
       for (std::size_t i = 0; i < gradient.span().size(); ++i)
-        gradient.span()[i] = cm::round_to<Element>(size * (static_cast<float>((i + at) % 5) + 0.1F * seen));
-      if (at == spoilt && !m.rehearsing())
+        gradient.span()[i] = cm::round_to<Element>(size * (static_cast<float>((i + index) % 5) + 0.1F * seen));
+      if (index == spoilt && !m.rehearsing())
         gradient.span()[7] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
-      if (at % 2 == 0) m.gradient_done(std::move(gradient));
+      if (index % 2 == 0) m.gradient_done(std::move(gradient));
     }
   }
   cm::optimizer::step_outcome update()
@@ -83,13 +83,14 @@ struct training {
   std::vector<float> everything()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+    for (std::uint32_t index = 0; index < count; ++index) {
+      for (const Element& it : m.acquire(weights.slice(index), cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
-        if (!m.is_in(weights.slice(at), list)) return;
-        if (!m.is_filled(weights.slice(at), list)) return all.push_back(-77);
-        for (const float it : m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::at::host).span())
+        if (!m.is_in(weights.slice(index), list)) return;
+        if (!m.is_filled(weights.slice(index), list)) return all.push_back(-77);
+        for (const float it :
+             m.template acquire<float>(weights.slice(index), list, cm::access::read, cm::memory_location::host).span())
           all.push_back(it);
       });
     }
@@ -337,9 +338,9 @@ TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients whe
     CHECK(wanted.norm == seen.norm);
     CHECK(wanted.result == seen.result);
     CHECK(wanted.result == (given.finite ? step_result::updated : step_result::skipped_nonfinite));
-    const bool stays = given.finite && given.squares == 4.0;
-    if (!stays) CHECK(early.early->early() == 0);
-    (stays ? stayed : went) += early.early->early() != 0 || !stays ? 1 : 0;
+    const bool retained = given.finite && given.squares == 4.0;
+    if (!retained) CHECK(early.early->early() == 0);
+    (retained ? stayed : went) += early.early->early() != 0 || !retained ? 1 : 0;
     const bool same = plain.everything() == early.everything();
     CHECK(same);
   }
@@ -352,8 +353,11 @@ namespace {
 enum class way { plain, late, early };
 
 struct timed : adam {
-  [[nodiscard]] std::uint64_t update_takes(cm::at, std::uint64_t size) const noexcept { return nanoseconds * size; }
-  [[nodiscard]] std::uint64_t measure_takes(cm::at, std::uint64_t size) const noexcept { return size / 4; }
+  [[nodiscard]] std::uint64_t update_takes(cm::memory_location, std::uint64_t size) const noexcept
+  {
+    return nanoseconds * size;
+  }
+  [[nodiscard]] std::uint64_t measure_takes(cm::memory_location, std::uint64_t size) const noexcept { return size / 4; }
   std::uint64_t nanoseconds = 0;
 };
 
@@ -372,17 +376,18 @@ double passes_of_a_step(way how, std::uint64_t updates)
   const auto weights = m.add_stacked<cm::bf16>(layers, {size}, cm::role::parameter);
   cm::optimizer::early_updates early{m, kernel, cm::bytes{14 * size * layers}};
   cm::optimizer::late_updates late{m, kernel};
-  for (std::uint32_t at = 0; at < layers; ++at) (void)m.acquire(weights.slice(at), cm::access::write).size();
+  for (std::uint32_t index = 0; index < layers; ++index)
+    (void)m.acquire(weights.slice(index), cm::access::write).size();
   std::uint64_t begin = 0;
   for (int now = 0; now < steps; ++now) {
     if (now == repeated) begin = clocks.now();
     const auto scope = m.iteration();
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto weight = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       clocks.advance(cm::agent::compute, forward);
     }
-    for (std::uint32_t at = layers; at-- > 0;) {
-      auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+    for (std::uint32_t index = layers; index-- > 0;) {
+      auto weight = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       clocks.advance(cm::agent::compute, 2 * forward);
       m.gradient_done(m.gradient(std::move(weight)));
     }

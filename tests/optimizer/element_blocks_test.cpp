@@ -60,7 +60,7 @@ TEST_CASE("every element is worked on once, whatever the count", "[optimizer]")
       std::vector<int> times(count + 200, 0);
       const std::vector<int> ones(count + 200, 1);
       for_elements(set, counting_work{}, count, times.data(), ones.data());
-      for (std::size_t at = 0; at < times.size(); ++at) REQUIRE(times[at] == (at < count ? 1 : 0));
+      for (std::size_t index = 0; index < times.size(); ++index) REQUIRE(times[index] == (index < count ? 1 : 0));
     }
   });
 }
@@ -73,7 +73,7 @@ TEST_CASE("square roots are the correctly rounded ones on every instruction set"
     for (const std::size_t count : counts) {
       std::vector<float> roots(numbers.size(), -1.0F);
       std::vector<float> expected = roots;
-      for (std::size_t at = 0; at < count; ++at) expected[at] = settled(std::sqrt(numbers[at]));
+      for (std::size_t index = 0; index < count; ++index) expected[index] = settled(std::sqrt(numbers[index]));
       for_elements(set, root_work{}, count, roots.data(), static_cast<const float*>(numbers.data()));
       REQUIRE(support::same_bits(roots, expected));
     }

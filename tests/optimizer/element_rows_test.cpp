@@ -24,7 +24,7 @@ void covers_each_element_once()
     for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
       const row_place<Order> place{index, elements};
       REQUIRE(place.count <= row_length<Order>);
-      for (std::uint32_t at = 0; at < place.count; ++at) ++seen.at(place.element(at));
+      for (std::uint32_t position = 0; position < place.count; ++position) ++seen.at(place.element(position));
     }
     for (const int times : seen) REQUIRE(times == 1);
   }
@@ -38,7 +38,8 @@ void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
 {
   alignas(16) std::byte from[2048];
   alignas(16) std::byte to[2048] = {};
-  for (std::size_t at = 0; at < sizeof from; ++at) from[at] = static_cast<std::byte>(support::scrambled(at));
+  for (std::size_t position = 0; position < sizeof from; ++position)
+    from[position] = static_cast<std::byte>(support::scrambled(position));
   const std::size_t distance = is_aligned ? 0 : 4;
   const std::size_t size = elements * size_of_real(type);
   for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
@@ -47,15 +48,16 @@ void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
     const row_floats<Order> wide = widened(load_row(from + distance, type, place, is_wide), type, is_wide);
     store_row(to + distance, type, place, is_wide, wide, nearest_rounding{});
   }
-  for (std::size_t at = 0; at < size / size_of_real(type); ++at) {
+  for (std::size_t position = 0; position < size / size_of_real(type); ++position) {
     std::uint16_t half[2];
-    std::memcpy(&half[0], from + distance + 2 * at, 2);
-    std::memcpy(&half[1], to + distance + 2 * at, 2);
+    std::memcpy(&half[0], from + distance + 2 * position, 2);
+    std::memcpy(&half[1], to + distance + 2 * position, 2);
     if (type == dtype::bfloat16)
       REQUIRE(half[1] == cm::round_to<cm::bf16>(cm::to_float(cm::bf16::from_bits(half[0]))).bits());
     if (type == dtype::float16)
       REQUIRE(half[1] == cm::round_to<cm::fp16>(cm::to_float(cm::fp16::from_bits(half[0]))).bits());
-    if (type == dtype::float32) REQUIRE(std::memcmp(from + distance + 4 * at, to + distance + 4 * at, 4) == 0);
+    if (type == dtype::float32)
+      REQUIRE(std::memcmp(from + distance + 4 * position, to + distance + 4 * position, 4) == 0);
   }
   REQUIRE(to[distance + size] == std::byte{0});
 }
@@ -67,8 +69,8 @@ void draws_the_bits_of_its_elements()
   for (std::uint64_t index = 0; index < 100; ++index) {
     const row_place<Order> place{index, 10'000};
     const stochastic_rounding<Order> how{cm::detail::rounding_stream{key}, place};
-    for (std::uint32_t at = 0; at < row_length<Order>; ++at)
-      REQUIRE(how.random[at] == cm::random_bits(key, place.element(at)));
+    for (std::uint32_t position = 0; position < row_length<Order>; ++position)
+      REQUIRE(how.random[position] == cm::random_bits(key, place.element(position)));
   }
 }
 

@@ -23,10 +23,10 @@ template <class Element>
 std::vector<Element> stored_numbers(std::uint64_t key)
 {
   std::vector<Element> all(count);
-  for (std::size_t at = 0; at < count; ++at) {
-    all[at] = cm::round_to<Element>(support::hostile(key + at));
+  for (std::size_t index = 0; index < count; ++index) {
+    all[index] = cm::round_to<Element>(support::hostile(key + index));
     if constexpr (sizeof(Element) == 2)
-      all[at] = Element::from_bits(support::hostile_16_bits(key + at, all[at].bits()));
+      all[index] = Element::from_bits(support::hostile_16_bits(key + index, all[index].bits()));
   }
   return all;
 }
@@ -56,7 +56,8 @@ TEMPLATE_TEST_CASE("streams are widened and rounded alike on every instruction s
   const std::vector<TestType> stored = stored_numbers<TestType>(1);
   const std::vector<float> numbers = support::hostile_numbers(count, 2);
   std::vector<std::uint16_t> random(count);
-  for (std::size_t at = 0; at < count; ++at) random[at] = static_cast<std::uint16_t>(support::scrambled(at));
+  for (std::size_t index = 0; index < count; ++index)
+    random[index] = static_cast<std::uint16_t>(support::scrambled(index));
   for_each_set([&](instruction_set set) {
     std::vector<float> wide(count);
     std::vector<TestType> nearest(count);
@@ -68,10 +69,10 @@ TEMPLATE_TEST_CASE("streams are widened and rounded alike on every instruction s
     std::vector<float> wide_twin;
     std::vector<TestType> nearest_twin;
     std::vector<TestType> either_twin;
-    for (std::size_t at = 0; at < count; ++at) {
-      wide_twin.push_back(cm::to_float(stored[at]));
-      nearest_twin.push_back(cm::round_to<TestType>(numbers[at]));
-      either_twin.push_back(cm::round_stochastic<TestType>(numbers[at], random[at]));
+    for (std::size_t index = 0; index < count; ++index) {
+      wide_twin.push_back(cm::to_float(stored[index]));
+      nearest_twin.push_back(cm::round_to<TestType>(numbers[index]));
+      either_twin.push_back(cm::round_stochastic<TestType>(numbers[index], random[index]));
     }
     REQUIRE(support::same_bits(wide, wide_twin));
     REQUIRE(support::same_bits(nearest, nearest_twin));
@@ -88,12 +89,12 @@ TEMPLATE_TEST_CASE("a gradient is flushed, multiplied, flushed and cut", "[optim
     for_each_set([&](instruction_set set) {
       std::vector<float> gradient(count);
       cm::optimizer::detail::transform(set, how, count, gradient.data(), stored.data());
-      for (std::size_t at = 0; at < count; ++at) {
-        const float expected = transformed(cm::to_float(stored[at]), how);
+      for (std::size_t index = 0; index < count; ++index) {
+        const float expected = transformed(cm::to_float(stored[index]), how);
         if (std::isnan(expected))
-          REQUIRE(std::isnan(gradient[at]));
+          REQUIRE(std::isnan(gradient[index]));
         else
-          REQUIRE(std::bit_cast<std::uint32_t>(gradient[at]) == std::bit_cast<std::uint32_t>(expected));
+          REQUIRE(std::bit_cast<std::uint32_t>(gradient[index]) == std::bit_cast<std::uint32_t>(expected));
       }
     });
   }
@@ -106,7 +107,8 @@ TEST_CASE("random bits come in runs as they come one by one", "[optimizer]")
     std::vector<std::uint16_t> random(4 * elements_per_block);
     for (const std::uint64_t first : {0ULL, 128ULL, 0xffffff80ULL, 0x1234567800ULL}) {
       for_elements(set, random_work{key, first}, random.size(), random.data());
-      for (std::size_t at = 0; at < random.size(); ++at) REQUIRE(random[at] == cm::random_bits(key, first + at));
+      for (std::size_t index = 0; index < random.size(); ++index)
+        REQUIRE(random[index] == cm::random_bits(key, first + index));
     }
   });
 }

@@ -41,25 +41,26 @@ struct training {
   {
     m.use(kernel);
     m.use(scale);
-    for (std::uint32_t at = 0; at < count; ++at)
-      weights.push_back(m.template add<Element>({at < 5 ? 1000U : 40U}, cm::role::parameter, cm::group_id{at % 2}));
+    for (std::uint32_t index = 0; index < count; ++index)
+      weights.push_back(
+          m.template add<Element>({index < 5 ? 1000U : 40U}, cm::role::parameter, cm::group_id{index % 2}));
     if (late) updates.emplace(m, kernel);
   }
   void fill()
   {
-    for (std::uint32_t at = 0; at < count; ++at) {
-      const auto pin = m.acquire(weights[at], cm::access::write);
+    for (std::uint32_t index = 0; index < count; ++index) {
+      const auto pin = m.acquire(weights[index], cm::access::write);
       for (std::size_t i = 0; i < pin.size(); ++i)
-        pin.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i * 7 + at) % 19));
+        pin.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i * 7 + index) % 19));
     }
   }
   /// What the loss would be.
   float forward()
   {
     float sum = 0;
-    for (std::uint32_t at = 0; at < count; ++at) {
-      if (at == 6) continue;  // used by nobody but its gradient
-      const auto pin = m.acquire(weights[at], cm::access::read);
+    for (std::uint32_t index = 0; index < count; ++index) {
+      if (index == 6) continue;  // used by nobody but its gradient
+      const auto pin = m.acquire(weights[index], cm::access::read);
       if (m.rehearsing()) continue;
       for (const Element& it : pin.span()) sum += cm::to_float(it);
     }
@@ -67,14 +68,15 @@ struct training {
   }
   void backward(float loss)
   {
-    for (std::uint32_t at = count; at-- > 0;) {
-      if (at == skipped) continue;
-      auto gradient = at % 2 == 0 ? m.gradient(weights[at]) : m.gradient(m.acquire(weights[at], cm::access::read));
+    for (std::uint32_t index = count; index-- > 0;) {
+      if (index == skipped) continue;
+      auto gradient =
+          index % 2 == 0 ? m.gradient(weights[index]) : m.gradient(m.acquire(weights[index], cm::access::read));
       if (!m.rehearsing())
         for (std::size_t i = 0; i < gradient.size(); ++i)
           gradient.span()[i] =
-              cm::round_to<Element>(spoilt ? 1e38F * 1e38F : 1e-3F * loss * static_cast<float>((i + at) % 5));
-      if (at % 3 == 0) m.gradient_done(std::move(gradient));
+              cm::round_to<Element>(spoilt ? 1e38F * 1e38F : 1e-3F * loss * static_cast<float>((i + index) % 5));
+      if (index % 3 == 0) m.gradient_done(std::move(gradient));
     }
   }
   cm::optimizer::step_outcome update(std::span<const cm::tensor_handle> first = {})
@@ -100,12 +102,13 @@ struct training {
   std::vector<float> everything()
   {
     std::vector<float> all = losses;
-    for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights[at], cm::access::read, cm::at::host).span())
+    for (std::uint32_t index = 0; index < count; ++index) {
+      for (const Element& it : m.acquire(weights[index], cm::access::read, cm::memory_location::host).span())
         all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
-        if (!m.is_in(weights[at], list)) return;
-        for (const float it : m.template acquire<float>(weights[at], list, cm::access::read, cm::at::host).span())
+        if (!m.is_in(weights[index], list)) return;
+        for (const float it :
+             m.template acquire<float>(weights[index], list, cm::access::read, cm::memory_location::host).span())
           all.push_back(it);
       });
     }
@@ -151,7 +154,7 @@ std::vector<float> random_loop(bool late, bool rehearses, std::uint64_t seed)
     if (what == 1 && it.updates) it.updates->finish();
     if (what == 2) it.losses.push_back(cm::to_float(it.m.acquire(it.weights[which], cm::access::read).span()[3]));
     if (what == 3 && now < 23)  // its master is gone until the next iteration
-      for (auto& value : it.m.acquire(it.weights[which], cm::access::write, cm::at::host).span())
+      for (auto& value : it.m.acquire(it.weights[which], cm::access::write, cm::memory_location::host).span())
         value = cm::round_to<std::decay_t<decltype(value)>>(0.5F);
   }
   return it.everything();
@@ -202,15 +205,17 @@ TEST_CASE("a use of a weight, its gradient or its states updates it and its chun
     it.step();
     REQUIRE(it.updates->waiting() == count);
     const auto list = it.m.list("adam/momentum");
-    const auto touch = [&](std::uint32_t at) {
-      if (way == 0) (void)it.m.acquire(it.weights[at], cm::access::read);
-      if (way == 1) (void)it.m.acquire(it.weights[at], cm::access::read, cm::at::host);
-      if (way == 2) (void)it.m.acquire(it.weights[at], cm::access::read, cm::agent::compute);
-      if (way == 3) (void)it.m.acquire<float>(it.weights[at], list, cm::access::read, cm::at::host);
-      if (way == 4) (void)it.m.acquire_bytes(it.weights[at], cm::value_list, cm::access::read, cm::at::host);
+    const auto touch = [&](std::uint32_t index) {
+      if (way == 0) (void)it.m.acquire(it.weights[index], cm::access::read);
+      if (way == 1) (void)it.m.acquire(it.weights[index], cm::access::read, cm::memory_location::host);
+      if (way == 2) (void)it.m.acquire(it.weights[index], cm::access::read, cm::agent::compute);
+      if (way == 3) (void)it.m.acquire<float>(it.weights[index], list, cm::access::read, cm::memory_location::host);
+      if (way == 4)
+        (void)it.m.acquire_bytes(it.weights[index], cm::value_list, cm::access::read, cm::memory_location::host);
       if (way == 5)
-        CHECK_THROWS_AS(it.m.acquire_bytes(it.weights[at], cm::gradient_list, cm::access::read, cm::at::host),
-                        cm::usage_error);
+        CHECK_THROWS_AS(
+            it.m.acquire_bytes(it.weights[index], cm::gradient_list, cm::access::read, cm::memory_location::host),
+            cm::usage_error);
     };
     CHECK_FALSE(it.m.has_gradient(it.weights[7]));
     touch(7);  // the small ones lie behind the fifth, two weights of 2,000 bytes in a chunk
@@ -263,8 +268,9 @@ TEST_CASE(
   const auto ended = ContainsSubstring(
       "late_updates ended before its update was done (call finish() before it ends, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.acquire(it.weights[2], cm::access::read), ended);
-  CHECK_THROWS_WITH(it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::at::host),
-                    ended);
+  CHECK_THROWS_WITH(
+      it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::memory_location::host),
+      ended);
   CHECK_THROWS_WITH(it.m.gradient(it.weights[2]), ended);
   CHECK_THROWS_WITH(it.m.drop_gradients(), ended);
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ended);

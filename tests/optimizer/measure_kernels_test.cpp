@@ -35,9 +35,10 @@ template <class Element>
 void equals_the_host(std::size_t elements, std::uint64_t key, bool is_hostile)
 {
   std::vector<Element> numbers(elements);
-  for (std::size_t at = 0; at < elements; ++at) {
-    const float value = is_hostile && at % 4099 == 4098 ? support::hostile(11 * (key + at)) : support::tame(key + at);
-    numbers[at] = number_of<Element>(at % 5 == 0 ? value * 1e-6F : value);
+  for (std::size_t index = 0; index < elements; ++index) {
+    const float value =
+        is_hostile && index % 4099 == 4098 ? support::hostile(11 * (key + index)) : support::tame(key + index);
+    numbers[index] = number_of<Element>(index % 5 == 0 ? value * 1e-6F : value);
   }
   const std::uint64_t blocks = blocks_of(elements);
   std::vector<gradient_measure> sums(blocks + 2, gradient_measure{-1.0, -1.0, -1.0F, true});
@@ -111,20 +112,20 @@ TEST_CASE("sums of blocks add up to the measures of the host, tensor by tensor",
   std::vector<gradient_measure> found(std::size(sizes), gradient_measure{-1.0, -1.0, -1.0F, false});
   std::vector<std::vector<float>> tensors;
   std::uint64_t first = 3;
-  for (std::size_t at = 0; at < std::size(sizes); ++at) {
-    tensors.push_back(support::tame_numbers(sizes[at], at));
-    if (at == 3) tensors.back()[17] = -INFINITY;
-    loop_launcher::run(measure_kernel{reinterpret_cast<const std::byte*>(tensors[at].data()), cm::dtype::float32,
-                                      sizes[at], sums.data(), &ranges[at], first});
-    first += blocks_of(sizes[at]);
+  for (std::size_t index = 0; index < std::size(sizes); ++index) {
+    tensors.push_back(support::tame_numbers(sizes[index], index));
+    if (index == 3) tensors.back()[17] = -INFINITY;
+    loop_launcher::run(measure_kernel{reinterpret_cast<const std::byte*>(tensors[index].data()), cm::dtype::float32,
+                                      sizes[index], sums.data(), &ranges[index], first});
+    first += blocks_of(sizes[index]);
   }
   loop_launcher::run(sum_blocks_kernel{sums.data(), ranges.data(), found.data(), std::size(sizes)});
-  for (std::size_t at = 0; at < std::size(sizes); ++at) {
-    const gradient_measure expected = cm::measure(std::span<const float>{tensors[at]});
-    CHECK(std::memcmp(&found[at].squares, &expected.squares, 8) == 0);
-    CHECK(std::memcmp(&found[at].magnitudes, &expected.magnitudes, 8) == 0);
-    CHECK(found[at].largest == expected.largest);
-    CHECK(found[at].finite == expected.finite);
+  for (std::size_t index = 0; index < std::size(sizes); ++index) {
+    const gradient_measure expected = cm::measure(std::span<const float>{tensors[index]});
+    CHECK(std::memcmp(&found[index].squares, &expected.squares, 8) == 0);
+    CHECK(std::memcmp(&found[index].magnitudes, &expected.magnitudes, 8) == 0);
+    CHECK(found[index].largest == expected.largest);
+    CHECK(found[index].finite == expected.finite);
   }
 }
 

@@ -23,8 +23,8 @@ struct descend {
   [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept { return {}; }
   void update(const cm::optimizer::update_spans& spans, const cm::optimizer::step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at)
-      spans.parameter[at] -= settings.learning_rate * spans.gradient[at];
+    for (std::size_t index = 0; index < spans.parameter.size(); ++index)
+      spans.parameter[index] -= settings.learning_rate * spans.gradient[index];
   }
   cm::optimizer::step_progress progress;
 };
@@ -42,9 +42,9 @@ struct four_lists {
   }
   void update(const cm::optimizer::update_spans& spans, const cm::optimizer::step_settings&) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at)
+    for (std::size_t index = 0; index < spans.parameter.size(); ++index)
       for (std::size_t list = 0; list < 4; ++list)
-        spans.lists[list][at] += static_cast<float>(list + 1) * spans.gradient[at];
+        spans.lists[list][index] += static_cast<float>(list + 1) * spans.gradient[index];
   }
   cm::optimizer::step_progress progress;
 };
@@ -60,8 +60,14 @@ struct versatile : descend {
   }
   [[nodiscard]] static cm::optimizer::instruction_set instructions() noexcept { return {}; }
   [[nodiscard]] static group_settings options(cm::group_id) noexcept { return {}; }
-  [[nodiscard]] static std::uint64_t update_takes(cm::at, std::uint64_t elements) noexcept { return 3 * elements; }
-  [[nodiscard]] static std::uint64_t measure_takes(cm::at, std::uint64_t elements) noexcept { return elements; }
+  [[nodiscard]] static std::uint64_t update_takes(cm::memory_location, std::uint64_t elements) noexcept
+  {
+    return 3 * elements;
+  }
+  [[nodiscard]] static std::uint64_t measure_takes(cm::memory_location, std::uint64_t elements) noexcept
+  {
+    return elements;
+  }
 };
 
 struct may_throw : descend {
@@ -93,12 +99,12 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
   m.use(many);
   m.use(none);
   const auto weights = m.add_stacked<float>(7, {900}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 7; ++at)
-    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = 1;
+  for (std::uint32_t index = 0; index < 7; ++index)
+    for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = 1;
   for (int step = 0; step < 3; ++step) {
     for (const bool with_lists : {true, false}) {
-      for (std::uint32_t at = 0; at < 7; ++at)
-        for (float& value : m.gradient(weights.slice(at)).span()) value = 2;
+      for (std::uint32_t index = 0; index < 7; ++index)
+        for (float& value : m.gradient(weights.slice(index)).span()) value = 2;
       const auto result =
           with_lists ? cm::optimizer::step(m, many) : cm::optimizer::step(m, none, {.learning_rate = 0.25F});
       CHECK(result == cm::optimizer::step_result::updated);
@@ -106,9 +112,11 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
   }
   CHECK(many.progress.number == 3);
   CHECK(none.progress.number == 3);
-  for (std::uint32_t at = 0; at < 7; ++at) {
-    CHECK(m.acquire(weights.slice(at), cm::access::read).span()[899] == -0.5F);
-    CHECK(m.acquire<float>(weights.slice(at), m.list("d"), cm::access::read, cm::at::host).span()[899] == 24.0F);
+  for (std::uint32_t index = 0; index < 7; ++index) {
+    CHECK(m.acquire(weights.slice(index), cm::access::read).span()[899] == -0.5F);
+    CHECK(
+        m.acquire<float>(weights.slice(index), m.list("d"), cm::access::read, cm::memory_location::host).span()[899] ==
+        24.0F);
   }
 }
 

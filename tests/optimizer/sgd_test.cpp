@@ -63,16 +63,19 @@ TEST_CASE("sgd follows the plain sum of gradients in double precision", "[optimi
     for (std::uint64_t step = 1; step <= 40; ++step) {
       const std::vector<float> gradient = support::tame_numbers(count, 500 + step);
       update(kernel, parameter, velocity, gradient, step);
-      for (std::size_t at = 0; at < count; ++at) {
-        const double slope = static_cast<double>(gradient[at]) + static_cast<double>(options.weight_decay) * exact[at];
-        exact_velocity[at] = static_cast<double>(options.momentum) * exact_velocity[at] +
-                             (1 - static_cast<double>(options.dampening)) * slope;
-        const double direction =
-            options.nesterov ? slope + static_cast<double>(options.momentum) * exact_velocity[at] : exact_velocity[at];
-        exact[at] -= static_cast<double>(0.01F) * static_cast<double>(options.rate_factor) * direction;
+      for (std::size_t index = 0; index < count; ++index) {
+        const double slope =
+            static_cast<double>(gradient[index]) + static_cast<double>(options.weight_decay) * exact[index];
+        exact_velocity[index] = static_cast<double>(options.momentum) * exact_velocity[index] +
+                                (1 - static_cast<double>(options.dampening)) * slope;
+        const double direction = options.nesterov
+                                     ? slope + static_cast<double>(options.momentum) * exact_velocity[index]
+                                     : exact_velocity[index];
+        exact[index] -= static_cast<double>(0.01F) * static_cast<double>(options.rate_factor) * direction;
       }
     }
-    for (std::size_t at = 0; at < count; ++at) CHECK(std::abs(static_cast<double>(parameter[at]) - exact[at]) < 5e-6);
+    for (std::size_t index = 0; index < count; ++index)
+      CHECK(std::abs(static_cast<double>(parameter[index]) - exact[index]) < 5e-6);
   }
 }
 
@@ -92,13 +95,14 @@ TEST_CASE("sgd equals its scalar twin bit for bit on every instruction set, what
         const std::vector<float> gradient = support::hostile_numbers(count, 200 + step);
         update(kernel, parameter, velocity, gradient, step);
         const volatile float rate = 0.01F * options.rate_factor;
-        for (std::size_t at = 0; at < count; ++at) {
-          const float slope = std::fma(options.weight_decay, twin[at], gradient[at]);
+        for (std::size_t index = 0; index < count; ++index) {
+          const float slope = std::fma(options.weight_decay, twin[index], gradient[index]);
           const volatile float rest = (1.0F - options.dampening) * slope;  // volatile: no compiler may contract across
-          if (options.momentum > 0.0F) twin_velocity[at] = settled(std::fma(options.momentum, twin_velocity[at], rest));
+          if (options.momentum > 0.0F)
+            twin_velocity[index] = settled(std::fma(options.momentum, twin_velocity[index], rest));
           const float ahead =
-              options.nesterov ? std::fma(options.momentum, twin_velocity[at], slope) : twin_velocity[at];
-          twin[at] = settled(std::fma(-rate, options.momentum > 0.0F ? ahead : slope, twin[at]));
+              options.nesterov ? std::fma(options.momentum, twin_velocity[index], slope) : twin_velocity[index];
+          twin[index] = settled(std::fma(-rate, options.momentum > 0.0F ? ahead : slope, twin[index]));
         }
         REQUIRE(support::same_bits(parameter, twin));
         REQUIRE(support::same_bits(velocity, twin_velocity));

@@ -29,9 +29,9 @@ struct recording_site {
   static constexpr bool counts_in_kernel = true;
 
   template <class Work>
-  void at_place(cm::at, Work work) const
+  void at_place(cm::memory_location, Work work) const
   {
-    work(cm::at::host);
+    work(cm::memory_location::host);
   }
   void begin() const { log->push_back("begin"); }
   template <class Driver>
@@ -41,12 +41,13 @@ struct recording_site {
     driver.keep({.norm = 3.0, .factor = 0.5F, .decision = decision});
   }
   void await_measures() const {}
-  cm::gradient_measure measure(const cm::optimizer::adam&, const std::byte*, cm::dtype, std::uint64_t, cm::at) const
+  cm::gradient_measure measure(const cm::optimizer::adam&, const std::byte*, cm::dtype, std::uint64_t,
+                               cm::memory_location) const
   {
     return {};
   }
   void update(const cm::optimizer::adam&, const cm::optimizer::parameter_bytes& all,
-              const cm::optimizer::detail::update_request& request, cm::at) const
+              const cm::optimizer::detail::update_request& request, cm::memory_location) const
   {
     log->push_back("update " + std::to_string(all.tensor));
     CHECK(request.transform.factor == 0.5F);
@@ -257,10 +258,11 @@ std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& c
   cm::optimizer::adam kernel;
   m.use(kernel);
   const auto weights = m.add_stacked<cm::bf16>(2, {1000}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 2; ++at)
-    for (cm::bf16& value : m.acquire(weights.slice(at), cm::access::write).span()) value = cm::round_to<cm::bf16>(0.5F);
-  for (std::uint32_t at = 0; at < 2; ++at)
-    for (cm::bf16& value : m.gradient(weights.slice(at)).span()) value = cm::round_to<cm::bf16>(0.25F);
+  for (std::uint32_t index = 0; index < 2; ++index)
+    for (cm::bf16& value : m.acquire(weights.slice(index), cm::access::write).span())
+      value = cm::round_to<cm::bf16>(0.5F);
+  for (std::uint32_t index = 0; index < 2; ++index)
+    for (cm::bf16& value : m.gradient(weights.slice(index)).span()) value = cm::round_to<cm::bf16>(0.25F);
   memory.set_plan({.copy = failed ? std::optional{memory.copies() + *failed} : std::nullopt});
   const std::uint64_t before = memory.copies();
   try {
@@ -270,8 +272,9 @@ std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& c
   }
   copies = memory.copies() - before;
   std::vector<float> all;
-  for (std::uint32_t at = 0; at < 2; ++at)
-    for (const float it : m.acquire<float>(weights.slice(at), m.list("master"), cm::access::read, cm::at::host).span())
+  for (std::uint32_t index = 0; index < 2; ++index)
+    for (const float it :
+         m.acquire<float>(weights.slice(index), m.list("master"), cm::access::read, cm::memory_location::host).span())
       all.push_back(it);
   return all;
 }
@@ -284,9 +287,9 @@ TEST_CASE("a master that an update makes is not there before its weight is, whic
   const auto undisturbed = masters({}, copies);
   REQUIRE(copies > 2);
   std::uint64_t ignored = 0;
-  for (std::uint64_t at = 0; at < copies; ++at) {
-    CAPTURE(at);
-    const bool same = masters(at, ignored) == undisturbed;
+  for (std::uint64_t index = 0; index < copies; ++index) {
+    CAPTURE(index);
+    const bool same = masters(index, ignored) == undisturbed;
     CHECK(same);
   }
 }

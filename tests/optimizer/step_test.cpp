@@ -50,24 +50,27 @@ struct fixture {
   }
   void fill()
   {
-    for (std::uint32_t at = 0; at < layers; ++at) toy::fill(m.acquire(weights.slice(at), cm::access::write).span(), at);
+    for (std::uint32_t index = 0; index < layers; ++index)
+      toy::fill(m.acquire(weights.slice(index), cm::access::write).span(), index);
   }
   /// Gradients of all layers but those for which `skipped` says so.
   void differentiate(std::uint64_t step, std::uint32_t skipped = layers)
   {
-    for (std::uint32_t at = 0; at < layers; ++at)
-      if (at != skipped) toy::fill(m.gradient(weights.slice(at)).span(), 100 * step + at);
+    for (std::uint32_t index = 0; index < layers; ++index)
+      if (index != skipped) toy::fill(m.gradient(weights.slice(index)).span(), 100 * step + index);
   }
   std::vector<float> everything()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      append(all, m.template acquire<float>(weights.slice(at), cm::value_list, cm::access::read, cm::at::host).span());
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      append(all, m.template acquire<float>(weights.slice(index), cm::value_list, cm::access::read,
+                                            cm::memory_location::host)
+                      .span());
       for (const cm::list_spec& spec : kernel.lists())
         if (spec.use == cm::list_use::state)
-          append(
-              all,
-              m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
+          append(all, m.template acquire<float>(weights.slice(index), m.list(spec.name), cm::access::read,
+                                                cm::memory_location::host)
+                          .span());
     }
     return all;
   }
@@ -121,7 +124,7 @@ void redo_after_every_copy()
       }
       CHECK(it.kernel.progress.number == step + 1);
       CHECK(it.kernel.progress.reached == 0);
-      for (std::uint32_t at = 0; at < layers; ++at) CHECK(!it.m.has_gradient(it.weights.slice(at)));
+      for (std::uint32_t index = 0; index < layers; ++index) CHECK(!it.m.has_gradient(it.weights.slice(index)));
       it.memory.set_plan({});
     }
     REQUIRE(it.everything() == expected);
@@ -161,8 +164,8 @@ TEST_CASE("a parameter without a gradient keeps its value and its states", "[opt
   cm::optimizer::step(one.m, one.kernel);
   const std::vector<float> after = one.everything();
   const std::size_t each = 3'000;
-  for (std::size_t at = 0; at < after.size(); ++at) {
-    if (at / each == 2) REQUIRE(after[at] == before[at]);
+  for (std::size_t index = 0; index < after.size(); ++index) {
+    if (index / each == 2) REQUIRE(after[index] == before[index]);
   }
   CHECK(after[0] != before[0]);
 }
@@ -183,7 +186,8 @@ TEST_CASE("new gradients in the middle of an unfinished update are refused", "[o
       ContainsSubstring("while an optimizer step is half done (call step again, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.gradient(it.weights.slice(0)), half_done);
   CHECK_THROWS_WITH(it.m.gradient(last), half_done);  // it would be added to the one that waits
-  CHECK_THROWS_WITH(it.m.acquire<float>(last, cm::gradient_list, cm::access::write, cm::at::host), half_done);
+  CHECK_THROWS_WITH(it.m.acquire<float>(last, cm::gradient_list, cm::access::write, cm::memory_location::host),
+                    half_done);
   CHECK_THROWS_WITH(it.m.drop_gradient(last), half_done);
   CHECK_THROWS_WITH(it.m.drop_gradients(), half_done);
   CHECK(it.everything() == before);
@@ -324,12 +328,12 @@ struct half_fixture {
   half_fixture()
   {
     m.use(kernel);
-    for (std::uint32_t at = 0; at < layers; ++at)
-      weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
+    for (std::uint32_t index = 0; index < layers; ++index)
+      weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{index % 2}));
     m.rehearse([&] { step(0, {}); });
-    for (std::uint32_t at = 0; at < layers; ++at) {
-      const auto pin = m.acquire(weights[at], cm::access::write);
-      for (Element& it : pin.span()) it = cm::round_to<Element>(1.0F + static_cast<float>(at));
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      const auto pin = m.acquire(weights[index], cm::access::write);
+      for (Element& it : pin.span()) it = cm::round_to<Element>(1.0F + static_cast<float>(index));
     }
   }
   void differentiate(float value, bool measured, float odd_one = 0.0F)
@@ -351,16 +355,17 @@ struct half_fixture {
   }
   float value(std::uint32_t which)
   {
-    return cm::to_float(m.acquire(weights[which], cm::access::read, cm::at::host).span()[999]);
+    return cm::to_float(m.acquire(weights[which], cm::access::read, cm::memory_location::host).span()[999]);
   }
   float master(std::uint32_t which)
   {
-    return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::at::host).span()[999];
+    return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::memory_location::host)
+        .span()[999];
   }
   std::vector<float> masters()
   {
     std::vector<float> all;
-    for (std::uint32_t at = 0; at < layers; ++at) all.push_back(master(at));
+    for (std::uint32_t index = 0; index < layers; ++index) all.push_back(master(index));
     return all;
   }
 
@@ -457,8 +462,8 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
   fixture<cm::optimizer::sgd> it;
   it.fill();
   const auto gradients = [&](float value, std::uint32_t from) {
-    for (std::uint32_t at = from; at < layers; ++at)
-      for (float& each : it.m.gradient(it.weights.slice(at)).span()) each = value;
+    for (std::uint32_t index = from; index < layers; ++index)
+      for (float& each : it.m.gradient(it.weights.slice(index)).span()) each = value;
   };
   const cm::optimizer::step_options options{.learning_rate = 1.0F,
                                             .clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}};
@@ -523,11 +528,12 @@ template <class Kernel>
 cm::gradient_measure measure_all(fixture<Kernel>& it)
 {
   cm::gradient_measure all;
-  for (std::uint32_t at = 0; at < layers; ++at)
-    if (it.m.has_gradient(it.weights.slice(at)))
-      all.add(cm::measure(std::span<const float>{
-          it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host)
-              .span()}));
+  for (std::uint32_t index = 0; index < layers; ++index)
+    if (it.m.has_gradient(it.weights.slice(index)))
+      all.add(
+          cm::measure(std::span<const float>{it.m.template acquire<float>(it.weights.slice(index), cm::gradient_list,
+                                                                          cm::access::read, cm::memory_location::host)
+                                                 .span()}));
   return all;
 }
 cm::gradient_measure measure_of_norm(double norm)
@@ -578,7 +584,7 @@ TEST_CASE("a step decides by the measure of all gradients that it is given, and 
   near.m.updates().keep_measure_of_all(broken);
   CHECK(cm::optimizer::step(near.m, near.kernel, clipped).result == cm::optimizer::step_result::skipped_nonfinite);
   CHECK(near.everything() == before);
-  for (std::uint32_t at = 0; at < layers; ++at) CHECK(!near.m.has_gradient(near.weights.slice(at)));
+  for (std::uint32_t index = 0; index < layers; ++index) CHECK(!near.m.has_gradient(near.weights.slice(index)));
   near.differentiate(1);
   CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm ==
         cm::optimizer::step(plain.m, plain.kernel, clipped).norm);

@@ -24,7 +24,7 @@ constexpr std::size_t count = 1'003;
 void leave_alone(const opt::adam& kernel, stored_parameter& it, std::uint64_t step, bool is_overwritten,
                  step_decision decision)
 {
-  update_by_body(kernel, it.describe(step), {0.5F}, {0.01F, 7}, 3, is_overwritten, decision);
+  update_by_kernel(kernel, it.describe(step), {0.5F}, {0.01F, 7}, 3, is_overwritten, decision);
 }
 
 }  // namespace
@@ -54,11 +54,11 @@ TEST_CASE("a skipped step makes a fresh master all the same", "[optimizer]")
     leave_alone(kernel, it, 1, false, step_decision::skip);
     CHECK(it.value == before.value);
     CHECK(it.lists[0] == before.lists[0]);
-    for (std::size_t at = 0; at < count; ++at) {
+    for (std::size_t index = 0; index < count; ++index) {
       std::uint16_t half = 0;
       std::uint32_t wide = 0;
-      std::memcpy(&half, it.value.data() + 2 * at, 2);
-      std::memcpy(&wide, it.lists[2].data() + 4 * at, 4);
+      std::memcpy(&half, it.value.data() + 2 * index, 2);
+      std::memcpy(&wide, it.lists[2].data() + 4 * index, 4);
       const float expected =
           type == dtype::bfloat16 ? cm::to_float(cm::bf16::from_bits(half)) : cm::to_float(cm::fp16::from_bits(half));
       REQUIRE(wide == cm::bits_as<std::uint32_t>(expected));
@@ -73,7 +73,7 @@ TEST_CASE("a skipped step makes a value again that its gradient has overwritten"
     for (const dtype type : {dtype::bfloat16, dtype::float16}) {
       stored_parameter it{kernel, {type, type, true}, count};
       it.differentiate(1);
-      update_by_body(kernel, it.describe(1), {1.0F}, {0.01F, 1}, 3, false);
+      update_by_kernel(kernel, it.describe(1), {1.0F}, {0.01F, 1}, 3, false);
       const stored_parameter before = it;
       it.differentiate(2);
       REQUIRE(!(it == before));
@@ -146,9 +146,9 @@ TEST_CASE("one address that is no multiple of 16 is enough for a parameter not t
   parameter_bytes gradient = example();
   gradient.gradient += 8;
   CHECK(!on_device(gradient, false).is_aligned);
-  for (std::size_t at = 0; at < 3; ++at) {
+  for (std::size_t index = 0; index < 3; ++index) {
     parameter_bytes list = example();
-    list.lists[at].data += 4;
+    list.lists[index].data += 4;
     CHECK(!on_device(list, false).is_aligned);
   }
 }

@@ -24,27 +24,27 @@ namespace {
 constexpr std::size_t count = 1'500;  // several blocks and a rest
 constexpr dtype real_types[] = {dtype::float32, dtype::bfloat16, dtype::float16};
 
-float number_at(const std::vector<std::byte>& bytes, dtype type, std::size_t at)
+float number_at(const std::vector<std::byte>& bytes, dtype type, std::size_t index)
 {
   float wide = 0;
   std::uint16_t half = 0;
-  if (type == dtype::float32) return std::memcpy(&wide, bytes.data() + 4 * at, 4), wide;
-  std::memcpy(&half, bytes.data() + 2 * at, 2);
+  if (type == dtype::float32) return std::memcpy(&wide, bytes.data() + 4 * index, 4), wide;
+  std::memcpy(&half, bytes.data() + 2 * index, 2);
   return type == dtype::bfloat16 ? cm::to_float(cm::bf16::from_bits(half)) : cm::to_float(cm::fp16::from_bits(half));
 }
-void put_half(std::vector<std::byte>& bytes, std::size_t at, std::uint16_t half)
+void put_half(std::vector<std::byte>& bytes, std::size_t index, std::uint16_t half)
 {
-  std::memcpy(bytes.data() + 2 * at, &half, 2);
+  std::memcpy(bytes.data() + 2 * index, &half, 2);
 }
-void put(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value)
+void put(std::vector<std::byte>& bytes, dtype type, std::size_t index, float value)
 {
-  if (type == dtype::float32) return static_cast<void>(std::memcpy(bytes.data() + 4 * at, &value, 4));
-  put_half(bytes, at,
+  if (type == dtype::float32) return static_cast<void>(std::memcpy(bytes.data() + 4 * index, &value, 4));
+  put_half(bytes, index,
            type == dtype::bfloat16 ? cm::round_to<cm::bf16>(value).bits() : cm::round_to<cm::fp16>(value).bits());
 }
-void put_stochastic(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value, std::uint16_t random)
+void put_stochastic(std::vector<std::byte>& bytes, dtype type, std::size_t index, float value, std::uint16_t random)
 {
-  put_half(bytes, at,
+  put_half(bytes, index,
            type == dtype::bfloat16 ? cm::round_stochastic<cm::bf16>(value, random).bits()
                                    : cm::round_stochastic<cm::fp16>(value, random).bits());
 }
@@ -57,18 +57,19 @@ struct plain_parameter {
   {
     values.resize(size * cm::size_of(value_type));
     gradients.resize(size * cm::size_of(gradient_type));
-    for (std::size_t at = 0; at < size; ++at) put(values, value_type, at, support::tame(at));
+    for (std::size_t index = 0; index < size; ++index) put(values, value_type, index, support::tame(index));
     for (const cm::list_spec& spec : kernel.lists()) lists.emplace_back(size * cm::size_of(spec.type), std::byte{0});
   }
   [[nodiscard]] std::size_t master() const
   {
-    for (std::size_t at = 0; at < lists.size(); ++at)
-      if (kernel.lists()[at].use == cm::list_use::master && cm::is_16_bit(value_type)) return at;
+    for (std::size_t index = 0; index < lists.size(); ++index)
+      if (kernel.lists()[index].use == cm::list_use::master && cm::is_16_bit(value_type)) return index;
     return lists.size();
   }
   void differentiate(std::uint64_t step)
   {
-    for (std::size_t at = 0; at < size; ++at) put(gradients, gradient_type, at, support::hostile(1000 * step + at));
+    for (std::size_t index = 0; index < size; ++index)
+      put(gradients, gradient_type, index, support::hostile(1000 * step + index));
   }
   [[nodiscard]] parameter_bytes describe(bool fresh)
   {
@@ -78,10 +79,10 @@ struct plain_parameter {
     all.value_type = value_type;
     all.gradient = in_place && !fresh ? values.data() : gradients.data();
     all.gradient_type = gradient_type;
-    for (std::size_t at = 0; at < lists.size(); ++at) {
-      const cm::list_spec& spec = kernel.lists()[at];
-      const bool is_absent = spec.use == cm::list_use::master && at != master();
-      all.lists[all.list_count++] = {is_absent ? nullptr : lists[at].data(), spec.type, spec.use};
+    for (std::size_t index = 0; index < lists.size(); ++index) {
+      const cm::list_spec& spec = kernel.lists()[index];
+      const bool is_absent = spec.use == cm::list_use::master && index != master();
+      all.lists[all.list_count++] = {is_absent ? nullptr : lists[index].data(), spec.type, spec.use};
     }
     all.fresh_master = fresh && master() < lists.size();
     all.elements = size;
@@ -106,37 +107,39 @@ void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, 
   std::vector<float> gradient(it.size);
   std::vector<float> parameter(it.size);
   std::vector<std::vector<float>> wide;
-  for (std::size_t at = 0; at < it.size; ++at) {
-    const volatile float scaled = cm::flush(number_at(it.gradients, it.gradient_type, at)) * how.factor;
-    gradient[at] = cm::flush(scaled);
-    if (how.limit > 0.0F && !std::isnan(gradient[at]))
-      gradient[at] = std::fmax(-how.limit, std::fmin(how.limit, gradient[at]));
-    parameter[at] = has_master && !fresh ? number_at(it.lists[it.master()], dtype::float32, at)
-                                         : number_at(it.values, it.value_type, at);
+  for (std::size_t index = 0; index < it.size; ++index) {
+    const volatile float scaled = cm::flush(number_at(it.gradients, it.gradient_type, index)) * how.factor;
+    gradient[index] = cm::flush(scaled);
+    if (how.limit > 0.0F && !std::isnan(gradient[index]))
+      gradient[index] = std::fmax(-how.limit, std::fmin(how.limit, gradient[index]));
+    parameter[index] = has_master && !fresh ? number_at(it.lists[it.master()], dtype::float32, index)
+                                            : number_at(it.values, it.value_type, index);
   }
   update_spans spans{parameter, gradient, {}};
   for (std::size_t list = 0; list < it.lists.size(); ++list) {
     if (it.kernel.lists()[list].use == cm::list_use::master) continue;
     wide.emplace_back(it.size);
-    for (std::size_t at = 0; at < it.size; ++at)
-      wide.back()[at] = number_at(it.lists[list], it.kernel.lists()[list].type, at);
+    for (std::size_t index = 0; index < it.size; ++index)
+      wide.back()[index] = number_at(it.lists[list], it.kernel.lists()[list].type, index);
   }
   for (std::size_t list = 0; list < wide.size(); ++list) spans.lists[list] = wide[list];
   it.kernel.update(spans, settings);
-  for (std::size_t at = 0; at < it.size; ++at) {
-    const auto random = [&](std::uint32_t stream) { return cm::random_bits({seed, settings.number, 9, stream}, at); };
+  for (std::size_t index = 0; index < it.size; ++index) {
+    const auto random = [&](std::uint32_t stream) {
+      return cm::random_bits({seed, settings.number, 9, stream}, index);
+    };
     for (std::uint32_t list = 0; list < wide.size(); ++list) {
       const dtype type = it.kernel.lists()[list].type;
       if (type == dtype::float32)
-        put(it.lists[list], type, at, wide[list][at]);
+        put(it.lists[list], type, index, wide[list][index]);
       else
-        put_stochastic(it.lists[list], type, at, wide[list][at], random(list));
+        put_stochastic(it.lists[list], type, index, wide[list][index], random(list));
     }
-    if (has_master) put(it.lists[it.master()], dtype::float32, at, parameter[at]);
+    if (has_master) put(it.lists[it.master()], dtype::float32, index, parameter[index]);
     if (has_master || it.value_type == dtype::float32)
-      put(it.values, it.value_type, at, parameter[at]);
+      put(it.values, it.value_type, index, parameter[index]);
     else
-      put_stochastic(it.values, it.value_type, at, parameter[at], random(max_lists));
+      put_stochastic(it.values, it.value_type, index, parameter[index], random(max_lists));
   }
 }
 
@@ -155,8 +158,8 @@ void equals_its_twin(const Kernel& kernel, dtype value, dtype slope, bool in_pla
     update_parameter(kernel, fused.describe(fresh), how, {0.05F, step}, 77, workers);
     update_plainly(plain, how, {0.05F, step}, 77, fresh);
     REQUIRE(support::same_bits(fused.values, plain.values));
-    for (std::size_t at = 0; at < fused.lists.size(); ++at)
-      REQUIRE(support::same_bits(fused.lists[at], plain.lists[at]));
+    for (std::size_t index = 0; index < fused.lists.size(); ++index)
+      REQUIRE(support::same_bits(fused.lists[index], plain.lists[index]));
   }
 }
 
@@ -179,8 +182,8 @@ struct descend {
   [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept { return {}; }
   void update(const update_spans& spans, const step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at)
-      spans.parameter[at] = std::fma(-settings.learning_rate, spans.gradient[at], spans.parameter[at]);
+    for (std::size_t index = 0; index < spans.parameter.size(); ++index)
+      spans.parameter[index] = std::fma(-settings.learning_rate, spans.gradient[index], spans.parameter[index]);
   }
   step_progress progress;
 };
@@ -224,8 +227,8 @@ TEST_CASE("the bits of an update do not depend on threads", "[optimizer]")
     other.differentiate(1);
     update_parameter(kernel, other.describe(true), {}, {0.05F, 1}, 5, pool);
     REQUIRE(support::same_bits(first.values, other.values));
-    for (std::size_t at = 0; at < first.lists.size(); ++at)
-      REQUIRE(support::same_bits(first.lists[at], other.lists[at]));
+    for (std::size_t index = 0; index < first.lists.size(); ++index)
+      REQUIRE(support::same_bits(first.lists[index], other.lists[index]));
   }
 }
 
@@ -235,12 +238,12 @@ TEST_CASE("parts cover a parameter once, in multiples of 4096 elements; small on
   for (const std::size_t size : {std::size_t{1}, std::size_t{32767}, std::size_t{32768}, std::size_t{50000}}) {
     counting_executor workers;
     plain_parameter<descend> it{kernel, dtype::float32, dtype::float32, false, size};
-    for (std::size_t at = 0; at < size; ++at) {
-      put(it.values, dtype::float32, at, 0.0F);
-      put(it.gradients, dtype::float32, at, -1.0F);
+    for (std::size_t index = 0; index < size; ++index) {
+      put(it.values, dtype::float32, index, 0.0F);
+      put(it.gradients, dtype::float32, index, -1.0F);
     }
     update_parameter(kernel, it.describe(false), {}, {1.0F, 1}, 0, workers);
-    for (std::size_t at = 0; at < size; ++at) REQUIRE(number_at(it.values, dtype::float32, at) == 1.0F);
+    for (std::size_t index = 0; index < size; ++index) REQUIRE(number_at(it.values, dtype::float32, index) == 1.0F);
     CHECK(workers.parts == (size < 32768 ? 0U : size == 32768 ? 8U : 12U));
   }
 }
@@ -250,14 +253,15 @@ TEST_CASE("without a master, stochastic rounding keeps the mean that rounding to
   const descend kernel;
   serial alone;
   plain_parameter<descend> it{kernel, dtype::bfloat16, dtype::float32, false, 4096};
-  for (std::size_t at = 0; at < it.size; ++at) {
-    put(it.values, dtype::bfloat16, at, 1.0F);
-    put(it.gradients, dtype::float32, at, -1.0F);
+  for (std::size_t index = 0; index < it.size; ++index) {
+    put(it.values, dtype::bfloat16, index, 1.0F);
+    put(it.gradients, dtype::float32, index, -1.0F);
   }
   for (std::uint64_t step = 1; step <= 64; ++step)
     update_parameter(kernel, it.describe(false), {}, {0x1p-12F, step}, 3, alone);
   double sum = 0;
-  for (std::size_t at = 0; at < it.size; ++at) sum += static_cast<double>(number_at(it.values, dtype::bfloat16, at));
+  for (std::size_t index = 0; index < it.size; ++index)
+    sum += static_cast<double>(number_at(it.values, dtype::bfloat16, index));
   // 64 steps of 1/32 ulp: two ulps of 2^-7; the deviation of the mean is sqrt(64 * 1/32) / sqrt(4096) = 0.022 ulp
   CHECK(std::abs(sum / 4096 - (1.0 + 0x1p-6)) < 5 * 0.022 * 0x1p-7);
 }

@@ -20,11 +20,11 @@ using optimizer::detail::virtual_time_site;
 namespace {
 
 struct timed : optimizer::adam {
-  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements) const noexcept
+  [[nodiscard]] std::uint64_t update_takes(memory_location place, std::uint64_t elements) const noexcept
   {
-    return (place == at::device ? 2 : 3) * elements;
+    return (place == memory_location::device ? 2 : 3) * elements;
   }
-  [[nodiscard]] std::uint64_t measure_takes(at, std::uint64_t elements) const noexcept { return elements; }
+  [[nodiscard]] std::uint64_t measure_takes(memory_location, std::uint64_t elements) const noexcept { return elements; }
 };
 
 }  // namespace
@@ -52,9 +52,9 @@ TEST_CASE("time passes where the parameter is updated: on the calling thread, or
     (void)site.measure(kernel, nullptr, dtype::float32, 10, place);
     site.update(kernel, all, {}, place);
   };
-  site.at_place(at::host, work);
+  site.at_place(memory_location::host, work);
   CHECK(clocks.now() == 10 + 45);
-  site.at_place(at::device, work);
+  site.at_place(memory_location::device, work);
   CHECK(clocks.now() == 55);
   CHECK(clocks.clock(agent::compute) == 55 + 10 + 30);  // it was asked for after the first
   site.await_measures();
@@ -68,7 +68,7 @@ TEST_CASE("no time passes for a kernel that does not say how long its work takes
   optimizer::adam kernel;
   optimizer::parameter_bytes all;
   all.elements = 15;
-  site.at_place(at::host, [&](auto place) { site.update(kernel, all, {}, place); });
+  site.at_place(memory_location::host, [&](auto place) { site.update(kernel, all, {}, place); });
   CHECK(clocks.now() == 0);
 }
 
@@ -78,8 +78,8 @@ TEST_CASE("the calling thread measures and updates the bytes that it is given", 
   const calling_thread_site<const optimizer::serial> site{backend, optimizer::on_this_thread};
   optimizer::adam kernel;
   std::vector<float> value(8, 1.0F), gradient(8, 3.0F), momentum(8), variance(8);
-  const auto measured =
-      site.measure(kernel, reinterpret_cast<const std::byte*>(gradient.data()), dtype::float32, 8, at::host);
+  const auto measured = site.measure(kernel, reinterpret_cast<const std::byte*>(gradient.data()), dtype::float32, 8,
+                                     memory_location::host);
   CHECK(measured.squares == 72.0);
   optimizer::parameter_bytes all;
   all.value = reinterpret_cast<std::byte*>(value.data());
@@ -87,7 +87,7 @@ TEST_CASE("the calling thread measures and updates the bytes that it is given", 
   for (float* list : {momentum.data(), variance.data()})
     all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(list), dtype::float32, list_use::state};
   all.elements = 8;
-  site.update(kernel, all, {{0.5F, 0.0F}, {0.25F, 1, group_id{0}}, 0}, at::host);
+  site.update(kernel, all, {{0.5F, 0.0F}, {0.25F, 1, group_id{0}}, 0}, memory_location::host);
   CHECK(momentum[7] != 0.0F);
   CHECK(value[7] < 1.0F);
 }

@@ -9,12 +9,12 @@ using namespace chunkmem;
 using collective::operation;
 using collective::ring_traffic;
 using collective::shares;
-using ownership::circle;
 using ownership::collective_step;
 using ownership::collective_steps;
+using ownership::process_group;
 using ownership::rank_world;
 
-TEST_CASE("a step knows what each place of its circle sends and receives", "[ownership]")
+TEST_CASE("a step knows what each place of its process group sends and receives", "[ownership]")
 {
   const shares parts = shares::of(bytes{1'000}, 4);  // 256, 256, 256, 232
   collective_step step{.parts = parts, .root = 1};
@@ -32,13 +32,13 @@ TEST_CASE("a step knows what each place of its circle sends and receives", "[own
   CHECK(moved(operation::barrier, 1) == ring_traffic{0, 0});
 }
 
-TEST_CASE("steps add up, each for the rank's place in its circle", "[ownership]")
+TEST_CASE("steps add up, each for the rank's place in its process group", "[ownership]")
 {
   const rank_world world{4, 2};
-  const collective_steps steps{{collective_step{.among = circle::node, .parts = shares::of(bytes{512 + 100}, 2)},
-                                collective_step{.among = circle::across, .parts = shares::of(bytes{300}, 2)}},
+  const collective_steps steps{{collective_step{.among = process_group::node, .parts = shares::of(bytes{512 + 100}, 2)},
+                                collective_step{.among = process_group::across, .parts = shares::of(bytes{300}, 2)}},
                                2};
-  // place 0 of its node, 1 of its circle across
+  // place 0 of its node, 1 of its process group across
   CHECK(steps.traffic(rank_id{2}, world) == ring_traffic{512 + 44, 100 + 256});
   CHECK(steps.traffic(rank_id{1}, world) == ring_traffic{100 + 256, 512 + 44});
   CHECK(collective_steps{}.traffic(rank_id{1}, world) == ring_traffic{});

@@ -26,7 +26,7 @@ TEST_CASE("every node has a copy under hierarchical, and only sums leave it", "[
   CHECK(policy.owned(chunk, rank_id{1}, world) == owned_range{512, 1'000});
   CHECK(policy.owned(chunk, rank_id{4}, world) == owned_range{512, 1'000});
   CHECK(policy.fetch(chunk, rank_id{4}, world).count == 1);
-  CHECK(policy.fetch(chunk, rank_id{4}, world).items[0].among == ownership::circle::node);
+  CHECK(policy.fetch(chunk, rank_id{4}, world).items[0].among == ownership::process_group::node);
   CHECK(policy.reduction(chunk, rank_id{4}, world).count == 2);
   CHECK(policy.reduction(chunk, rank_id{4}, world).items[1].begin == 512);
   CHECK(policy.reduction(chunk, rank_id{4}, {6, 6}).count == 1);  // one node: sharded

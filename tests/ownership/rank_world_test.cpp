@@ -7,20 +7,20 @@ namespace rank_world_test {
 
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
-using ownership::circle;
+using ownership::process_group;
 using ownership::rank_world;
 
-TEST_CASE("ranks of a node follow each other, and circles number them from 0", "[ownership]")
+TEST_CASE("ranks of a node follow each other, and process groups number them from 0", "[ownership]")
 {
   const rank_world world{12, 4};
   world.check();
   CHECK(world.nodes() == 3);
-  CHECK(world.size_of(circle::all) == 12);
-  CHECK(world.size_of(circle::node) == 4);
-  CHECK(world.size_of(circle::across) == 3);
-  CHECK(world.place_in(circle::all, rank_id{9}) == 9);
-  CHECK(world.place_in(circle::node, rank_id{9}) == 1);
-  CHECK(world.place_in(circle::across, rank_id{9}) == 2);
+  CHECK(world.size_of(process_group::all) == 12);
+  CHECK(world.size_of(process_group::node) == 4);
+  CHECK(world.size_of(process_group::across) == 3);
+  CHECK(world.place_in(process_group::all, rank_id{9}) == 9);
+  CHECK(world.place_in(process_group::node, rank_id{9}) == 1);
+  CHECK(world.place_in(process_group::across, rank_id{9}) == 2);
 }
 
 TEST_CASE("ranks that do not fill their nodes are refused with both numbers", "[ownership]")

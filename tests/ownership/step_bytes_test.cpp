@@ -17,10 +17,10 @@ using backend::simulated;
 using collective::network_costs;
 using collective::operation;
 using collective::simulated_ranks;
-using ownership::circle;
 using ownership::collective_step;
 using ownership::collective_steps;
 using ownership::owned_chunk;
+using ownership::process_group;
 using ownership::rank_world;
 
 namespace {
@@ -47,11 +47,14 @@ class rank_walk {
         world_{costs.ranks(), costs.of_node},
         rank_{rank},
         all_{costs, rank},
-        node_{costs.inside_node(), rank_id{world_.place_in(circle::node, rank)}, all_},
-        across_{costs.across_nodes(), rank_id{world_.place_in(circle::across, rank)}, all_}
+        node_{costs.inside_node(), rank_id{world_.place_in(process_group::node, rank)}, all_},
+        across_{costs.across_nodes(), rank_id{world_.place_in(process_group::across, rank)}, all_}
   {
   }
-  simulated_ranks& in(circle who) { return who == circle::all ? all_ : who == circle::node ? node_ : across_; }
+  simulated_ranks& in(process_group group)
+  {
+    return group == process_group::all ? all_ : group == process_group::node ? node_ : across_;
+  }
   std::uint64_t received()
   {
     return all_.counts().total().received + node_.counts().total().received + across_.counts().total().received;
@@ -67,24 +70,24 @@ class rank_walk {
     for (std::uint32_t micro_batch = 0; micro_batch < how.micro_batches; ++micro_batch) {
       gathered_ = nothing;
       if (how.divided == stage::three)
-        for (std::uint32_t at = 0; at < how.chunks; ++at) use(chunk(how, at));
+        for (std::uint32_t index = 0; index < how.chunks; ++index) use(chunk(how, index));
       gathered_ = nothing;
-      for (std::uint32_t at = how.chunks; at-- > 0;) {
-        if (how.divided == stage::three && at >= how.kept) use(chunk(how, at));
-        if (how.when == reduce::each || micro_batch + 1 == how.micro_batches) reduce_behind(chunk(how, at));
+      for (std::uint32_t index = how.chunks; index-- > 0;) {
+        if (how.divided == stage::three && index >= how.kept) use(chunk(how, index));
+        if (how.when == reduce::each || micro_batch + 1 == how.micro_batches) reduce_behind(chunk(how, index));
       }
     }
     gathered_ = nothing;
     if (how.divided != stage::three)  // updated parameters, for everybody
-      for (std::uint32_t at = 0; at < how.chunks; ++at) use(chunk(how, at));
+      for (std::uint32_t index = 0; index < how.chunks; ++index) use(chunk(how, index));
   }
 
  private:
   static constexpr std::uint32_t nothing = UINT32_MAX;
 
-  static owned_chunk chunk(const training& how, std::uint32_t at)
+  static owned_chunk chunk(const training& how, std::uint32_t index)
   {
-    return {chunk_id{at}, bytes{how.chunk_bytes}, how.chunks};
+    return {chunk_id{index}, bytes{how.chunk_bytes}, how.chunks};
   }
 
   void use(const owned_chunk& one)
@@ -166,8 +169,8 @@ TEST_CASE("stage 3 moves (4k + 2k) M (W-1)/W bytes to each rank with reduce_each
         training how{.micro_batches = k, .chunks = chunks, .chunk_bytes = size};
         const bool even = size % (256 * ranks) == 0;
         const auto each_once = [&](auto& walk) {
-          CHECK(walk.in(circle::all).counts()[operation::all_gather].calls == 2 * k * chunks);
-          CHECK(walk.in(circle::all).counts()[operation::reduce_scatter].calls == k * chunks);
+          CHECK(walk.in(process_group::all).counts()[operation::all_gather].calls == 2 * k * chunks);
+          CHECK(walk.in(process_group::all).counts()[operation::reduce_scatter].calls == k * chunks);
           if (even) CHECK(walk.received() * ranks == (4 * k + 2 * k) * m * (ranks - 1));
         };
         CHECK(all_receive(ownership::sharded{}, nodes_of(ranks, 1), how, each_once) ==
@@ -211,8 +214,8 @@ TEST_CASE("PatrickStar's groups move 6 M (W-1)/W bytes to each rank and nothing 
       const training how{.chunks = chunks, .chunk_bytes = size};
       const std::uint32_t groups = (chunks + ranks - 1) / ranks;
       CHECK(all_receive(ownership::whole{}, nodes_of(ranks, 1), how, [&](auto& walk) {
-              CHECK(walk.in(circle::all).counts()[operation::all_gather].calls == 2 * groups);
-              CHECK(walk.in(circle::all).counts()[operation::reduce_scatter].calls == groups);
+              CHECK(walk.in(process_group::all).counts()[operation::all_gather].calls == 2 * groups);
+              CHECK(walk.in(process_group::all).counts()[operation::reduce_scatter].calls == groups);
               if (chunks % ranks == 0) CHECK(walk.received() * ranks == 6 * m * (ranks - 1));
             }) == 6 * m * (ranks - 1));
     }
@@ -227,7 +230,7 @@ TEST_CASE("broadcasts move the same, and sums that come together 2 M (W-1)/W^2 b
     const std::uint64_t m = 10 * size / 2;
     const std::uint64_t received =
         all_receive(alone, nodes_of(ranks, 1), {.chunks = 10, .chunk_bytes = size},
-                    [&](auto& walk) { CHECK(walk.in(circle::all).counts()[operation::broadcast].calls == 20); });
+                    [&](auto& walk) { CHECK(walk.in(process_group::all).counts()[operation::broadcast].calls == 20); });
     CHECK(received * ranks == 6 * m * (ranks - 1) * ranks + 2 * m * (ranks - 1));
   }
 }
@@ -242,9 +245,9 @@ TEST_CASE("hierarchical moves 6 k M (d-1)/d bytes inside nodes and 4 k (M/d) (N-
         const std::uint64_t m = 5 * size / 2;
         const training how{.micro_batches = k, .chunks = 5, .chunk_bytes = size};
         all_receive(ownership::hierarchical{}, nodes_of(of_node, nodes), how, [&](auto& walk) {
-          CHECK(walk.in(circle::node).counts().total().received == 6 * k * m / of_node * (of_node - 1));
-          CHECK(walk.in(circle::across).counts().total().received == 4 * k * m / of_node / nodes * (nodes - 1));
-          CHECK(walk.in(circle::all).counts().total().calls == 0);
+          CHECK(walk.in(process_group::node).counts().total().received == 6 * k * m / of_node * (of_node - 1));
+          CHECK(walk.in(process_group::across).counts().total().received == 4 * k * m / of_node / nodes * (nodes - 1));
+          CHECK(walk.in(process_group::all).counts().total().calls == 0);
         });
         const training uneven{.micro_batches = k, .chunks = 5, .chunk_bytes = 1'000'004};
         const std::uint64_t parameters = 5 * 1'000'004 / 2;

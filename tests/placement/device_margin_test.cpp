@@ -20,13 +20,13 @@ TEST_CASE("device_margin keeps the laws of a profiled placement", "[placement]")
 TEST_CASE("device_margin gives the first states what the tide and all other chunks leave", "[placement]")
 {
   const std::vector<bytes> states{300_B, 300_B, 100_B, 300_B};
-  std::vector<tier> homes(4);
+  std::vector<tier> tiers(4);
   const auto on_device = [&](std::uint64_t device, std::uint64_t tide, bool measured, double share) {
-    placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{tide}, measured, states}, homes);
+    placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{tide}, measured, states}, tiers);
     std::size_t first = 0;
-    while (first < 4 && homes[first] == tier::device) ++first;
+    while (first < 4 && tiers[first] == tier::device) ++first;
     // never one after one that had no room
-    for (std::size_t at = first; at < 4; ++at) REQUIRE(homes[at] == tier::host);
+    for (std::size_t index = first; index < 4; ++index) REQUIRE(tiers[index] == tier::host);
     return first;
   };
   CHECK(on_device(2'000, 400, true, 1.0) == 2);

@@ -16,10 +16,10 @@ TEST_CASE("host_first keeps the laws of a placement", "[placement]")
 TEST_CASE("host_first keeps optimizer states on the host and all else on the device", "[placement]")
 {
   constexpr placement::host_first placement;
-  static_assert(placement.home_of(role::optimizer_state, 1_B) == tier::host);
+  static_assert(placement.preferred_tier(role::optimizer_state, 1_B) == tier::host);
   for (const role part : {role::parameter, role::gradient, role::buffer, role::activation})
-    CHECK(placement.home_of(part, 1_GiB) == tier::device);
-  CHECK(placement.home_of(role::optimizer_state, 1_GiB) == tier::host);
+    CHECK(placement.preferred_tier(part, 1_GiB) == tier::device);
+  CHECK(placement.preferred_tier(role::optimizer_state, 1_GiB) == tier::host);
 }
 
 }  // namespace host_first_test

@@ -18,29 +18,30 @@ struct large_on_host {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "large_on_host";
   bytes limit = 1_KiB;
-  tier home_of(role, bytes size) const { return size > limit ? tier::host : tier::device; }
+  tier preferred_tier(role, bytes size) const { return size > limit ? tier::host : tier::device; }
 };
 static_assert(placement_policy<large_on_host> && !profiled_placement<large_on_host>);
 
 /// The same, and no more than the refinement asks for.
 struct every_second_on_device : large_on_host {
-  void assign(const placement::outlook&, std::span<tier> homes) const
+  void assign(const placement::outlook&, std::span<tier> tiers) const
   {
-    for (std::size_t at = 0; at < homes.size(); ++at) homes[at] = at % 2 == 0 ? tier::host : tier::device;
+    for (std::size_t index = 0; index < tiers.size(); ++index)
+      tiers[index] = index % 2 == 0 ? tier::host : tier::device;
   }
 };
 static_assert(profiled_placement<every_second_on_device>);
 
-struct without_home : large_on_host {
-  tier home_of(role, bytes) const = delete;
+struct without_preferred_tier : large_on_host {
+  tier preferred_tier(role, bytes) const = delete;
 };
-struct with_a_home_that_changes : large_on_host {
-  tier home_of(role, bytes) { return tier::host; }
+struct with_a_preferred_tier_that_changes : large_on_host {
+  tier preferred_tier(role, bytes) { return tier::host; }
 };
 struct of_another_kind : large_on_host {
   using policy_kind = layout_kind;
 };
-static_assert(!placement_policy<without_home> && !placement_policy<with_a_home_that_changes> &&
+static_assert(!placement_policy<without_preferred_tier> && !placement_policy<with_a_preferred_tier_that_changes> &&
               !placement_policy<of_another_kind>);
 
 }  // namespace

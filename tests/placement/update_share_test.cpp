@@ -21,10 +21,10 @@ TEST_CASE("update_share gives the first parameters to the device, as far as its 
           "[placement]")
 {
   const std::vector<bytes> states{100_B, 200_B, 100_B};
-  std::vector<tier> homes(3);
+  std::vector<tier> tiers(3);
   const auto assigned = [&](double share) {
-    placement::update_share{.device_share = share}.assign({0_B, 1'000_B, 0_B, true, states}, homes);
-    return homes;
+    placement::update_share{.device_share = share}.assign({0_B, 1'000_B, 0_B, true, states}, tiers);
+    return tiers;
   };
   CHECK(assigned(0.0) == std::vector<tier>{tier::host, tier::host, tier::host});
   CHECK(assigned(0.74) == std::vector<tier>{tier::device, tier::host, tier::host});
@@ -41,9 +41,9 @@ TEST_CASE("a plan of memory is plain data, and its placement updates where it sa
   plan.device_update_share = 0.5;
   CHECK_FALSE(plan == memory_plan{});
   const std::vector<bytes> states{100_B, 100_B};
-  std::vector<tier> homes(2);
-  plan.placement().assign({1'000_B, 0_B, 0_B, true, states}, homes);
-  CHECK(homes == std::vector<tier>{tier::device, tier::host});
+  std::vector<tier> tiers(2);
+  plan.placement().assign({1'000_B, 0_B, 0_B, true, states}, tiers);
+  CHECK(tiers == std::vector<tier>{tier::device, tier::host});
   CHECK(device_use{1_B, 20_B, 300_B, 4'000_B}.sum() == 4'321_B);
   CHECK_THROWS_AS((device_use{1_B, bytes{UINT64_MAX}, 0_B, 0_B}.sum()), size_overflow);
 }

@@ -28,10 +28,10 @@ TEST_CASE("groups hold every parameter once, and a pass has the FLOP of its mode
     const parameter_groups groups{shape, setup, size};
     CAPTURE(round, name_of(shape.style), all, size);
     std::uint64_t elements = 0;
-    for (std::uint32_t at = 0; at < groups.groups(); ++at) {
-      REQUIRE(groups.elements_of(at) > 0);
-      REQUIRE(groups.elements_of(at) <= size);
-      elements += groups.elements_of(at);
+    for (std::uint32_t index = 0; index < groups.groups(); ++index) {
+      REQUIRE(groups.elements_of(index) > 0);
+      REQUIRE(groups.elements_of(index) <= size);
+      elements += groups.elements_of(index);
     }
     REQUIRE(elements == all);
     REQUIRE(groups.stages() == shape.layers + 2);

@@ -25,8 +25,8 @@ TEST_CASE("what a timeline shows does not overlap on any agent, and computes all
   const training_timeline& seen = rank.timeline();
   CHECK(seen.begin < seen.end);
   const auto in_order = [](const std::vector<timed_work>& all) {
-    for (std::size_t at = 1; at < all.size(); ++at)
-      if (all[at].begin < all[at - 1].begin + all[at - 1].nanoseconds) return false;
+    for (std::size_t index = 1; index < all.size(); ++index)
+      if (all[index].begin < all[index - 1].begin + all[index - 1].nanoseconds) return false;
     return true;
   };
   CHECK(in_order(seen.computing));
@@ -47,9 +47,9 @@ TEST_CASE("what a timeline shows does not overlap on any agent, and computes all
     loaded += it.to == tier::device ? it.bytes : 0;
   }
   CHECK(loaded >= 2 * 1'024 * (groups.groups() - 1));  // all parameters are updated on the host
-  std::uint64_t moments = 0;
-  for (const std::uint64_t each : rank.computed()) moments += each;
-  CHECK(moments == script.nanoseconds());
+  std::uint64_t measured = 0;
+  for (const std::uint64_t each : rank.computed()) measured += each;
+  CHECK(measured == script.nanoseconds());
 }
 
 }  // namespace rank_training_test

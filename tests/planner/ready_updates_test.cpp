@@ -21,7 +21,8 @@ std::uint64_t end_of(const std::vector<awaited_update>& updates, const std::vect
 {
   std::vector<std::uint64_t> done(updates.size());
   std::uint64_t now = 0;
-  for (const std::uint32_t at : order) done[at] = now = std::max(now, updates[at].arrives) + updates[at].nanoseconds;
+  for (const std::uint32_t index : order)
+    done[index] = now = std::max(now, updates[index].arrives) + updates[index].nanoseconds;
   std::uint64_t end = 0;
   for (const std::uint64_t each : done) end = std::max(end, each) + use;
   return end;
@@ -63,7 +64,7 @@ TEST_CASE(
     "[planner]")
 {
   std::vector<awaited_update> updates;
-  for (std::uint64_t at = 0; at < 5; ++at) updates.push_back({100 - 10 * at, 1});
+  for (std::uint64_t index = 0; index < 5; ++index) updates.push_back({100 - 10 * index, 1});
   const update_sequence fast = order_updates(updates);
   CHECK(fast.order == std::vector<std::uint32_t>{4, 3, 2, 1, 0});
   CHECK(fast.at_once == 4);

@@ -13,12 +13,12 @@ using namespace chunkmem;
 TEST_CASE("timed_adam takes elements over its rates, rounded up, and counts it for both places", "[planner]")
 {
   planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
-  CHECK(kernel.update_takes(at::host, 1'000) == 1'000);
-  CHECK(kernel.update_takes(at::device, 1'001) == 251);
-  CHECK(kernel.measure_takes(at::host, 1'001) == 501);
-  CHECK(kernel.measure_takes(at::device, 800) == 100);
-  CHECK(kernel.busy(at::host) == 1'501);
-  CHECK(kernel.busy(at::device) == 351);
+  CHECK(kernel.update_takes(memory_location::host, 1'000) == 1'000);
+  CHECK(kernel.update_takes(memory_location::device, 1'001) == 251);
+  CHECK(kernel.measure_takes(memory_location::host, 1'001) == 501);
+  CHECK(kernel.measure_takes(memory_location::device, 800) == 100);
+  CHECK(kernel.busy(memory_location::host) == 1'501);
+  CHECK(kernel.busy(memory_location::device) == 351);
   CHECK(kernel.lists().size() == optimizer::adam{}.lists().size());
 }
 
@@ -30,13 +30,13 @@ TEST_CASE("a step takes the time of its kernel on the calling thread where there
     planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
     const auto weight = m.add<float>({1'000}, role::parameter);
     m.use(kernel);
-    (void)m.acquire(weight, access::write, at::host);
+    (void)m.acquire(weight, access::write, memory_location::host);
     std::uint64_t took[2];
     for (std::uint64_t& each : took) {
       const auto scope = m.iteration();
       m.gradient_done(m.gradient(weight, agent::compute));
       {  // the gradient is on the host before the clock is read
-        const auto seen = m.acquire_bytes(weight, gradient_list, access::read, at::host);
+        const auto seen = m.acquire_bytes(weight, gradient_list, access::read, memory_location::host);
       }
       const std::uint64_t before = memory.now();
       optimizer::step(m, kernel, {.clip = {.norm = norm ? 1.0F : 0.0F}, .skip_nonfinite = false});

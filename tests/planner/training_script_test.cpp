@@ -108,11 +108,11 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
     const auto acts = script.acts();
     std::map<std::uint32_t, std::uint32_t> unit;  // what lies in each
     std::size_t next = 0;
-    for (std::size_t at = 0; at < acts.size(); ++at) {
-      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= at); ++next)
+    for (std::size_t index = 0; index < acts.size(); ++index) {
+      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= index); ++next)
         if (acts[next].gathers) unit[acts[next].unit] = acts[next].id;
-      REQUIRE(next >= at);
-      const act& each = acts[at];
+      REQUIRE(next >= index);
+      const act& each = acts[index];
       if (!each.reads) continue;
       REQUIRE(each.unit < script.units());
       REQUIRE(unit[each.unit] == each.id);
@@ -120,10 +120,10 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
     }
     // No gather waits for the use right before it, but for the first.
     std::size_t before = 0;
-    for (std::size_t at = 0; at < acts.size(); ++at) {
-      if (!acts[at].reads) continue;
-      if (acts[at].gathers) REQUIRE(acts[at].gathered_at <= before);
-      before = at;
+    for (std::size_t index = 0; index < acts.size(); ++index) {
+      if (!acts[index].reads) continue;
+      if (acts[index].gathers) REQUIRE(acts[index].gathered_at <= before);
+      before = index;
     }
   }
 }

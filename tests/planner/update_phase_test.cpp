@@ -52,9 +52,9 @@ TEST_CASE("streamed chunks lie evenly among the others", "[planner]")
   for (std::uint32_t chunks = 1; chunks < 40; ++chunks)
     for (std::uint32_t streamed = 0; streamed <= chunks; ++streamed) {
       std::uint32_t seen = 0;
-      for (std::uint32_t at = 0; at < chunks; ++at) {
-        seen += planner::is_streamed(at, streamed, chunks) ? 1U : 0U;
-        REQUIRE(seen == std::uint64_t{at + 1} * streamed / chunks);
+      for (std::uint32_t index = 0; index < chunks; ++index) {
+        seen += planner::is_streamed(index, streamed, chunks) ? 1U : 0U;
+        REQUIRE(seen == std::uint64_t{index + 1} * streamed / chunks);
       }
     }
 }

@@ -19,26 +19,26 @@ constexpr entry_kind kinds[] = {entry_kind::read,         entry_kind::read_write
                                 entry_kind::read_on_host, entry_kind::read_write_on_host, entry_kind::write_on_host,
                                 entry_kind::lease_device, entry_kind::lease_host,         entry_kind::drop};
 
-/// The next entry of the slot of entry `at`, around the end, by looking at each.
-std::uint32_t next_of_slot(const access_record& record, std::uint32_t at)
+/// The next entry of the slot of entry `index`, around the end, by looking at each.
+std::uint32_t next_of_slot(const access_record& record, std::uint32_t index)
 {
   for (std::uint32_t step = 1; step <= record.size(); ++step) {
-    const std::uint32_t other = (at + step) % record.size();
-    if (record.entries()[other].slot == record.entries()[at].slot) return other;
+    const std::uint32_t other = (index + step) % record.size();
+    if (record.entries()[other].slot == record.entries()[index].slot) return other;
   }
   return access_record::never;
 }
 
 /// The access needs bytes of its chunk: another slot there is live, or its own is and it is not overwritten. Walks to
 /// it from the same moment one iteration before.
-bool loads(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t at)
+bool loads(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t index)
 {
   std::vector<bool> live(chunk_of_slot.size());
   for (std::uint32_t step = 0; step < record.size(); ++step) {
-    const access_entry& entry = record.entries()[(at + step) % record.size()];
+    const access_entry& entry = record.entries()[(index + step) % record.size()];
     if (entry.slot != access_record::never) live[entry.slot] = entry.kind != entry_kind::drop;
   }
-  const access_entry& entry = record.entries()[at];
+  const access_entry& entry = record.entries()[index];
   if (access_of(entry.kind) != access::write && live[entry.slot]) return true;
   for (std::uint32_t slot = 0; slot < live.size(); ++slot)
     if (slot != entry.slot && live[slot] && chunk_of_slot[slot] == chunk_of_slot[entry.slot]) return true;
@@ -54,7 +54,9 @@ std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::
     const access_entry& entry = record.entries()[other];
     if (!is_access(entry.kind) || chunk_of_slot[entry.slot] != chunk) continue;
     if (entry.kind == entry_kind::read_on_host) continue;  // looking at the host's copy leaves the device's good
-    return place_of(entry.kind) == at::device && loads(record, chunk_of_slot, other) ? other : access_record::never;
+    return place_of(entry.kind) == memory_location::device && loads(record, chunk_of_slot, other)
+               ? other
+               : access_record::never;
   }
   return access_record::never;
 }
@@ -62,13 +64,15 @@ std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::
 bool same(const access_record& left, const access_record& right)
 {
   if (left.size() != right.size() || left.releases().size() != right.releases().size()) return false;
-  for (std::uint32_t at = 0; at < left.size(); ++at)
-    if (left.entries()[at].slot != right.entries()[at].slot || left.entries()[at].kind != right.entries()[at].kind ||
-        left.details()[at].bytes != right.details()[at].bytes || left.details()[at].until != right.details()[at].until)
+  for (std::uint32_t index = 0; index < left.size(); ++index)
+    if (left.entries()[index].slot != right.entries()[index].slot ||
+        left.entries()[index].kind != right.entries()[index].kind ||
+        left.details()[index].bytes != right.details()[index].bytes ||
+        left.details()[index].until != right.details()[index].until)
       return false;
-  for (std::size_t at = 0; at < left.releases().size(); ++at)
-    if (left.releases()[at].until != right.releases()[at].until ||
-        left.releases()[at].moment != right.releases()[at].moment)
+  for (std::size_t index = 0; index < left.releases().size(); ++index)
+    if (left.releases()[index].until != right.releases()[index].until ||
+        left.releases()[index].access_index != right.releases()[index].access_index)
       return false;
   return true;
 }
@@ -80,7 +84,7 @@ TEST_CASE("the kind of an entry holds access and place", "[profile]")
   static_assert(sizeof(access_entry) == 16);
   for (const chunkmem::access how :
        std::initializer_list<chunkmem::access>{access::read, access::read_write, access::write})
-    for (const chunkmem::at place : {at::device, at::host}) {
+    for (const chunkmem::memory_location place : {memory_location::device, memory_location::host}) {
       const entry_kind kind = kind_of(how, place);
       CHECK((is_access(kind) && !is_lease(kind) && access_of(kind) == how && place_of(kind) == place));
     }
@@ -106,12 +110,12 @@ TEST_CASE("finish links entries as looking at each of them does", "[profile]")
         build.access(dice.below(static_cast<std::uint32_t>(chunk_of_slot.size())), kind);
     }
     const access_record record = build.finish(chunk_of_slot, chunks);
-    for (std::uint32_t at = 0; at < record.size(); ++at) {
-      const access_entry& entry = record.entries()[at];
+    for (std::uint32_t index = 0; index < record.size(); ++index) {
+      const access_entry& entry = record.entries()[index];
       if (entry.slot == access_record::never) continue;
-      if (entry.next_of_slot != next_of_slot(record, at)) FAIL("seed " << seed << ": next of slot at " << at);
-      if (entry.next_of_chunk != next_of_chunk(record, chunk_of_slot, chunk_of_slot[entry.slot], at + 1))
-        FAIL("seed " << seed << ": next of chunk at " << at);
+      if (entry.next_of_slot != next_of_slot(record, index)) FAIL("seed " << seed << ": next of slot at " << index);
+      if (entry.next_of_chunk != next_of_chunk(record, chunk_of_slot, chunk_of_slot[entry.slot], index + 1))
+        FAIL("seed " << seed << ": next of chunk at " << index);
     }
     for (std::uint32_t slot = 0; slot < chunk_of_slot.size(); ++slot) {
       std::uint32_t first = 0;
@@ -158,7 +162,7 @@ TEST_CASE("a copy that is overwritten before it is read saves no load", "[profil
                                    {1U, drop}})
     build.brief(slot, kind);
   const access_record record = build.finish({0, 1, 1}, 2);
-  const auto next = [&](std::uint32_t at) { return record.entries()[at].next_of_chunk; };
+  const auto next = [&](std::uint32_t index) { return record.entries()[index].next_of_chunk; };
   CHECK(next(0) == access_record::never);  // the write at 1
   CHECK(next(1) == 2);
   CHECK(next(2) == 0);  // around the end
@@ -183,30 +187,30 @@ TEST_CASE("a release is written down once and in order", "[profile]")
   record.release(access_record::never);
   record.release(2);
   REQUIRE(record.releases().size() == 2);
-  CHECK((record.releases()[0].moment == 0 && record.releases()[0].until == 2));
-  CHECK((record.releases()[1].moment == 2 && record.releases()[1].until == 3));
+  CHECK((record.releases()[0].access_index == 0 && record.releases()[0].until == 2));
+  CHECK((record.releases()[1].access_index == 2 && record.releases()[1].until == 3));
   CHECK(record.details()[1].until == entry_detail::never);
 }
 
 TEST_CASE("a release that was another's is corrected in its order, without an allocation", "[profile]")
 {
   access_record it;
-  for (std::uint32_t at = 0; at < 4; ++at) {
+  for (std::uint32_t index = 0; index < 4; ++index) {
     it.make_room();
-    it.append({at, 0, 0, entry_kind::read, false, 0}, {});
-    if (at == 1) it.release(0);  // by moment 2
-    if (at == 2) it.release(1);  // by moment 3
+    it.append({index, 0, 0, entry_kind::read, false, 0}, {});
+    if (index == 1) it.release(0);  // by access index 2
+    if (index == 2) it.release(1);  // by access index 3
   }
   CHECK((it.is_released(0) && it.is_released(1) && !it.is_released(2) && !it.is_released(9)));
-  it.release(3);  // by moment 4
+  it.release(3);  // by access index 4
   const void* const place = it.releases().data();
   it.correct_release(0, 2, 3);
   CHECK_FALSE(it.is_released(0));
   CHECK(it.details()[2].until == 3);
   REQUIRE(it.releases().size() == 3);
-  for (std::size_t at = 0; at < 3; ++at) {
-    CHECK(it.releases()[at].moment == at + 1);
-    CHECK(it.releases()[at].until == (at < 2 ? 3U : 4U));
+  for (std::size_t index = 0; index < 3; ++index) {
+    CHECK(it.releases()[index].access_index == index + 1);
+    CHECK(it.releases()[index].until == (index < 2 ? 3U : 4U));
   }
   it.correct_release(1, access_record::never, 3);
   CHECK(it.releases().size() == 2);
@@ -214,7 +218,7 @@ TEST_CASE("a release that was another's is corrected in its order, without an al
   it.release(0);
   it.release(1);
   CHECK(it.releases().size() == 4);
-  CHECK(it.releases()[3].moment == 1);
+  CHECK(it.releases()[3].access_index == 1);
   CHECK(static_cast<const void*>(it.releases().data()) == place);
 }
 
@@ -226,7 +230,7 @@ TEST_CASE("a prefix is what the record was at that moment", "[profile]")
     std::vector<access_record> history;  // as it was before each entry
     std::vector<std::uint32_t> open;
     const std::uint32_t size = dice.between(1, 30);
-    for (std::uint32_t at = 0; at < size; ++at) {
+    for (std::uint32_t index = 0; index < size; ++index) {
       while (!open.empty() && dice.one_in(2)) {
         std::swap(dice.pick(open), open.back());
         record.release(open.back());

@@ -23,9 +23,9 @@ access_record random_record(std::uint64_t seed, std::uint32_t entries)
   std::vector<std::uint32_t> open;
   while (build.size() < entries) {
     if (!open.empty() && dice.one_in(2)) {
-      const std::size_t at = dice.below(static_cast<std::uint32_t>(open.size()));
-      build.release(open[at]);
-      open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
+      const std::size_t index = dice.below(static_cast<std::uint32_t>(open.size()));
+      build.release(open[index]);
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(index));
       continue;
     }
     constexpr entry_kind kinds[] = {
@@ -64,7 +64,7 @@ bool are_same(const access_record& left, const access_record& right)
     return a.bytes == b.bytes && a.until == b.until && a.during == b.during;
   };
   const auto same_release = [](const release_entry& a, const release_entry& b) {
-    return a.moment == b.moment && a.until == b.until;
+    return a.access_index == b.access_index && a.until == b.until;
   };
   return std::ranges::equal(left.entries(), right.entries(), same_entry) &&
          std::ranges::equal(left.details(), right.details(), same_detail) &&
@@ -144,10 +144,10 @@ TEST_CASE("a profile that was cut short or changed is refused or read as another
 {
   const std::string text = text_of(random_record(42, 25));
   for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(survives(text.substr(0, length)));
-  for (std::size_t at = 0; at < text.size(); ++at)
+  for (std::size_t index = 0; index < text.size(); ++index)
     for (const char other : {'0', '9', ' ', '\n', '-', 'x', '\0', '\xff'}) {
       std::string changed = text;
-      changed[at] = other;
+      changed[index] = other;
       (void)survives(changed);
     }
   support::dice dice{7};
@@ -176,8 +176,8 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   };
   CHECK(says("0 peek slot 1 pass 0 micro_batch 0\n", "2", "no entry is of this kind"));
   CHECK(says("0\n", "2", "no entry is of this kind"));
-  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
-  CHECK(says("-0 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
+  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "the next access index is wanted"));
+  CHECK(says("-0 read slot 1 pass 0 micro_batch 0\n", "2", "the next access index is wanted"));
   CHECK(says("0 read slot 1 pass 3 micro_batch 0\n", "2", "key \"pass\" is too large"));
   CHECK(says("0 read slot 1 pass nan micro_batch 0\n", "2", "key \"pass\" is no whole number"));
   CHECK(says("0 read slot -1 pass 0 micro_batch 0\n", "2", "key \"slot\" is negative"));

@@ -48,7 +48,7 @@ struct walker {
     }
     if (log.is_following()) {
       diverged_at = log.cursor();
-      log.diverge([](std::uint32_t, at) { return 0U; });
+      log.diverge([](std::uint32_t, memory_location) { return 0U; });
       log.make_room();
     }
     if (log.has_diverged()) (void)log.resync(next[it.slot]);
@@ -56,7 +56,7 @@ struct walker {
   }
   iteration_outcome end(bool complete = true)
   {
-    return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, at) { return 0U; });
+    return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, memory_location) { return 0U; });
   }
   iteration_outcome run(std::string_view name, const walk& steps)
   {
@@ -69,7 +69,7 @@ struct walker {
 walk random_walk(support::dice& dice, std::uint32_t size)
 {
   walk steps;
-  for (std::uint32_t at = 0; at < size; ++at)
+  for (std::uint32_t index = 0; index < size; ++index)
     steps.push_back({dice.below(slots), static_cast<entry_kind>(dice.below(3))});
   return steps;
 }
@@ -77,12 +77,12 @@ walk random_walk(support::dice& dice, std::uint32_t size)
 bool same(const access_record& left, const access_record& right)
 {
   if (left.size() != right.size() || left.releases().size() != right.releases().size()) return false;
-  for (std::uint32_t at = 0; at < left.size(); ++at) {
-    const access_entry& a = left.entries()[at];
-    const access_entry& b = right.entries()[at];
+  for (std::uint32_t index = 0; index < left.size(); ++index) {
+    const access_entry& a = left.entries()[index];
+    const access_entry& b = right.entries()[index];
     if (a.slot != b.slot || a.kind != b.kind || a.next_of_slot != b.next_of_slot || a.next_of_chunk != b.next_of_chunk)
       return false;
-    if (left.details()[at].until != right.details()[at].until) return false;
+    if (left.details()[index].until != right.details()[index].until) return false;
   }
   return true;
 }
@@ -115,23 +115,24 @@ TEST_CASE("a difference at any place makes the record the new iteration", "[prof
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     support::dice dice{seed};
     const walk original = random_walk(dice, 12);
-    for (std::uint32_t at = 0; at <= original.size(); ++at)
+    for (std::uint32_t index = 0; index <= original.size(); ++index)
       for (int change = 0; change < 5; ++change) {
         walk other = original;
         const step extra{dice.below(slots), static_cast<entry_kind>(dice.below(3))};
-        if (at == original.size() && change != 1) continue;
-        if (change == 0) other[at].slot = (other[at].slot + 1) % slots;
-        if (change == 1) other.insert(other.begin() + at, extra);
-        if (change == 2) other.erase(other.begin() + at);
-        if (change == 3) other.resize(at);
-        if (change == 4) other[at].kind = other[at].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
+        if (index == original.size() && change != 1) continue;
+        if (change == 0) other[index].slot = (other[index].slot + 1) % slots;
+        if (change == 1) other.insert(other.begin() + index, extra);
+        if (change == 2) other.erase(other.begin() + index);
+        if (change == 3) other.resize(index);
+        if (change == 4)
+          other[index].kind = other[index].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
         const bool equal = original.size() == other.size() &&
                            std::equal(original.begin(), original.end(), other.begin(),
                                       [](step a, step b) { return a.slot == b.slot && a.kind == b.kind; });
         walker it;
         it.run("train", original);
         const iteration_outcome outcome = it.run("train", other);
-        INFO("seed " << seed << ", at " << at << ", change " << change);
+        INFO("seed " << seed << ", at " << index << ", change " << change);
         if (outcome != (equal ? iteration_outcome::repeated : iteration_outcome::changed)) FAIL("the outcome is wrong");
         if (other.empty()) continue;  // nothing was recorded: the next iteration is
         if (!same(it.log.record(), recorded(other))) FAIL("the record is not the new iteration");
@@ -163,7 +164,7 @@ TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
       walker it;
       it.run("train", steps);
       it.begin("train");
-      for (std::uint32_t at = 0; at < reached; ++at) it.take(steps[at]);
+      for (std::uint32_t index = 0; index < reached; ++index) it.take(steps[index]);
       if (diverging) it.take({(steps[reached % 10].slot + 1) % slots, entry_kind::write});
       CHECK(it.end(false) == iteration_outcome::abandoned);
       CHECK(same(it.log.record(), before));
@@ -208,10 +209,10 @@ TEST_CASE("an iteration inside another one is refused", "[profile]")
 TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
 {
   const entry_kind read = entry_kind::read;
-  walker it;  // moments: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
+  walker it;  // accesses: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
   it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
   it.begin("train");
-  it.log.diverge([](std::uint32_t, at) { return 0U; });
+  it.log.diverge([](std::uint32_t, memory_location) { return 0U; });
   CHECK(it.log.now() == 0);
   CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
   CHECK(it.log.now() == 2);
@@ -242,26 +243,26 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   for (const std::uint32_t slot : {0U, 1U, 1U, 2U}) (void)pin(it.log, slot);
   it.log.log({3, 0, 0, entry_kind::drop, false, 0}, {});
   (void)pin(it.log, 4);
-  for (std::uint32_t moment = 0; moment < 8; ++moment)
-    if (moment != 6) it.log.log_release(moment);  // all of them at the end
+  for (std::uint32_t access_index = 0; access_index < 8; ++access_index)
+    if (access_index != 6) it.log.log_release(access_index);  // all of them at the end
   it.end();
   it.begin("train");
-  for (int moment = 0; moment < 7; ++moment) it.log.advance();
+  for (int access_index = 0; access_index < 7; ++access_index) it.log.advance();
   it.log.lease_ended(1);
   // slot 0 and one pin of slot 1 are gone
-  it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });
+  it.log.diverge([](std::uint32_t slot, memory_location) { return slot == 1 || slot == 2 ? 1U : 0U; });
   it.log.make_room();
   const std::uint32_t extra = pin(it.log, 0);
   CHECK(extra == 7);
   it.log.lease_ended(0);
-  for (const std::uint32_t moment : {4U, 5U, 7U}) it.log.log_release(moment);
+  for (const std::uint32_t access_index : {4U, 5U, 7U}) it.log.log_release(access_index);
   CHECK(it.end() == iteration_outcome::changed);
   const access_record& now = it.log.record();
   const std::vector<std::uint32_t> expected{8, 7, 7, 7, 8, 8, entry_detail::never, 8};
   REQUIRE(now.size() == 8);
-  for (std::uint32_t moment = 0; moment < 8; ++moment) {
-    CAPTURE(moment);
-    CHECK(now.details()[moment].until == expected[moment]);
+  for (std::uint32_t access_index = 0; access_index < 8; ++access_index) {
+    CAPTURE(access_index);
+    CHECK(now.details()[access_index].until == expected[access_index]);
   }
   CHECK(now.releases().size() == 7);
 }
@@ -358,9 +359,9 @@ TEST_CASE("a recorder says how far its iteration is", "[profile]")
   walker it;
   CHECK(it.log.progress() == 0);
   it.begin("train");
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    CHECK(it.log.progress() == at);
-    it.take({at, entry_kind::read});
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    CHECK(it.log.progress() == index);
+    it.take({index, entry_kind::read});
   }
   it.end();
   CHECK(it.log.progress() == 0);
@@ -379,7 +380,7 @@ TEST_CASE("a recorder says how far its iteration is", "[profile]")
 TEST_CASE("of two pins in two tiers the one that was released is closed by a divergence", "[profile]")
 {
   for (const bool host_first : {false, true})
-    for (const bool host_stays : {false, true}) {
+    for (const bool host_retained : {false, true}) {
       walker it;
       it.begin("train");
       const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read,
@@ -388,20 +389,21 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
         it.log.make_room();
         it.log.log({1, 0, 0, kind, false, 0}, {});
       }
-      for (const std::uint32_t moment : {0U, 1U}) it.log.log_release(moment);
+      for (const std::uint32_t access_index : {0U, 1U}) it.log.log_release(access_index);
       it.end();
       it.begin("train");
       it.log.advance();
       it.log.advance();
-      it.log.diverge(
-          [&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_stays ? 1U : 0U; });
+      it.log.diverge([&](std::uint32_t slot, memory_location place) {
+        return slot == 1 && (place == memory_location::host) == host_retained ? 1U : 0U;
+      });
       it.take({2, entry_kind::read});
-      const std::uint32_t stays = host_stays == host_first ? 0 : 1;
-      it.log.log_release(stays);
+      const std::uint32_t retained = host_retained == host_first ? 0 : 1;
+      it.log.log_release(retained);
       it.take({2, entry_kind::read});
       CHECK(it.end() == iteration_outcome::changed);
-      CHECK(it.log.record().details()[stays].until == 3);
-      CHECK(it.log.record().details()[1 - stays].until == 2);
+      CHECK(it.log.record().details()[retained].until == 3);
+      CHECK(it.log.record().details()[1 - retained].until == 2);
       CHECK(it.log.record().releases().size() == 4);
     }
 }
@@ -420,16 +422,18 @@ struct overlapping {
       const grant gone = held[which];
       held.erase(held.begin() + which);
       --pins[gone.slot][gone.place];
-      truth.log_release(gone.moment);
-      late.log_release(gone.moment);
+      truth.log_release(gone.access_index);
+      late.log_release(gone.access_index);
       return;
     }
     const grant fresh{dice.below(2), dice.below(2), truth.progress()};
-    const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<at>(fresh.place)), false, 0};
+    const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<memory_location>(fresh.place)),
+                             false,      0};
     truth.make_room();
     truth.log(entry, {});
     if (late.is_following() && call >= diverges_at)
-      late.diverge([this](std::uint32_t slot, at place) { return pins[slot][static_cast<unsigned>(place)]; });
+      late.diverge(
+          [this](std::uint32_t slot, memory_location place) { return pins[slot][static_cast<unsigned>(place)]; });
     late.make_room();
     late.is_following() ? late.advance() : static_cast<void>(late.log(entry, {}));
     ++pins[fresh.slot][fresh.place];
@@ -439,7 +443,7 @@ struct overlapping {
   struct grant {
     std::uint32_t slot;
     std::uint32_t place;
-    std::uint32_t moment;
+    std::uint32_t access_index;
   };
   support::dice dice;
   recorder truth;
@@ -454,16 +458,16 @@ void record_accesses(recorder& log, const access_record& like, std::uint64_t see
   support::dice dice{seed};
   std::vector<std::uint32_t> open;
   (void)log.begin("train");
-  for (std::uint32_t moment = 0; moment < like.size(); ++moment) {
+  for (std::uint32_t access_index = 0; access_index < like.size(); ++access_index) {
     while (!open.empty() && dice.below(3) == 0) {
       const std::uint32_t which = dice.below(static_cast<std::uint32_t>(open.size()));
       log.log_release(open[which]);
       open.erase(open.begin() + which);
     }
     log.make_room();
-    open.push_back(log.log(like.entries()[moment], {}));
+    open.push_back(log.log(like.entries()[access_index], {}));
   }
-  for (const std::uint32_t moment : open) log.log_release(moment);
+  for (const std::uint32_t access_index : open) log.log_release(access_index);
 }
 
 }  // namespace
@@ -471,7 +475,7 @@ void record_accesses(recorder& log, const access_record& like, std::uint64_t see
 TEST_CASE("a record that began as another one names every release that came after it diverged", "[profile]")
 {
   const std::vector<std::uint32_t> chunk_of_slot{0, 1};
-  const auto none = [](std::uint32_t, at) { return 0U; };
+  const auto none = [](std::uint32_t, memory_location) { return 0U; };
   std::uint32_t corrected = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     constexpr std::uint32_t calls = 40;
@@ -479,7 +483,7 @@ TEST_CASE("a record that began as another one names every release that came afte
     (void)dry.truth.begin("train");
     (void)dry.late.begin("train");
     for (std::uint32_t call = 0; call < calls; ++call) dry.pin_or_release(call, calls);
-    for (const auto& it : dry.held) dry.truth.log_release(it.moment);
+    for (const auto& it : dry.held) dry.truth.log_release(it.access_index);
     dry.truth.end(true, chunk_of_slot, 2, none);
 
     overlapping it{seed};
@@ -494,8 +498,8 @@ TEST_CASE("a record that began as another one names every release that came afte
       it.pin_or_release(call, diverges_at);
     }
     while (!it.held.empty()) {
-      it.truth.log_release(it.held.back().moment);
-      it.late.log_release(it.held.back().moment);
+      it.truth.log_release(it.held.back().access_index);
+      it.late.log_release(it.held.back().access_index);
       --it.pins[it.held.back().slot][it.held.back().place];
       it.held.pop_back();
     }
@@ -507,16 +511,16 @@ TEST_CASE("a record that began as another one names every release that came afte
     CAPTURE(seed, followed);
     REQUIRE(told.size() == real.size());
     if (told.releases().size() != real.releases().size()) FAIL("not every release was written down once");
-    for (std::size_t at = 1; at < told.releases().size(); ++at)
-      if (told.releases()[at - 1].until > told.releases()[at].until) FAIL("releases are not in their order");
-    for (std::uint32_t moment = 0; moment < real.size(); ++moment) {
-      const std::uint32_t wanted = real.details()[moment].until;
-      const std::uint32_t got = told.details()[moment].until;
-      CAPTURE(moment, wanted, got);
-      if (got <= moment) FAIL("a release is told before its access");
+    for (std::size_t index = 1; index < told.releases().size(); ++index)
+      if (told.releases()[index - 1].until > told.releases()[index].until) FAIL("releases are not in their order");
+    for (std::uint32_t access_index = 0; access_index < real.size(); ++access_index) {
+      const std::uint32_t wanted = real.details()[access_index].until;
+      const std::uint32_t got = told.details()[access_index].until;
+      CAPTURE(access_index, wanted, got);
+      if (got <= access_index) FAIL("a release is told before its access");
       if (wanted > followed && got != wanted) FAIL("a release after the divergence is told of another moment");
       if (wanted <= followed && got > followed) FAIL("a release before the divergence is told later");
-      if (moment < followed && wanted > followed) ++corrected;
+      if (access_index < followed && wanted > followed) ++corrected;
     }
   }
   CHECK(corrected > 100);

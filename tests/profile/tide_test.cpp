@@ -39,7 +39,7 @@ TEST_CASE("a walk through a record sees each release where it happened", "[profi
   (void)build.access(2);  // kept beyond the end
   const access_record record = build.finish({0, 1, 2}, 3);
   std::vector<std::pair<std::uint32_t, bool>> seen;
-  visit_in_order(record, [&](std::uint32_t at, bool begins) { seen.emplace_back(at, begins); });
+  visit_in_order(record, [&](std::uint32_t index, bool begins) { seen.emplace_back(index, begins); });
   CHECK(seen == std::vector<std::pair<std::uint32_t, bool>>{{0, true}, {1, true}, {1, false}, {0, false}, {2, true}});
 }
 

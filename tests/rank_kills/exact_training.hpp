@@ -37,9 +37,9 @@ class exact_training {
 
   void fill()
   {
-    for (std::size_t at = 0; at < weights_.size(); ++at) {
-      std::uint64_t next = at;
-      for (float& it : m_.acquire(weights_[at], cm::access::write).span())
+    for (std::size_t index = 0; index < weights_.size(); ++index) {
+      std::uint64_t next = index;
+      for (float& it : m_.acquire(weights_[index], cm::access::write).span())
         it = static_cast<float>(word(next++, 1000) % 200) * 0.01F - 1.0F;
     }
   }
@@ -48,10 +48,10 @@ class exact_training {
   {
     {
       auto scope = m_.iteration();
-      for (std::size_t at = 0; at < weights_.size(); ++at) {
-        auto g = m_.gradient(m_.acquire(weights_[at], cm::access::read));
+      for (std::size_t index = 0; index < weights_.size(); ++index) {
+        auto g = m_.gradient(m_.acquire(weights_[index], cm::access::read));
         std::uint64_t element = 0;
-        for (float& it : g.span()) it = sum_of_rows(at, element++, first, end);
+        for (float& it : g.span()) it = sum_of_rows(index, element++, first, end);
         if constexpr (is_over_ranks) m_.gradient_done(std::move(g));
       }
       if constexpr (is_over_ranks)

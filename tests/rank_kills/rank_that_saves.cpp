@@ -99,9 +99,9 @@ killer killer_of(std::uint64_t seed, collective::mpi& ranks)
   const auto processes = collective::words_of_all(ranks, static_cast<std::uint64_t>(::getpid()));
   std::mt19937_64 random{seed};
   const std::uint64_t who = random() % ranks.ranks();
-  const std::uint64_t at = random() % 200;  // a save has about 20 operations on a rank, 50 on the first
+  const std::uint64_t index = random() % 200;  // a save has about 20 operations on a rank, 50 on the first
   if (seed == 0 || who != index_of(ranks.rank())) return made;
-  made.at = at;
+  made.at = index;
   if (random() % 3 == 0) made.victims = processes;
   return made;
 }

@@ -88,10 +88,11 @@ void train_on(const phase& now, std::uint32_t first, memory_folder& folder, cons
     if (!trainer.tensors.was_told(first))
       throw std::runtime_error{"states or buffers are others at step " + std::to_string(first)};
     trainer.check_all(first);
-    for (std::uint32_t at = first; at < first + now.how.steps; ++at) {
-      if (trainer.step(at) != alone.norms[at]) throw std::runtime_error{"another norm in step " + std::to_string(at)};
-      trainer.tensors.tell(at + 1);
-      trainer.check_all(at + 1);
+    for (std::uint32_t index = first; index < first + now.how.steps; ++index) {
+      if (trainer.step(index) != alone.norms[index])
+        throw std::runtime_error{"another norm in step " + std::to_string(index)};
+      trainer.tensors.tell(index + 1);
+      trainer.check_all(index + 1);
     }
     (void)checkpoint::save(model, folder, {.file_size = cm::bytes{60'000}, .round = cm::bytes{10'000}});
   });
@@ -127,7 +128,8 @@ std::string run(const row& it)
 row random_row(std::mt19937_64& random)
 {
   row made{};
-  for (std::size_t at = 0; at < made.size(); ++at) made[at] = static_cast<std::uint32_t>(random() % choices[at]);
+  for (std::size_t index = 0; index < made.size(); ++index)
+    made[index] = static_cast<std::uint32_t>(random() % choices[index]);
   return made;
 }
 

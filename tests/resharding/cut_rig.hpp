@@ -67,8 +67,8 @@ struct tiny_tensors {
   {
     const auto pin = m.acquire(weight, cm::access::read);
     bool same = cursor[0] == seed;
-    for (std::size_t at = 0; at < pin.span().size(); ++at)
-      same = same && pin.span()[at] == static_cast<float>(seed) * 1000 + static_cast<float>(at);
+    for (std::size_t index = 0; index < pin.span().size(); ++index)
+      same = same && pin.span()[index] == static_cast<float>(seed) * 1000 + static_cast<float>(index);
     return same;
   }
   tiny_type& m;

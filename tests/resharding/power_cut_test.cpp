@@ -96,13 +96,13 @@ TEST_CASE("a power cut leaves the older generation of all ranks or the new one, 
       }
     }
     // Two saves deep, and loads over ranks, for some of what was left.
-    std::uint64_t at = 0;
+    std::uint64_t index = 0;
     const auto left = known.asked();
     for (const auto& [disk, newest] : left) {
-      if (at++ % (left.size() / 6 + 1) != 0) continue;
-      INFO("disk " << at);
+      if (index++ % (left.size() / 6 + 1) != 0) continue;
+      INFO("disk " << index);
       if (newest > 0) CHECK(all_are(loaded(disk, ranks, static_cast<std::uint32_t>(newest)), "saved"));
-      const auto found = cut(disk, {.ranks = ranks, .order = at, .seed = 3}, known, newest);
+      const auto found = cut(disk, {.ranks = ranks, .order = index, .seed = 3}, known, newest);
       CHECK(found.corrupt == 0);
       states += found.states;
     }
@@ -132,15 +132,15 @@ TEST_CASE("a file operation that fails on one rank fails the save on all, and th
     known_values known = values_of(ranks);
     const disk_content before = saved(ranks, 1);
     std::uint64_t failed = 0;
-    for (std::uint64_t at = 0;; ++at) {
-      INFO(ranks << " ranks, operation " << at);
+    for (std::uint64_t index = 0;; ++index) {
+      INFO(ranks << " ranks, operation " << index);
       simulated_folder folder{before};
-      folder.set_faults({.at = at});
+      folder.set_faults({.at = index});
       bool is_over = false;
       std::vector<std::string> first(ranks);
       std::vector<std::string> clean_up(ranks);
       const auto ends = on_folder(
-          folder, {.ranks = ranks, .order = at},
+          folder, {.ranks = ranks, .order = index},
           [&](std::uint32_t rank, told_ranks& all, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
             model.shares().content().belongs_to(1);
             tensors.fill(2);
@@ -171,13 +171,13 @@ TEST_CASE("a failed save leaves the older generation on every disk that a power 
 {
   known_values known = values_of(2);
   const disk_content before = saved(2, 1);
-  for (std::uint64_t at = 0;; ++at) {
-    INFO("operation " << at);
+  for (std::uint64_t index = 0;; ++index) {
+    INFO("operation " << index);
     power_cut_search search{before, [&](const simulated_folder& left) { return known.newest(left); }};
     search.allow({1, 2});
-    search.folder().set_faults({.at = at});
+    search.folder().set_faults({.at = index});
     std::vector<std::string> ends;
-    search.during([&] { ends = save_once(search.folder(), {.ranks = 2, .order = at, .seed = 2}).how; });
+    search.during([&] { ends = save_once(search.folder(), {.ranks = 2, .order = index, .seed = 2}).how; });
     CHECK(search.found().corrupt == 0);
     if (search.folder().failures() == 0) break;
     CHECK((all_are(ends, "saved") || all_are(ends, "io: ")));
@@ -212,16 +212,17 @@ TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it
     simulated_folder undisturbed{before};
     const std::uint64_t exchanges = save_once(undisturbed, {.ranks = ranks, .seed = 2}).exchanges;
     REQUIRE(exchanges > 8);
-    const auto end_at = [&](std::uint64_t at, std::uint32_t who, ending kind, std::uint64_t order) {
-      INFO("rank " << who << " of " << ranks << ", ending " << static_cast<int>(kind) << ", exchange " << at << " of "
-                   << exchanges << ", order " << order);
+    const auto end_at = [&](std::uint64_t index, std::uint32_t who, ending kind, std::uint64_t order) {
+      INFO("rank " << who << " of " << ranks << ", ending " << static_cast<int>(kind) << ", exchange " << index
+                   << " of " << exchanges << ", order " << order);
       simulated_folder folder{before};
       const auto ends =
-          save_once(folder, {.ranks = ranks, .order = order, .seed = 2, .ends_at = at, .who_ends = who, .kind = kind})
+          save_once(folder,
+                    {.ranks = ranks, .order = order, .seed = 2, .ends_at = index, .who_ends = who, .kind = kind})
               .how;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         INFO(ends[rank]);
-        const bool may_succeed = at + 1 == exchanges && kind != ending::before && rank != who;
+        const bool may_succeed = index + 1 == exchanges && kind != ending::before && rank != who;
         CHECK(((rank == who && kind != ending::unheard ? ends[rank] == "died" : ends[rank].starts_with("comm: ")) ||
                (may_succeed && ends[rank] == "saved")));
       }
@@ -231,11 +232,11 @@ TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it
       CHECK(all_are(save_once(folder, {.ranks = ranks, .seed = 3}).how, "saved"));
       CHECK(known.newest(folder) == 3);
     };
-    for (std::uint64_t at = 0; at < exchanges; ++at)
+    for (std::uint64_t index = 0; index < exchanges; ++index)
       for (std::uint32_t who = 0; who < ranks; ++who)
         for (const ending kind : {ending::before, ending::behind, ending::unheard})
           for (std::uint64_t order = 1; order <= (kind == ending::before ? 1U : ranks == 2 ? 3U : 2U); ++order)
-            end_at(at, who, kind, order);
+            end_at(index, who, kind, order);
   }
 }
 

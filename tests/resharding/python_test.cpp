@@ -70,17 +70,17 @@ std::string listing_of(undisturbed<Element>& alone)
     else
       lines[tensor] = line_of(tensor, rounded<To>(values));
   };
-  for (std::size_t at = 0; at < sizes.size(); ++at) {
-    const auto& weight = alone.tensors.weights[at];
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    const auto& weight = alone.tensors.weights[index];
     const std::string tensor = alone.m.name_of(weight);
     if constexpr (sizeof(Element) == 4) {
-      add(tensor, alone.values.back()[at]);
+      add(tensor, alone.values.back()[index]);
     } else {
-      if (at == frozen)
-        add(tensor, alone.values.back()[at]);
+      if (index == frozen)
+        add(tensor, alone.values.back()[index]);
       else {
-        const auto pin =
-            alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read, cm::at::host);
+        const auto pin = alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read,
+                                                         cm::memory_location::host);
         add(tensor, std::vector<float>(pin.span().begin(), pin.span().end()));
       }
     }
@@ -101,9 +101,9 @@ void trained_on_three_ranks_opens(const checkpoints::python& other)
   on_ranks<Element>(now, 0, alone.values, [&](std::uint32_t, model_type& model, rank_of_many<Element>& trainer) {
     posix_folder folder{place.path()};
     trainer.tensors.fill();
-    for (std::uint32_t at = 0; at < now.how.steps; ++at) {
-      (void)trainer.step(at);
-      trainer.tensors.tell(at + 1);
+    for (std::uint32_t index = 0; index < now.how.steps; ++index) {
+      (void)trainer.step(index);
+      trainer.tensors.tell(index + 1);
     }
     (void)checkpoint::save(model, folder, {.file_size = cm::bytes{60'000}});
   });
@@ -118,11 +118,11 @@ void trained_on_three_ranks_opens(const checkpoints::python& other)
 }
 
 template <class Element>
-std::vector<Element> first_values(std::size_t at)
+std::vector<Element> first_values(std::size_t index)
 {
   std::vector<Element> values;
-  for (std::uint64_t i = 0; i < sizes[at]; ++i)
-    values.push_back(cm::round_to<Element>(support::ranks::first_value(at, i)));
+  for (std::uint64_t i = 0; i < sizes[index]; ++i)
+    values.push_back(cm::round_to<Element>(support::ranks::first_value(index, i)));
   return values;
 }
 
@@ -142,8 +142,8 @@ void what_python_wrote_trains(const checkpoints::python& other)
   undisturbed<Element> by_hand;
   by_hand.train(now.how);
   std::string listing;
-  for (std::size_t at = 0; at < sizes.size(); ++at)
-    listing += line_of(by_hand.m.name_of(by_hand.tensors.weights[at]), first_values<Element>(at));
+  for (std::size_t index = 0; index < sizes.size(); ++index)
+    listing += line_of(by_hand.m.name_of(by_hand.tensors.weights[index]), first_values<Element>(index));
   listing += line_of(by_hand.m.name_of(by_hand.tensors.buffer), std::vector<float>(7, 0.5F));
   listing += line_of(by_hand.m.name_of(by_hand.tensors.empty), std::vector<float>(3, 0.25F));
   REQUIRE(other.write(place.path(), listing, std::string{name}));
@@ -154,8 +154,9 @@ void what_python_wrote_trains(const checkpoints::python& other)
     if (checkpoint::import_values(model, folder, name).tensors != sizes.size() + 2)
       throw std::runtime_error{"it took another number of tensors"};
     trainer.check_all(0);
-    for (std::uint32_t at = 0; at < now.how.steps; ++at)
-      if (trainer.step(at) != by_hand.norms[at]) throw std::runtime_error{"another norm in step " + std::to_string(at)};
+    for (std::uint32_t index = 0; index < now.how.steps; ++index)
+      if (trainer.step(index) != by_hand.norms[index])
+        throw std::runtime_error{"another norm in step " + std::to_string(index)};
     trainer.check_all(now.how.steps);
   });
 
@@ -165,8 +166,8 @@ void what_python_wrote_trains(const checkpoints::python& other)
   CHECK(checkpoint::import_values(alone.m, folder, name).tensors == sizes.size() + 2);
   alone.train(now.how);
   CHECK(alone.norms == by_hand.norms);
-  for (std::size_t at = 0; at < sizes.size(); ++at)
-    CHECK(support::ranks::equal(alone.values.back()[at].data(), by_hand.values.back()[at]));
+  for (std::size_t index = 0; index < sizes.size(); ++index)
+    CHECK(support::ranks::equal(alone.values.back()[index].data(), by_hand.values.back()[index]));
 }
 
 }  // namespace

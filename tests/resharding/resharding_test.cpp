@@ -79,8 +79,8 @@ std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel,
                      const support::ranks::history<Element>& values, Work work)
 {
   using threads = cm::collective::local_threads;
-  using ranks_type =
-      std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>, cm::sharding::circles<threads>, threads>;
+  using ranks_type = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
+                                        cm::sharding::process_groups<threads>, threads>;
   using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, Policies...>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
@@ -132,8 +132,8 @@ std::string go_on(const memory_folder& folder, const job& then, const cm::optimi
     if (then.frames % 2 == 0) (void)trainer.least_device();
     (void)checkpoint::load(model, folder);
     trainer.go_on(saved_at);
-    for (std::size_t at = 0; at < right.lists.size(); ++at)
-      trainer.check_list(lists_of<Element>()[at], right.lists[at]);
+    for (std::size_t index = 0; index < right.lists.size(); ++index)
+      trainer.check_list(lists_of<Element>()[index], right.lists[index]);
     if (trainer.complaint.empty() && !std::ranges::equal(trainer.norms, std::span{right.one.norms}.subspan(saved_at)))
       trainer.complaint = "another norm";
   });

@@ -11,7 +11,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
@@ -34,7 +34,7 @@ using support::ranks::job;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout>;
-using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical,
+using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical,
                                      support::every_eviction, every_layout>;
 using manager_type = cm::manager<arena>;
 
@@ -68,9 +68,10 @@ struct declared {
   explicit declared(Model& model) : m{model}, kernel{kernel_of_all()}
   {
     m.use(kernel);
-    for (std::size_t at = 0; at < sizes.size(); ++at)
-      weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter,
-                                                cm::group_id{at % 3 == 2 ? 1U : 0U}));
+    for (std::size_t index = 0; index < sizes.size(); ++index)
+      weights.push_back(m.template add<Element>({sizes[index]},
+                                                index == frozen ? cm::role::frozen : cm::role::parameter,
+                                                cm::group_id{index % 3 == 2 ? 1U : 0U}));
     buffer = m.template add<float>({7}, cm::role::buffer);
     empty = m.template add<float>({3}, cm::role::buffer);
     m.name(weights[3], "large one");
@@ -78,10 +79,10 @@ struct declared {
   }
   void fill()
   {
-    for (std::size_t at = 0; at < sizes.size(); ++at) {
-      const auto pin = m.acquire(weights[at], cm::access::write);
-      for (std::uint64_t i = 0; i < sizes[at]; ++i)
-        pin.span()[i] = cm::round_to<Element>(support::ranks::first_value(at, i));
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      const auto pin = m.acquire(weights[index], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes[index]; ++i)
+        pin.span()[i] = cm::round_to<Element>(support::ranks::first_value(index, i));
     }
     tell(0);
   }
@@ -143,20 +144,20 @@ class undisturbed {
   {
     {
       auto scope = m.iteration();
-      for (std::size_t at = 0; at < sizes.size(); ++at)
-        if (has_gradient(at, number)) make_gradient(how, at, number);
+      for (std::size_t index = 0; index < sizes.size(); ++index)
+        if (has_gradient(index, number)) make_gradient(how, index, number);
       norms.push_back(cm::optimizer::step(m, tensors.kernel, options_of(how, group_rates)).norm);
     }
     tensors.tell(number + 1);
     values.push_back(now());
   }
-  void make_gradient(const job& how, std::size_t at, std::uint32_t number)
+  void make_gradient(const job& how, std::size_t index, std::uint32_t number)
   {
-    const std::vector<Element>& weight = values.back()[at];
+    const std::vector<Element>& weight = values.back()[index];
     const auto add = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
-      for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
-        support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, number,
-                                       visit);
+      for (std::uint32_t visit = 0; visit < (index == tied ? 2U : 1U); ++visit)
+        support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch,
+                                       number, visit);
     };
     std::vector<Element> all(weight.size());
     for (std::uint32_t batch = 0; batch < (how.adds_each() ? how.micro_batches : 1); ++batch) {
@@ -171,7 +172,7 @@ class undisturbed {
       for (std::size_t i = 0; i < sum.size(); ++i)
         all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
     }
-    std::ranges::copy(all, m.gradient(tensors.weights[at]).span().begin());
+    std::ranges::copy(all, m.gradient(tensors.weights[index]).span().begin());
   }
   [[nodiscard]] static std::vector<Element> in_nodes(const job& how, const std::vector<std::vector<Element>>& of_rank)
   {
@@ -204,8 +205,8 @@ class rank_of_many {
   [[nodiscard]] cm::bytes least_device(std::uint32_t first)
   {
     cm::bytes least{};
-    for (std::uint32_t at = 0; at < how_.steps; ++at)
-      least = std::max(least, m_.rehearse([&] { (void)step(first + at); }).smallest_device);
+    for (std::uint32_t index = 0; index < how_.steps; ++index)
+      least = std::max(least, m_.rehearse([&] { (void)step(first + index); }).smallest_device);
     return least;
   }
   /// @return   the norm
@@ -214,10 +215,10 @@ class rank_of_many {
     auto scope = m_.iteration(how_.micro_batches);
     for (std::uint32_t batch = 0; batch < how_.micro_batches; ++batch) {
       scope.pass(cm::pass::forward, batch);
-      for (std::size_t at = 0; at < sizes.size(); ++at) read(at, number);
+      for (std::size_t index = 0; index < sizes.size(); ++index) read(index, number);
       scope.pass(cm::pass::backward, batch);
-      for (std::size_t at = sizes.size(); at-- > 0;)
-        if (has_gradient(at, number)) backward(at, number, batch);
+      for (std::size_t index = sizes.size(); index-- > 0;)
+        if (has_gradient(index, number)) backward(index, number, batch);
       visit(tied, number, batch, 1);
       done(tied, batch);
     }
@@ -225,33 +226,34 @@ class rank_of_many {
   }
   void check_all(std::uint32_t number)
   {
-    for (std::size_t at = 0; at < sizes.size(); ++at) read(at, number);
+    for (std::size_t index = 0; index < sizes.size(); ++index) read(index, number);
   }
 
   declared<Element, model_type> tensors;
 
  private:
-  void read(std::size_t at, std::uint32_t number)
+  void read(std::size_t index, std::uint32_t number)
   {
-    const auto pin = m_.acquire(tensors.weights[at], cm::access::read);
-    if (!m_.rehearsing() && !support::ranks::equal(pin.data(), wanted_[number][at]))
-      throw std::runtime_error{"before step " + std::to_string(number) + " weight " + std::to_string(at) + " differs"};
+    const auto pin = m_.acquire(tensors.weights[index], cm::access::read);
+    if (!m_.rehearsing() && !support::ranks::equal(pin.data(), wanted_[number][index]))
+      throw std::runtime_error{"before step " + std::to_string(number) + " weight " + std::to_string(index) +
+                               " differs"};
   }
-  void backward(std::size_t at, std::uint32_t number, std::uint32_t batch)
+  void backward(std::size_t index, std::uint32_t number, std::uint32_t batch)
   {
-    visit(at, number, batch, 0);
-    if (at != tied) done(at, batch);
+    visit(index, number, batch, 0);
+    if (index != tied) done(index, batch);
   }
-  void done(std::size_t at, std::uint32_t batch)
+  void done(std::size_t index, std::uint32_t batch)
   {
-    if (how_.sums_each || batch + 1 == how_.micro_batches) m_.gradient_done(tensors.weights[at]);
+    if (how_.sums_each || batch + 1 == how_.micro_batches) m_.gradient_done(tensors.weights[index]);
   }
-  void visit(std::size_t at, std::uint32_t number, std::uint32_t batch, std::uint32_t which)
+  void visit(std::size_t index, std::uint32_t number, std::uint32_t batch, std::uint32_t which)
   {
-    const auto gradient = m_.gradient(tensors.weights[at]);
+    const auto gradient = m_.gradient(tensors.weights[index]);
     if (m_.rehearsing()) return;
-    const auto& before = wanted_[number][at];
-    support::ranks::write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at,
+    const auto& before = wanted_[number][index];
+    support::ranks::write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, index,
                                    cm::index_of(m_.ranks().rank()), batch, number, which);
   }
 
@@ -269,7 +271,7 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
     const auto on = [&](cm::bytes device, auto use) {
       arena memory{{.device_capacity = device, .host_capacity = how.frame_bytes() * 128}};
       model_type model{memory,
-                       here.circles(),
+                       here.process_groups(),
                        {.chunk_bytes = how.frame_bytes()},
                        {.divided = how.divided, .sum_scale = how.scale},
                        support::every_eviction{now.eviction},

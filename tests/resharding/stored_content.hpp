@@ -69,11 +69,11 @@ template <class Folder>
   const auto expect = [](bool holds, const std::string& name) {
     if (!holds) throw std::runtime_error{"parts of " + name + " do not fit"};
   };
-  for (std::size_t at = 0; at < found.files.size(); ++at) {
-    auto file = folder.open(found.content.files[at].name);
-    for (const auto& it : found.files[at].tensors) {
+  for (std::size_t index = 0; index < found.files.size(); ++index) {
+    auto file = folder.open(found.content.files[index].name);
+    for (const auto& it : found.files[index].tensors) {
       std::vector<std::byte> bytes(it.end - it.begin);
-      cm::io::read_all(file, found.files[at].payload + it.begin, bytes);
+      cm::io::read_all(file, found.files[index].payload + it.begin, bytes);
       const auto part = detail::part_in(it.name);
       const std::string name = part ? part->whole : it.name;
       const auto divided = std::ranges::find(found.content.divided, name, &cm::checkpoint::divided_tensor::name);

@@ -67,9 +67,9 @@ class turns {
   void draw()
   {
     std::vector<std::size_t> wanting;
-    for (std::size_t at = 0; at < who_.size(); ++at) {
-      if (who_[at] == state::runs || who_[at] == state::has) return;
-      if (who_[at] == state::wants) wanting.push_back(at);
+    for (std::size_t index = 0; index < who_.size(); ++index) {
+      if (who_[index] == state::runs || who_[index] == state::has) return;
+      if (who_[index] == state::wants) wanting.push_back(index);
     }
     if (wanting.empty()) return;
     const std::size_t next = order_ == first_rank_first  ? wanting.front()

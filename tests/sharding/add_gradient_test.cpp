@@ -20,14 +20,14 @@ void check_sums()
   std::vector<Element> own(1000);
   std::vector<Element> sum(1000);
   std::vector<Element> wanted(1000);
-  for (std::size_t at = 0; at < sum.size(); ++at) {
-    sum[at] = round_to<Element>(static_cast<float>(at) * 0.37F - 100.0F);
-    wanted[at] = round_to<Element>(to_float(sum[at]) + to_float(sum[at]));
+  for (std::size_t index = 0; index < sum.size(); ++index) {
+    sum[index] = round_to<Element>(static_cast<float>(index) * 0.37F - 100.0F);
+    wanted[index] = round_to<Element>(to_float(sum[index]) + to_float(sum[index]));
   }
   add_gradient(memory, own.data(), sum.data(), own.size(), false, agent::compute);
   add_gradient(memory, own.data(), sum.data(), own.size(), true, agent::compute);
   memory.wait(agent::host, memory.record(agent::compute));
-  for (std::size_t at = 0; at < own.size(); ++at) CHECK(to_float(own[at]) == to_float(wanted[at]));
+  for (std::size_t index = 0; index < own.size(); ++index) CHECK(to_float(own[index]) == to_float(wanted[index]));
 }
 
 TEST_CASE("a first sum overwrites a gradient, a later one adds to it in single precision", "[sharding]")

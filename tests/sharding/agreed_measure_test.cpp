@@ -52,10 +52,10 @@ struct gradients {
   [[nodiscard]] gradient_measure plain() const
   {
     gradient_measure all;
-    for (std::size_t at = 0; at < of_tensor.size(); ++at)
-      if (is_there[at])
-        all.add(optimizer::measure_parameter(reinterpret_cast<const std::byte*>(of_tensor[at].data()),
-                                             dtype_of<Element>, of_tensor[at].size(), optimizer::on_this_thread));
+    for (std::size_t index = 0; index < of_tensor.size(); ++index)
+      if (is_there[index])
+        all.add(optimizer::measure_parameter(reinterpret_cast<const std::byte*>(of_tensor[index].data()),
+                                             dtype_of<Element>, of_tensor[index].size(), optimizer::on_this_thread));
     return all;
   }
   /// Of all tensors together, unit by unit, as rank `rank` has it behind the sum; padding is full of what must not
@@ -63,10 +63,10 @@ struct gradients {
   [[nodiscard]] std::vector<std::vector<Element>> shares(const unit_plan<append_layout>& plan, rank_id rank) const
   {
     std::vector<std::vector<Element>> result;
-    for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
-      const std::uint64_t begin = plan.share_begin(at, rank);
-      result.emplace_back(plan.share_end(at, rank) - begin, round_to<Element>(1e4F));
-      for (const auto& part : plan.parts(at, rank))
+    for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+      const std::uint64_t begin = plan.share_begin(index, rank);
+      result.emplace_back(plan.share_end(index, rank) - begin, round_to<Element>(1e4F));
+      for (const auto& part : plan.parts(index, rank))
         std::copy_n(of_tensor[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first), part.elements,
                     result.back().begin() + static_cast<std::ptrdiff_t>(part.begin - begin));
     }
@@ -89,9 +89,9 @@ std::string complaint(const gradients<Element>& all, std::uint32_t ranks)
       const auto own = all.shares(plan, rank_id{rank});
       agreed_measure measure;
       for (int again = 0; again < 2; ++again) {
-        measure.begin(here, plan.tensors(), [&](std::uint32_t at) { return all.is_there[at]; });
-        for (std::uint32_t at = 0; at < plan.units().size(); ++at)
-          measure.add(here, plan, at, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[at].data()),
+        measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.is_there[index]; });
+        for (std::uint32_t index = 0; index < plan.units().size(); ++index)
+          measure.add(here, plan, index, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[index].data()),
                       optimizer::on_this_thread);
         const gradient_measure found = measure.total();
         if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
@@ -159,9 +159,9 @@ struct mixed {
   {
     return sharding::with_element(type, [&]<class Element>(Element) {
       std::vector<std::byte> result(count * sizeof(Element));
-      for (std::uint64_t at = 0; at < count; ++at) {
-        const Element value = round_to<Element>(from[at]);
-        std::memcpy(result.data() + at * sizeof(Element), &value, sizeof(Element));
+      for (std::uint64_t index = 0; index < count; ++index) {
+        const Element value = round_to<Element>(from[index]);
+        std::memcpy(result.data() + index * sizeof(Element), &value, sizeof(Element));
       }
       return result;
     });
@@ -169,10 +169,11 @@ struct mixed {
   [[nodiscard]] gradient_measure plain() const
   {
     gradient_measure all;
-    for (std::size_t at = 0; at < tensors.size(); ++at)
-      if (tensors[at].is_there)
-        all.add(optimizer::measure_parameter(bytes_of(tensors[at].type, values[at].data(), tensors[at].size).data(),
-                                             tensors[at].type, tensors[at].size, optimizer::on_this_thread));
+    for (std::size_t index = 0; index < tensors.size(); ++index)
+      if (tensors[index].is_there)
+        all.add(optimizer::measure_parameter(
+            bytes_of(tensors[index].type, values[index].data(), tensors[index].size).data(), tensors[index].type,
+            tensors[index].size, optimizer::on_this_thread));
     return all;
   }
 };
@@ -191,20 +192,20 @@ std::string complaint_of(const mixed& all, std::uint32_t ranks)
       for (const auto& it : all.tensors) plan.add(it.type, it.group, true, it.size);
       plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4}, ranks);
       agreed_measure measure;
-      measure.begin(here, plan.tensors(), [&](std::uint32_t at) { return all.tensors[at].is_there; });
-      for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
-        const sharding::unit& unit = plan.units()[at];
-        const std::uint64_t begin = plan.share_begin(at, rank_id{rank});
+      measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.tensors[index].is_there; });
+      for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+        const sharding::unit& unit = plan.units()[index];
+        const std::uint64_t begin = plan.share_begin(index, rank_id{rank});
         // padding
-        std::vector<float> own(plan.share_end(at, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());
-        for (const auto& part : plan.parts(at, rank_id{rank}))
+        std::vector<float> own(plan.share_end(index, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());
+        for (const auto& part : plan.parts(index, rank_id{rank}))
           if (all.tensors[part.tensor].is_there)  // else it is undefined, too
             std::copy_n(all.values[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first), part.elements,
                         own.begin() + static_cast<std::ptrdiff_t>(part.begin - begin));
         const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
         const bool has_any =
             std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
-        measure.add(here, plan, at, unit.type, has_any ? bytes_of_share.data() : nullptr, optimizer::on_this_thread);
+        measure.add(here, plan, index, unit.type, has_any ? bytes_of_share.data() : nullptr, optimizer::on_this_thread);
       }
       const gradient_measure found = measure.total();
       if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
@@ -264,8 +265,8 @@ TEST_CASE("a measure that is taken again for the same plan allocates nothing", "
   agreed_measure measure;
   const auto take = [&] {
     measure.begin(here, plan.tensors(), [](std::uint32_t) { return true; });
-    for (std::uint32_t at = 0; at < plan.units().size(); ++at)
-      measure.add(here, plan, at, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[at].data()),
+    for (std::uint32_t index = 0; index < plan.units().size(); ++index)
+      measure.add(here, plan, index, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[index].data()),
                   optimizer::on_this_thread);
     return measure.total().squares;
   };

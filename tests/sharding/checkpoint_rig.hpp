@@ -5,7 +5,7 @@
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
@@ -27,7 +27,7 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
-using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical>;
+using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical>;
 using manager_type = cm::manager<arena>;
 
 inline constexpr cm::bytes room = 16_MiB;
@@ -105,7 +105,7 @@ std::vector<std::string> said_on(const division& how, Work work)
       [&](cm::sharding::thread_ranks::place& here) {
         try {
           arena memory{{.device_capacity = room, .host_capacity = room}};
-          model_type model{memory, here.circles(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
+          model_type model{memory, here.process_groups(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
           declared<model_type> tensors{model};
           work(here.rank(), model, tensors);
         } catch (const std::exception& failed) {

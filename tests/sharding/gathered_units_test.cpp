@@ -103,21 +103,21 @@ TEST_CASE("a unit is gathered with its number, and this rank's share lies in its
 {
   for (std::uint32_t rank = 0; rank < rig::ranks; ++rank) {
     rig it{rank};
-    for (std::uint32_t at = 0; at < it.units.size(); ++at) {
-      const sharding::unit_tensors& unit = it.units[at];
+    for (std::uint32_t index = 0; index < it.units.size(); ++index) {
+      const sharding::unit_tensors& unit = it.units[index];
       {
         const auto change = it.m.change(unit.whole);
         sharding::with_element(unit.type, [&]<class Element>(Element) {
-          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, at::host).span())
-            value = round_to<Element>(static_cast<float>(at + 2));
+          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, memory_location::host).span())
+            value = round_to<Element>(static_cast<float>(index + 2));
         });
       }
       const auto whole = it.m.acquire(unit.whole, access::read);
       CHECK(whole.size() == unit.elements * size_of(unit.type));
       sharding::with_element(unit.type, [&]<class Element>(Element) {
         const auto* const share = reinterpret_cast<const Element*>(std::as_const(whole).data()) + unit.share_begin;
-        CHECK(to_float(share[0]) == static_cast<float>(at + 2));
-        CHECK(to_float(share[unit.share_elements - 1]) == static_cast<float>(at + 2));
+        CHECK(to_float(share[0]) == static_cast<float>(index + 2));
+        CHECK(to_float(share[unit.share_elements - 1]) == static_cast<float>(index + 2));
       });
     }
     CHECK(it.told.gathered() == std::vector<std::uint32_t>{0, 1, 2});
@@ -128,9 +128,9 @@ TEST_CASE("a unit is gathered with its number, and this rank's share lies in its
 TEST_CASE("gradients of a unit have room for their own element type", "[sharding]")
 {
   rig it{0};
-  for (const std::uint32_t at : {0U, 1U}) {
-    const auto pin = it.m.acquire(it.units[at].gradients, access::write);
-    CHECK(pin.size() == it.units[at].elements * sizeof(float));
+  for (const std::uint32_t index : {0U, 1U}) {
+    const auto pin = it.m.acquire(it.units[index].gradients, access::write);
+    CHECK(pin.size() == it.units[index].elements * sizeof(float));
   }
 }
 

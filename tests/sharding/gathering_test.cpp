@@ -44,17 +44,18 @@ TEST_CASE("a gather makes a chunk of equal shares whole, a sum leaves each rank 
     collective::local_threads here{group, rank_id{rank}};
     mover_type mover{here, memory.adopt()};
     std::vector<float> whole(ranks * share, -1.0F);
-    for (std::size_t at = 0; at < share; ++at) whole[rank * share + at] = static_cast<float>(rank * 1000 + at);
+    for (std::size_t index = 0; index < share; ++index)
+      whole[rank * share + index] = static_cast<float>(rank * 1000 + index);
     const bytes size{whole.size() * sizeof(float)};
     mover.gather(memory, reinterpret_cast<std::byte*>(whole.data()), size, 5);
     memory.wait(agent::host, memory.record(mover.worker()));
     bool fine = true;
-    for (std::size_t at = 0; at < whole.size(); ++at)
-      fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share);
+    for (std::size_t index = 0; index < whole.size(); ++index)
+      fine = fine && whole[index] == static_cast<float>(index / share * 1000 + index % share);
     mover.sum(memory, reinterpret_cast<std::byte*>(whole.data()), size, 6, {dtype::float32, 0.5F});
     memory.wait(agent::host, memory.record(mover.worker()));
-    for (std::size_t at = rank * share; at < (rank + 1) * share; ++at)
-      fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share) * 1.5F;
+    for (std::size_t index = rank * share; index < (rank + 1) * share; ++index)
+      fine = fine && whole[index] == static_cast<float>(index / share * 1000 + index % share) * 1.5F;
     right[rank] = fine ? 1 : 0;
   });
   CHECK(right == std::vector<int>(ranks, 1));

@@ -71,11 +71,11 @@ struct gradients {
     for (const auto& rank : of) all.insert(all.end(), rank.begin(), rank.end());
     return sum_of(all);
   }
-  [[nodiscard]] double magnitude(std::size_t at) const
+  [[nodiscard]] double magnitude(std::size_t index) const
   {
     double sum = 0;
     for (const auto& rank : of)
-      for (const values& batch : rank) sum += std::abs(static_cast<double>(batch[at]));
+      for (const values& batch : rank) sum += std::abs(static_cast<double>(batch[index]));
     return sum;
   }
 };
@@ -89,10 +89,10 @@ TEST_CASE("other groupings of ranks and micro-batches differ by no more than rou
       const gradients all{ranks * 100 + batches, ranks, batches};
       std::vector<values> sums{all.chain(), all.batches_last()};
       for (std::uint32_t of_node = 1; of_node <= ranks; of_node *= 2) sums.push_back(all.ranks_last(of_node));
-      for (std::size_t at = 0; at < sums[0].size(); ++at)
+      for (std::size_t index = 0; index < sums[0].size(); ++index)
         for (const values& it : sums) {
-          const double difference = std::abs(static_cast<double>(it[at]) - static_cast<double>(sums[0][at]));
-          const double bound = 2.0 * (ranks * batches - 1) * 0x1p-24 * all.magnitude(at);
+          const double difference = std::abs(static_cast<double>(it[index]) - static_cast<double>(sums[0][index]));
+          const double bound = 2.0 * (ranks * batches - 1) * 0x1p-24 * all.magnitude(index);
           CHECK(difference <= bound);
           if (bound > 0) worst = std::max(worst, difference / bound);
           differ = differ || difference > 0;

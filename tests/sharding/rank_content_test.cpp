@@ -38,9 +38,9 @@ seen contents(const division& how)
     tensors.fill(1);
     rank_content<model_type> content{model};
     const std::lock_guard guard{mutex};
-    for (std::size_t at = 0; at < content.items().size(); ++at) {
-      const auto& it = content.items()[at];
-      if (content.is_own(at)) continue;
+    for (std::size_t index = 0; index < content.items().size(); ++index) {
+      const auto& it = content.items()[index];
+      if (content.is_own(index)) continue;
       std::uint64_t end = 0;
       for (const auto& piece : it.pieces) {
         expect(piece.begin >= end && (piece.begin + piece.elements) * size_of(it.type) <= it.size(),
@@ -94,8 +94,8 @@ TEST_CASE("ranks that write the same shares take turns, unit by unit", "[shardin
   on_ranks({4, 2, 1}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
     rank_content<model_type> content{model};
-    for (std::size_t at = 0; at < content.items().size(); ++at)
-      units[rank] += !content.is_own(at) && content.items()[at].is_written ? 1 : 0;
+    for (std::size_t index = 0; index < content.items().size(); ++index)
+      units[rank] += !content.is_own(index) && content.items()[index].is_written ? 1 : 0;
   });
   for (const std::uint64_t it : units) CHECK(it > 0);
 }

@@ -38,7 +38,7 @@ struct rig {
     other = m.add<float>({64}, role::activation);
     m.derive(whole, share, 0);
   }
-  void write(float value, at place)
+  void write(float value, memory_location place)
   {
     const auto changes = m.change(whole);
     const auto pin = m.acquire(share, access::write, place);
@@ -54,11 +54,11 @@ struct rig {
 TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made again after a change", "[sharding]")
 {
   rig it;
-  it.write(1.5F, at::host);
+  it.write(1.5F, memory_location::host);
   CHECK(it.first() == 1.5F);
-  it.write(2.5F, at::device);
+  it.write(2.5F, memory_location::device);
   CHECK(it.first() == 2.5F);
-  it.write(3.5F, at::host);
+  it.write(3.5F, memory_location::host);
   CHECK(it.first() == 3.5F);
   CHECK(it.first() == 3.5F);
   CHECK(it.m.report().loads == 3);  // the last read found it whole
@@ -67,7 +67,7 @@ TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made
 TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device without a copy", "[sharding]")
 {
   rig it{1};
-  it.write(1.5F, at::host);
+  it.write(1.5F, memory_location::host);
   CHECK(it.first() == 1.5F);
   for (int again = 0; again < 3; ++again) {
     {
@@ -86,7 +86,7 @@ TEST_CASE("a share cannot change while its whole is in use, nor a whole be read 
 {
   rig it;
   CHECK_THROWS_AS(it.first(), usage_error);
-  it.write(1.5F, at::host);
+  it.write(1.5F, memory_location::host);
   const auto pin = it.m.acquire(it.whole, access::read);
   CHECK_THROWS_AS(it.m.change(it.whole), usage_error);
 }
@@ -135,9 +135,10 @@ struct told_rig {
       m.derive(wholes.back(), shares.back(), 128);
     }
     gradients = m.add<float>({64}, role::activation);
-    for (std::size_t at = 0; at < wholes.size(); ++at) {
-      const auto changes = m.change(wholes[at]);
-      for (float& it : m.acquire(shares[at], access::write, at::host).span()) it = static_cast<float>(at + 1);
+    for (std::size_t index = 0; index < wholes.size(); ++index) {
+      const auto changes = m.change(wholes[index]);
+      for (float& it : m.acquire(shares[index], access::write, memory_location::host).span())
+        it = static_cast<float>(index + 1);
     }
   }
 };
@@ -147,10 +148,10 @@ struct told_rig {
 TEST_CASE("ranks gather by label, and a share lies where it was said to", "[sharding]")
 {
   told_rig it;
-  for (const std::size_t at : {1U, 0U}) {
-    const auto pin = it.m.acquire(it.wholes[at], access::read);
+  for (const std::size_t index : {1U, 0U}) {
+    const auto pin = it.m.acquire(it.wholes[index], access::read);
     const auto* const values = reinterpret_cast<const float*>(pin.data());
-    CHECK((values[32] == static_cast<float>(at + 1) && values[47] == static_cast<float>(at + 1)));
+    CHECK((values[32] == static_cast<float>(index + 1) && values[47] == static_cast<float>(index + 1)));
   }
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
 }

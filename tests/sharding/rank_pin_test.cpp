@@ -52,7 +52,7 @@ TEST_CASE("a weight that is written becomes a share when its pin ends, and is re
 TEST_CASE("tensors of a rank's own are pinned as in a manager", "[sharding]")
 {
   rig it;
-  it.m.acquire(it.own, access::write, at::host).span()[3] = 7;
+  it.m.acquire(it.own, access::write, memory_location::host).span()[3] = 7;
   CHECK(it.m.acquire(it.own, access::read).span()[3] == 7);
   CHECK(it.m.acquire(it.own, access::read).size() == 10);
 }
@@ -80,7 +80,7 @@ TEST_CASE("of what was written a rank keeps its own part, in its place, when the
   auto& own = it.m.shares();
   const auto share = it.own;  // any tensor of a manager will do
   {
-    const auto fill = it.m.acquire(share, access::write, at::host);
+    const auto fill = it.m.acquire(share, access::write, memory_location::host);
   }
   const tensor<std::int32_t> kept{[&] {
     tensor_handle found;
@@ -90,18 +90,18 @@ TEST_CASE("of what was written a rank keeps its own part, in its place, when the
     return found;
   }()};
   {
-    auto pin = own.acquire(kept, access::write, at::host);
+    auto pin = own.acquire(kept, access::write, memory_location::host);
     std::fill_n(pin.span().begin(), 10, -1);
   }
   {
     sharding::filling<std::int32_t, manager_type> fill;
     for (int value = 0; value < 20; ++value) fill.all.push_back(value);
-    fill.kept = own.acquire(kept, access::read_write, at::host);
+    fill.kept = own.acquire(kept, access::read_write, memory_location::host);
     fill.first = 12;
     fill.begin = 3;
     fill.elements = 4;
   }
-  const auto pin = own.acquire(kept, access::read, at::host);
+  const auto pin = own.acquire(kept, access::read, memory_location::host);
   CHECK(std::vector<std::int32_t>(pin.span().begin(), pin.span().end()) ==
         std::vector<std::int32_t>{-1, -1, -1, 12, 13, 14, 15, -1, -1, -1});
 }
@@ -115,8 +115,8 @@ TEST_CASE("pins that are released hold nothing, whatever they were of", "[shardi
   filled.release();
   CHECK_THROWS_AS(filled.data(), usage_error);
   CHECK(it.m.acquire(it.first, access::read).span()[99] == 5);
-  const auto scratch = it.m.acquire(it.own, access::write, at::host);
-  auto again = it.m.acquire(it.own, access::read, at::host);
+  const auto scratch = it.m.acquire(it.own, access::write, memory_location::host);
+  auto again = it.m.acquire(it.own, access::read, memory_location::host);
   again.release();
   CHECK_THROWS_AS(again.data(), usage_error);
   CHECK(scratch.data() != nullptr);

@@ -39,7 +39,7 @@ void save_in_flight(const support::ranks::job& how, const support::ranks::histor
   gated_folder folder;
   cm::sharding::thread_ranks{how.ranks, how.ranks}.run([&](cm::sharding::thread_ranks::place& here) {
     arena memory{{.device_capacity = 64_MiB, .host_capacity = 64_MiB}};
-    model_type model{memory, here.circles(), {.chunk_bytes = how.frame_bytes()}, {.divided = how.divided}};
+    model_type model{memory, here.process_groups(), {.chunk_bytes = how.frame_bytes()}, {.divided = how.divided}};
     trainer it{model, cm::optimizer::adam{{}}, how, values};
     it.fill();
     model.seal();

@@ -50,9 +50,9 @@ struct trainer {
   {
     for (const auto it : weights) (void)m.acquire(it, access::read).size();
     const float own = static_cast<float>(index_of(here.rank()) + 1 + step);
-    for (const std::size_t at : {3U, 2U, 0U}) {
-      auto gradient = m.gradient(m.acquire(weights[at], access::read));
-      for (float& value : gradient.span()) value = own * static_cast<float>(at + 1);
+    for (const std::size_t index : {3U, 2U, 0U}) {
+      auto gradient = m.gradient(m.acquire(weights[index], access::read));
+      for (float& value : gradient.span()) value = own * static_cast<float>(index + 1);
       m.gradient_done(std::move(gradient));
     }
   }
@@ -145,9 +145,9 @@ TEST_CASE("weights are made of shares that others changed, in every stage", "[sh
       (void)it.values();  // they are whole somewhere
       const auto [unit, part] = it.m.share_of(it.weights[0]);
       if (part != nullptr) {
-        const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, at::host);
-        for (std::uint64_t at = 0; at < part->elements; ++at)
-          pin.span()[part->begin - unit->share_begin + at] = static_cast<float>(rank + 5);
+        const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, memory_location::host);
+        for (std::uint64_t index = 0; index < part->elements; ++index)
+          pin.span()[part->begin - unit->share_begin + index] = static_cast<float>(rank + 5);
       }
       {
         const auto scope = it.m.iteration();

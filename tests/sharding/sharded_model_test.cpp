@@ -182,7 +182,7 @@ TEST_CASE("a gradient of ranks that starts from zeros is added to from the first
       m.step(kernel, {.learning_rate = 0.25F});
     }
     const auto pin = m.acquire(table, cm::access::read);
-    for (std::size_t at = 0; at < 4; ++at) found[rank].push_back(pin.span()[at]);
+    for (std::size_t index = 0; index < 4; ++index) found[rank].push_back(pin.span()[index]);
   });
   for (const auto& it : found) CHECK(it == std::vector<float>{-2, -2, -2, 1});
 }

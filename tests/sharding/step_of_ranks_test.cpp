@@ -37,7 +37,7 @@ class layers {
   {
     m_.use(kernel_);
     const std::uint64_t elements = frame.count() / sizeof(Element);
-    for (std::uint32_t at = 0; at < count; ++at)
+    for (std::uint32_t index = 0; index < count; ++index)
       weights_.push_back(m_.template add<Element>({elements}, role::parameter));
     for (const auto it : weights_) {
       const auto pin = m_.acquire(it, access::write);
@@ -53,11 +53,11 @@ class layers {
       for (const auto it : weights_) (void)m_.acquire(it, access::read).size();
       clear();
       scope.pass(pass::backward, batch);
-      for (std::uint32_t at = count; at-- > 0;) {
-        const auto gradient = m_.gradient(m_.acquire(weights_[at], access::read));
+      for (std::uint32_t index = count; index-- > 0;) {
+        const auto gradient = m_.gradient(m_.acquire(weights_[index], access::read));
         for (Element& value : gradient.span()) value = round_to<Element>(0.25F);
       }
-      for (std::uint32_t at = count; at-- > 0;) m_.gradient_done(weights_[at]);
+      for (std::uint32_t index = count; index-- > 0;) m_.gradient_done(weights_[index]);
       clear();
     }
     (void)m_.step(kernel_, {.learning_rate = 0.1F, .clip = {.norm = 1}});

@@ -43,7 +43,7 @@ struct trainer {
       : m{gpu, all, {.chunk_bytes = frame}, {.divided = divided, .sum_scale = 1.0F / ranks}}
   {
     m.use(kernel);
-    for (int at = 0; at < 3; ++at) weights.push_back(m.template add<float>({elements}, role::parameter));
+    for (int index = 0; index < 3; ++index) weights.push_back(m.template add<float>({elements}, role::parameter));
     for (const auto it : weights)
       for (float& value : m.acquire(it, access::write).span()) value = 1;
   }
@@ -53,8 +53,8 @@ struct trainer {
     for (const auto it : weights) {
       const auto pin = m.acquire(it, access::read, agent::compute);
     }
-    for (std::size_t at = weights.size(); at-- > 0;) {
-      auto gradient = m.gradient(m.acquire(weights[at], access::read, agent::compute));
+    for (std::size_t index = weights.size(); index-- > 0;) {
+      auto gradient = m.gradient(m.acquire(weights[index], access::read, agent::compute));
       m.backend().fill(reinterpret_cast<std::byte*>(std::as_const(gradient).data()), std::byte{0x40}, frame,
                        agent::compute);
       m.gradient_done(std::move(gradient));
@@ -64,7 +64,8 @@ struct trainer {
   /// The first element of what this rank owns of the first weight.
   float first_of_share()
   {
-    const auto pin = m.shares().acquire(tensor<float>{m.share_of(weights[0]).first->share}, access::read, at::host);
+    const auto pin =
+        m.shares().acquire(tensor<float>{m.share_of(weights[0]).first->share}, access::read, memory_location::host);
     return pin.span()[0];
   }
 };

@@ -11,7 +11,7 @@
 namespace thread_ranks_test {
 
 using namespace chunkmem;
-using ownership::circle;
+using ownership::process_group;
 using sharding::thread_ranks;
 
 TEST_CASE("each rank has a thread, and its ends of all, its node, and its place in every node", "[sharding]")
@@ -20,13 +20,13 @@ TEST_CASE("each rank has a thread, and its ends of all, its node, and its place 
   CHECK(six.world() == ownership::rank_world{6, 3});
   std::vector<std::uint32_t> sums(6, 0);
   six.run([&](thread_ranks::place& here) {
-    const auto& it = here.circles();
+    const auto& it = here.process_groups();
     const std::uint64_t mine[] = {here.rank() + 1};
     std::vector<std::uint64_t> node(3);
     std::vector<std::uint64_t> across(2);
     std::vector<std::uint64_t> all(6);
-    it.of(circle::node).exchange(mine, node);
-    it.of(circle::across).exchange(mine, across);
+    it.of(process_group::node).exchange(mine, node);
+    it.of(process_group::across).exchange(mine, across);
     here.all().exchange(mine, all);
     std::uint64_t sum = 0;
     for (const std::uint64_t word : node) sum += word;

@@ -34,7 +34,7 @@ struct rig {
 
   explicit rig(const sharding::sharding_options& options = {})
   {
-    for (int at = 0; at < 3; ++at) plan.add(dtype::float32, group_id{0}, true, 100);
+    for (int index = 0; index < 3; ++index) plan.add(dtype::float32, group_id{0}, true, 100);
     plan.seal(frame, 1);
     units.declare(
         m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; },
@@ -50,14 +50,14 @@ struct rig {
   {
     auto opened = gradients.open(m, units[0], tensor, agent::host);
     float* const to = reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first;
-    for (int at = 0; at < 100; ++at) to[at] = opened.adds ? to[at] + value : value;
+    for (int index = 0; index < 100; ++index) to[index] = opened.adds ? to[index] + value : value;
     return opened.adds;
   }
   void done(std::uint32_t tensor) { gradients.done(m, units[0], tensor); }
   void end_micro_batch(std::uint32_t next = 0) { gradients.end_micro_batch(m, units.all(), next); }
   float sum(std::uint32_t tensor)
   {
-    const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, at::host);
+    const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, memory_location::host);
     return pin.span()[plan.place(tensor).first + 99];
   }
 };
@@ -131,7 +131,7 @@ TEST_CASE("a unit's gradients stay on the device from the first that is opened t
   rig it;
   it.write(0, 1);
   CHECK_THROWS_AS(it.m.drop(it.units[0].gradients), usage_error);
-  CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, at::host), usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host), usage_error);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
 }
@@ -152,7 +152,8 @@ TEST_CASE(
     it.end_micro_batch(batch + 1);
     if (batch == 2) break;
     CHECK_FALSE(it.m.has_gradient(it.units[0].share));
-    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);  // nothing keeps it
+    const auto away =
+        it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host);  // nothing keeps it
     CHECK(reinterpret_cast<const float*>(away.data())[0] == (batch == 0 ? 1.0F : 3.0F));
   }
   CHECK_FALSE(it.gradients.is_open(0));
@@ -169,7 +170,7 @@ TEST_CASE("gradients that add up whole are summed by the step from wherever they
   for (const std::uint32_t tensor : {0U, 2U}) it.write(tensor, 1);
   for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
   {
-    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);
+    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host);
   }
   it.end_micro_batch(1);
   it.gradients.finish(it.m, it.units[0], 0);
@@ -232,9 +233,9 @@ struct told_rig {
     const std::vector<std::uint32_t> unit_of{0, 0, 1};
     gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F});
     m.seal();
-    for (std::uint32_t at = 0; at < 2; ++at)
+    for (std::uint32_t index = 0; index < 2; ++index)
       sharding::with_element(type, [&]<class Element>(Element) {
-        const auto pin = m.acquire(tensor<Element>{units[at].share}, access::write);
+        const auto pin = m.acquire(tensor<Element>{units[index].share}, access::write);
         for (Element& it : pin.span()) it = Element{};
       });
   }
@@ -247,7 +248,7 @@ struct told_rig {
   }
   std::vector<float> share_of(std::uint32_t unit)
   {
-    const auto pin = m.acquire<float>(units[unit].share, gradient_list, access::read, at::host);
+    const auto pin = m.acquire<float>(units[unit].share, gradient_list, access::read, memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
 };
@@ -266,9 +267,9 @@ TEST_CASE("a unit is summed once under its number, and the rank keeps its own pa
     it.gradients.finish(it.m, it.units[0], 0);
     it.gradients.finish(it.m, it.units[0], 0);  // not open any more
     REQUIRE(it.told.sums.size() == 2);
-    for (const std::uint32_t at : {0U, 1U}) {
-      const auto& sum = it.told.sums[1 - at];
-      CHECK((sum.label == at && sum.size == it.units[at].elements * 4 && sum.how.type == dtype::float32 &&
+    for (const std::uint32_t index : {0U, 1U}) {
+      const auto& sum = it.told.sums[1 - index];
+      CHECK((sum.label == index && sum.size == it.units[index].elements * 4 && sum.how.type == dtype::float32 &&
              sum.how.scale == 0.5F));
     }
     const std::vector<float> own = it.share_of(0);

@@ -55,24 +55,24 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
   std::vector<std::vector<int>> owners;
   for (const wish& it : wishes) owners.emplace_back(it.elements, 0);
   std::vector<std::vector<std::uint8_t>> taken;
-  for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
-    const unit& it = plan.units()[at];
+  for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+    const unit& it = plan.units()[index];
     if (it.elements == 0 || it.elements * size_of(it.type) % frame.count() != 0) return "a unit is not whole frames";
     if (!std::ranges::is_sorted(it.tensors, {}, [&](std::uint32_t tensor) { return plan.place(tensor).first; }))
       return "tensors of a unit are not in order";
     padding += it.elements;
     for (const std::uint32_t tensor : it.tensors) {
-      if (plan.place(tensor).unit != at) return "a unit names a tensor of another";
+      if (plan.place(tensor).unit != index) return "a unit names a tensor of another";
       if (plan.place(tensor).first % measure_block != 0) return "a tensor begins within a block";
     }
     const auto shares = collective::shares::of(bytes{it.elements * size_of(it.type)}, ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      if (shares.begin(rank) != plan.share_begin(at, rank_id{rank}) * size_of(it.type))
+      if (shares.begin(rank) != plan.share_begin(index, rank_id{rank}) * size_of(it.type))
         return "shares are not those of a communicator";
-      for (const tensor_part& part : plan.parts(at, rank_id{rank})) {
+      for (const tensor_part& part : plan.parts(index, rank_id{rank})) {
         if (part.first % measure_block != 0 || part.begin % measure_block != 0) return "a block is cut";
-        if (part.begin < plan.share_begin(at, rank_id{rank}) ||
-            part.begin + part.elements > plan.share_end(at, rank_id{rank}))
+        if (part.begin < plan.share_begin(index, rank_id{rank}) ||
+            part.begin + part.elements > plan.share_end(index, rank_id{rank}))
           return "a part beyond its share";
         for (std::uint64_t i = 0; i < part.elements; ++i) ++owners[part.tensor].at(part.first + i);
       }

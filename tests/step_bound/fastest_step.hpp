@@ -18,13 +18,13 @@ namespace step_bound_test {
 
 /// Tries every order of copies and of updates on the host of a tiny iteration, and every wait, over several iterations.
 ///
-/// A machine of events: compute takes the moments in order, each link one copy at a time, the host one update at a
+/// A machine of events: compute takes the accesses in order, each link one copy at a time, the host one update at a
 /// time. It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
 class fastest_step {
  public:
   explicit fastest_step(const step_bound::step_input& input) : input_{input}
   {
-    moments_ = static_cast<int>(input.device_bytes.size());
+    access_count_ = static_cast<int>(input.device_bytes.size());
     for (const std::uint64_t size : input.chunk_bytes) {
       up_.push_back(static_cast<int>(input.to_device.nanoseconds_for(chunkmem::bytes{size})));
       down_.push_back(static_cast<int>(input.to_host.nanoseconds_for(chunkmem::bytes{size})));
@@ -60,8 +60,8 @@ class fastest_step {
     auto operator<=>(const chunk_state&) const = default;
   };
   struct machine {
-    int moment = 0;      // that runs, or is the next one
-    int computing = -1;  // time left, -1: it has not begun
+    int access_index = 0;  // that runs, or is the next one
+    int computing = -1;    // time left, -1: it has not begun
     int loading = -1, loading_left = 0;
     int saving = -1, saving_left = 0;
     int updating = -1, updating_left = 0;
@@ -90,14 +90,14 @@ class fastest_step {
     open_.push({when, at});
   }
 
-  void expand(int at, int when)
+  void expand(int index, int when)
   {
-    const machine now = nodes_[static_cast<std::size_t>(at)].state;
-    const int level = nodes_[static_cast<std::size_t>(at)].level;
+    const machine now = nodes_[static_cast<std::size_t>(index)].state;
+    const int level = nodes_[static_cast<std::size_t>(index)].level;
     if (now.computing < 0 && may_compute(now)) {
       machine next = now;
-      begin_moment(next);
-      push(when, level, next, at);
+      begin_access(next);
+      push(when, level, next, index);
     }
     for (int chunk = 0; chunk < static_cast<int>(up_.size()); ++chunk) {
       const auto c = static_cast<std::size_t>(chunk);
@@ -106,13 +106,13 @@ class fastest_step {
         next.loading = chunk;
         next.loading_left = up_[c];
         next.chunks[c].place = 1;
-        push(when, level, next, at);
+        push(when, level, next, index);
       }
       if (now.saving < 0 && now.chunks[c].is_dirty && !is_written(now, chunk)) {
         machine next = now;
         next.saving = chunk;
         next.saving_left = down_[c];
-        push(when, level, next, at);
+        push(when, level, next, index);
       }
     }
     for (int task = 0; task < static_cast<int>(now.tasks.size()) && now.updating < 0; ++task) {
@@ -120,13 +120,13 @@ class fastest_step {
       machine next = now;
       next.updating = task;
       next.updating_left = static_cast<int>(input_.host_tasks[static_cast<std::size_t>(task)].nanoseconds);
-      push(when, level, next, at);
+      push(when, level, next, index);
     }
-    pass_time(now, level, when, at);
+    pass_time(now, level, when, index);
   }
 
   /// Until the next thing ends.
-  void pass_time(const machine& now, int level, int when, int at)
+  void pass_time(const machine& now, int level, int when, int index)
   {
     int step = INT32_MAX;
     if (now.computing >= 0) step = std::min(step, now.computing);
@@ -140,8 +140,8 @@ class fastest_step {
       next.chunks[static_cast<std::size_t>(std::exchange(next.loading, -1))].place = 2;
     if (next.saving >= 0 && (next.saving_left -= step) == 0) end_saving(next);
     if (next.updating >= 0 && (next.updating_left -= step) == 0) end_updating(next);
-    if (next.computing == 0) level += end_moment(next);
-    push(when + step, level, next, at);
+    if (next.computing == 0) level += end_access(next);
+    push(when + step, level, next, index);
   }
 
   static void end_saving(machine& next)
@@ -160,15 +160,15 @@ class fastest_step {
   }
 
   /// @return   an iteration ended
-  int end_moment(machine& next) const
+  int end_access(machine& next) const
   {
-    const int ended = next.moment;
+    const int ended = next.access_index;
     next.computing = -1;
-    next.moment = (ended + 1) % moments_;
-    if (next.moment == 0)
+    next.access_index = (ended + 1) % access_count_;
+    if (next.access_index == 0)
       for (int& it : next.tasks) --it;
     for (std::size_t chunk = 0; chunk < next.chunks.size(); ++chunk) let_go(next, chunk, ended + 1);
-    return next.moment == 0 ? 1 : 0;
+    return next.access_index == 0 ? 1 : 0;
   }
 
   /// The last use of a stretch on the device is over: does the chunk stay?
@@ -176,16 +176,16 @@ class fastest_step {
   {
     chunk_state& it = next.chunks[chunk];
     std::size_t last = SIZE_MAX;
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != chunk || !is_on_device(use.kind)) continue;
       if (static_cast<int>(use.begin) < end && static_cast<int>(use.end) > end) return;  // still in use
-      if (static_cast<int>(use.end) == end) last = at;
+      if (static_cast<int>(use.end) == end) last = index;
     }
     if (last == SIZE_MAX) return;
     const auto [following, wait] = next_use(chunk, end, true);
     if (is_on_device(input_.uses[following].kind) && wait == 0) return;
-    bool leaves = input_.stays[last] == 0;
+    bool leaves = input_.retained[last] == 0;
     if (input_.uses[following].kind == use_kind::host_update) leaves = true;
     if (input_.uses[following].kind == use_kind::host_overwrite && !leaves) {
       it = {};
@@ -196,15 +196,15 @@ class fastest_step {
     if (!it.is_dirty) it = {};
   }
 
-  /// The chunk's next use from a moment on, around the end, and how many moments it is away.
+  /// The chunk's next use from an access on, around the end, and how many accesses it is away.
   std::pair<std::size_t, int> next_use(std::size_t chunk, int from, bool skips_host_reads) const
   {
     std::pair<std::size_t, int> best{SIZE_MAX, INT32_MAX};
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != chunk || (skips_host_reads && use.kind == use_kind::host_read)) continue;
-      const int wait = (static_cast<int>(use.begin) - from + 2 * moments_) % moments_;
-      if (wait < best.second) best = {at, wait};
+      const int wait = (static_cast<int>(use.begin) - from + 2 * access_count_) % access_count_;
+      if (wait < best.second) best = {index, wait};
     }
     return best;
   }
@@ -215,14 +215,14 @@ class fastest_step {
     return !is_on_device(use.kind) && use.begin >= it.begin && use.begin < it.end;
   }
 
-  /// All updates that touch the chunk and come before a moment, `ahead` iterations on, are done.
-  [[nodiscard]] bool updates_are_done(const machine& now, std::size_t chunk, int moment, int ahead,
+  /// All updates that touch the chunk and come before an access, `ahead` iterations on, are done.
+  [[nodiscard]] bool updates_are_done(const machine& now, std::size_t chunk, int access_index, int ahead,
                                       bool readers_too) const
   {
     for (const auto& use : input_.uses)
       for (std::size_t task = 0; task < now.tasks.size(); ++task) {
         if (use.chunk != chunk || !is_part(use, task) || (use.kind == use_kind::host_read && !readers_too)) continue;
-        if (now.tasks[task] < ahead + (static_cast<int>(use.begin) < moment ? 1 : 0)) return false;
+        if (now.tasks[task] < ahead + (static_cast<int>(use.begin) < access_index ? 1 : 0)) return false;
       }
     return true;
   }
@@ -237,27 +237,27 @@ class fastest_step {
 
   [[nodiscard]] bool may_compute(const machine& now) const
   {
-    if (now.moment == 0)
+    if (now.access_index == 0)
       for (const int it : now.tasks)
         if (it < -1) return false;  // else what nobody waits for would come later and later
     std::uint64_t all = occupied(now);
     for (const auto& use : input_.uses) {
-      if (static_cast<int>(use.begin) != now.moment || !is_on_device(use.kind)) continue;
+      if (static_cast<int>(use.begin) != now.access_index || !is_on_device(use.kind)) continue;
       const bool writes = use.kind != use_kind::read;
       const chunk_state& it = now.chunks[use.chunk];
-      if (!updates_are_done(now, use.chunk, now.moment, 0, writes)) return false;
+      if (!updates_are_done(now, use.chunk, now.access_index, 0, writes)) return false;
       if (it.place == 1 || it.leaves || (writes && now.saving == static_cast<int>(use.chunk))) return false;
       if (it.place == 0 && use.kind != use_kind::overwrite) return false;
       if (it.place == 0) all += input_.chunk_bytes[use.chunk];
     }
-    return all <= input_.device_bytes[static_cast<std::size_t>(now.moment)];
+    return all <= input_.device_bytes[static_cast<std::size_t>(now.access_index)];
   }
 
-  void begin_moment(machine& next) const
+  void begin_access(machine& next) const
   {
-    next.computing = static_cast<int>(input_.moment_nanoseconds[static_cast<std::size_t>(next.moment)]);
+    next.computing = static_cast<int>(input_.access_nanoseconds[static_cast<std::size_t>(next.access_index)]);
     for (const auto& use : input_.uses)
-      if (static_cast<int>(use.begin) == next.moment && is_on_device(use.kind)) {
+      if (static_cast<int>(use.begin) == next.access_index && is_on_device(use.kind)) {
         chunk_state& it = next.chunks[use.chunk];
         it.place = 2;
         if (use.kind != use_kind::read) it.is_dirty = 1;
@@ -268,23 +268,22 @@ class fastest_step {
   {
     const auto c = static_cast<std::size_t>(chunk);
     if (now.chunks[c].place != 0) return false;
-    const int from = now.computing >= 0 ? now.moment + 1 : now.moment;
+    const int from = now.computing >= 0 ? now.access_index + 1 : now.access_index;
     std::pair<std::size_t, int> next{SIZE_MAX, INT32_MAX};  // on the device
-    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
-      const auto& use = input_.uses[at];
+    for (std::size_t index = 0; index < input_.uses.size(); ++index) {
+      const auto& use = input_.uses[index];
       if (use.chunk != c || !is_on_device(use.kind)) continue;
-      const int wait = (static_cast<int>(use.begin) - from + 2 * moments_) % moments_;
-      if (wait < next.second) next = {at, wait};
+      const int wait = (static_cast<int>(use.begin) - from + 2 * access_count_) % access_count_;
+      if (wait < next.second) next = {index, wait};
     }
     if (next.first == SIZE_MAX || input_.uses[next.first].kind == use_kind::overwrite) return false;
-    const int moment = from + next.second;
-    if (!updates_are_done(now, c, moment % moments_, moment / moments_, false)) return false;
-    const auto here = static_cast<std::size_t>(now.moment);
+    const int access_index = from + next.second;
+    if (!updates_are_done(now, c, access_index % access_count_, access_index / access_count_, false)) return false;
+    const auto here = static_cast<std::size_t>(now.access_index);
     std::uint64_t room = input_.device_bytes[here];
     if (now.computing < 0)
-      room = std::max(
-          room,
-          input_.device_bytes[(here + static_cast<std::size_t>(moments_) - 1) % static_cast<std::size_t>(moments_)]);
+      room = std::max(room, input_.device_bytes[(here + static_cast<std::size_t>(access_count_) - 1) %
+                                                static_cast<std::size_t>(access_count_)]);
     return occupied(now) + input_.chunk_bytes[c] <= room;
   }
 
@@ -292,9 +291,9 @@ class fastest_step {
   {
     for (const auto& use : input_.uses) {
       if (use.chunk != chunk || !is_on_device(use.kind) || (writing && use.kind == use_kind::read)) continue;
-      const bool has_begun =
-          static_cast<int>(use.begin) < now.moment || (static_cast<int>(use.begin) == now.moment && now.computing >= 0);
-      if (has_begun && static_cast<int>(use.end) > now.moment) return true;
+      const bool has_begun = static_cast<int>(use.begin) < now.access_index ||
+                             (static_cast<int>(use.begin) == now.access_index && now.computing >= 0);
+      if (has_begun && static_cast<int>(use.end) > now.access_index) return true;
     }
     return false;
   }
@@ -308,11 +307,11 @@ class fastest_step {
   {
     const auto t = static_cast<std::size_t>(task);
     const auto& it = input_.host_tasks[t];
-    const int round = now.tasks[t];  // of the iteration that runs, 0, or before it
-    const int passed = now.moment;   // moments of iteration 0 that are over
+    const int round = now.tasks[t];       // of the iteration that runs, 0, or before it
+    const int passed = now.access_index;  // accesses of iteration 0 that are over
     if (it.after != step_bound::host_task::none) {
-      const int moment = static_cast<int>(it.after) + (round - (it.after < it.begin ? 0 : 1)) * moments_;
-      if (moment >= passed) return false;
+      const int access_index = static_cast<int>(it.after) + (round - (it.after < it.begin ? 0 : 1)) * access_count_;
+      if (access_index >= passed) return false;
     }
     for (const auto& use : input_.uses) {
       if (!is_part(use, t)) continue;
@@ -321,7 +320,7 @@ class fastest_step {
         if (other.chunk != use.chunk || !is_on_device(other.kind) || (!writes && other.kind == use_kind::read))
           continue;
         const int before = static_cast<int>(other.begin) < static_cast<int>(use.begin) ? round : round - 1;
-        if (static_cast<int>(other.end) + before * moments_ > passed) return false;
+        if (static_cast<int>(other.end) + before * access_count_ > passed) return false;
       }
       const chunk_state& chunk = now.chunks[use.chunk];
       if (now.saving == static_cast<int>(use.chunk)) return false;
@@ -331,13 +330,14 @@ class fastest_step {
   }
 
   /// Two visits of the same state at the start of an iteration, along the fastest run.
-  [[nodiscard]] double least_loop(int at) const
+  [[nodiscard]] double least_loop(int index) const
   {
     std::vector<int> starts;
-    for (; at >= 0; at = nodes_[static_cast<std::size_t>(at)].parent) {
-      const int parent = nodes_[static_cast<std::size_t>(at)].parent;
-      if (parent >= 0 && nodes_[static_cast<std::size_t>(at)].level != nodes_[static_cast<std::size_t>(parent)].level)
-        starts.push_back(at);
+    for (; index >= 0; index = nodes_[static_cast<std::size_t>(index)].parent) {
+      const int parent = nodes_[static_cast<std::size_t>(index)].parent;
+      if (parent >= 0 &&
+          nodes_[static_cast<std::size_t>(index)].level != nodes_[static_cast<std::size_t>(parent)].level)
+        starts.push_back(index);
     }
     double least = 0;
     for (std::size_t later = 0; later < starts.size(); ++later)
@@ -352,7 +352,7 @@ class fastest_step {
   }
 
   step_bound::step_input input_;
-  int moments_ = 0;
+  int access_count_ = 0;
   std::vector<int> up_;
   std::vector<int> down_;
   std::vector<node> nodes_;

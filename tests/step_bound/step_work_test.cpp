@@ -36,9 +36,10 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[step_bound]
     const support::retention_trace trace =
         support::roll_small_trace(random, {true, random.one_in(2), random.one_in(2)});
     const transfer::retention_plan plan = transfer::plan_retention(transfer::retention_problem{trace.input()});
-    const std::vector<std::uint64_t> moments(trace.device_bytes.size(), 1);
+    const std::vector<std::uint64_t> nanoseconds(trace.device_bytes.size(), 1);
     const backend::link_cost link{0, 1e9};  // a nanosecond for each byte
-    const step_work work{{moments, trace.chunk_bytes, trace.uses, plan.stays, trace.device_bytes, {}, link, link, 0}};
+    const step_work work{
+        {nanoseconds, trace.chunk_bytes, trace.uses, plan.retained, trace.device_bytes, {}, link, link, 0}};
     double bytes_moved = 0;
     for (const work_piece& it : work.loads()) bytes_moved += it.nanoseconds;
     for (const work_piece& it : work.write_backs()) bytes_moved += it.nanoseconds;
@@ -55,8 +56,8 @@ TEST_CASE("what a chunk's copies and updates wait for is what was done to it bef
   const std::vector<std::uint64_t> room(6, 150);
   std::vector<host_task> tasks{{4, 5, 70, host_task::none}};
   const backend::link_cost link{0, 1e9};
-  const std::vector<std::uint8_t> stays{1, 0, 0};
-  const step_work work{{ten_each, sizes, uses, stays, room, tasks, link, link, 0}};
+  const std::vector<std::uint8_t> retained{1, 0, 0};
+  const step_work work{{ten_each, sizes, uses, retained, room, tasks, link, link, 0}};
   REQUIRE(work.loads().size() == 1);  // for the read, of the weight that the iteration before made
   REQUIRE(work.write_backs().size() == 1);
   const work_piece& load = work.loads()[0];
@@ -74,7 +75,7 @@ TEST_CASE("what a chunk's copies and updates wait for is what was done to it bef
   CHECK(work.room()[3] == 150);
 
   tasks[0].after = 3;  // a norm
-  const step_work held{{ten_each, sizes, uses, stays, room, tasks, link, link, 0}};
+  const step_work held{{ten_each, sizes, uses, retained, room, tasks, link, link, 0}};
   CHECK((held.updates()[0].from == 3 && held.updates()[0].ready == 40));
   CHECK((held.loads()[0].from == 3 - 6 && held.loads()[0].ready == 40 + 70 - 60));
 }
@@ -104,10 +105,10 @@ TEST_CASE("an iteration whose numbers do not fit each other is refused", "[step_
   const step_input good{ten_each, sizes, uses, leaves, room, {}, {}, {}, 0};
   CHECK_NOTHROW(step_work{good});
   step_input bad = good;
-  bad.moment_nanoseconds = bad.moment_nanoseconds.first(5);
+  bad.access_nanoseconds = bad.access_nanoseconds.first(5);
   CHECK_THROWS_AS(step_work{bad}, usage_error);
   bad = good;
-  bad.stays = bad.stays.first(1);
+  bad.retained = bad.retained.first(1);
   CHECK_THROWS_AS(step_work{bad}, usage_error);
   bad = good;
   const std::vector<std::uint64_t> short_room(6, 99);
@@ -125,16 +126,16 @@ TEST_CASE("an iteration whose numbers do not fit each other is refused", "[step_
 
 TEST_CASE("a task takes the uses of its moments, and a use without one takes no time", "[step_bound]")
 {
-  const std::array<std::uint64_t, 4> moments{1, 1, 1, 1};
+  const std::array<std::uint64_t, 4> nanoseconds{1, 1, 1, 1};
   const std::array<std::uint64_t, 1> sizes{8};
   const std::array<retention_use, 4> uses{{{0, 0, 1, use_kind::update},
                                            {0, 1, 2, use_kind::host_read},
                                            {0, 2, 3, use_kind::host_update},
                                            {0, 3, 4, use_kind::host_read}}};
-  const std::array<std::uint8_t, 4> stays{};
+  const std::array<std::uint8_t, 4> retained{};
   const std::array<std::uint64_t, 4> room{8, 8, 8, 8};
   const std::array<host_task, 1> tasks{{{1, 3, 100, host_task::none}}};
-  const step_work work{{moments, sizes, uses, stays, room, tasks, {0, 1e9}, {0, 1e9}, 0}};
+  const step_work work{{nanoseconds, sizes, uses, retained, room, tasks, {0, 1e9}, {0, 1e9}, 0}};
   REQUIRE(work.updates().size() == 2);
   CHECK(work.updates()[0].nanoseconds == 100);
   CHECK(work.updates()[1].nanoseconds == 0);
@@ -142,25 +143,25 @@ TEST_CASE("a task takes the uses of its moments, and a use without one takes no 
 
 TEST_CASE("compute is counted through the iterations before and after", "[step_bound]")
 {
-  const std::array<std::uint64_t, 3> moments{10, 20, 30};
-  const compute_clock clock{moments};
-  CHECK(clock.moments() == 3);
+  const std::array<std::uint64_t, 3> nanoseconds{10, 20, 30};
+  const compute_clock clock{nanoseconds};
+  CHECK(clock.access_count() == 3);
   CHECK(clock.whole() == 60);
   double expected = -180;
-  for (std::int64_t moment = -9; moment < 9; ++moment) {
-    CHECK(clock.at(moment) == expected);
-    expected += static_cast<double>(moments[static_cast<std::size_t>((moment + 9) % 3)]);
+  for (std::int64_t access_index = -9; access_index < 9; ++access_index) {
+    CHECK(clock.at(access_index) == expected);
+    expected += static_cast<double>(nanoseconds[static_cast<std::size_t>((access_index + 9) % 3)]);
   }
 }
 
 TEST_CASE("of what a piece follows the latest moment counts, of what it precedes the earliest time", "[step_bound]")
 {
-  const std::array<std::uint64_t, 3> moments{10, 20, 30};
-  const compute_clock clock{moments};
+  const std::array<std::uint64_t, 3> nanoseconds{10, 20, 30};
+  const compute_clock clock{nanoseconds};
   work_piece it;
   clock.follow(it, -1, 5);
   CHECK((it.from == -1 && it.ready == 5));
-  clock.follow(it, -2, 500);  // an earlier moment
+  clock.follow(it, -2, 500);  // an earlier access
   CHECK((it.from == -1 && it.ready == 5));
   clock.follow(it, -1, 7);
   CHECK((it.from == -1 && it.ready == 7));

@@ -48,7 +48,7 @@ class adversarial {
   using tier = chunkmem::tier;
   using operation = chunkmem::backend::operation;
   using operation_kind = chunkmem::backend::operation_kind;
-  using wait_filter = std::function<bool(agent who, event point, std::uint64_t index)>;
+  using wait_filter = std::function<bool(agent stream, event point, std::uint64_t index)>;
 
   struct counts {
     std::uint64_t copies = 0;    ///< copies and fills that ran
@@ -92,45 +92,45 @@ class adversarial {
   void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
   void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
 
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     chunkmem::backend::require_places(to, from, size);
-    give(who, operation::copying(to, from, size));
+    give(stream, operation::copying(to, from, size));
   }
-  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  void fill(std::byte* to, std::byte value, bytes size, agent stream)
   {
     chunkmem::backend::require_places(to, to, size);
-    give(who, operation::filling(to, value, size));
+    give(stream, operation::filling(to, value, size));
   }
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    give(who, operation::launching(std::forward<Callable>(work)));
+    give(stream, operation::launching(std::forward<Callable>(work)));
   }
 
-  [[nodiscard]] event record(agent who)
+  [[nodiscard]] event record(agent stream)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     step();
-    return {.value = given_[index_of(who)], .source = who};
+    return {.value = given_[index_of(stream)], .source = stream};
   }
 
-  void wait(agent who, event point)
+  void wait(agent stream, event point)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     chunkmem::backend::require_agent(point.source, agents_);
     chunkmem::backend::require_recorded(point, given_[index_of(point.source)]);
     step();
     const std::uint64_t index = counts_.waits++;
-    if (skips_ && skips_(who, point, index)) {
+    if (skips_ && skips_(stream, point, index)) {
       ++counts_.skipped;
       return;
     }
-    if (point.source == who || point.value == 0) return;
-    if (runs_on_caller(who)) {
+    if (point.source == stream || point.value == 0) return;
+    if (runs_on_caller(stream)) {
       finish(point);
     } else {
-      append(who, operation::waiting(point));
+      append(stream, operation::waiting(point));
     }
     step();
   }
@@ -173,26 +173,26 @@ class adversarial {
     bool poisoned = false;
   };
 
-  [[nodiscard]] bool runs_on_caller(agent who) const noexcept
+  [[nodiscard]] bool runs_on_caller(agent stream) const noexcept
   {
-    return who == agent::host || (who == agent::compute && !options_.async_compute);
+    return stream == agent::host || (stream == agent::compute && !options_.async_compute);
   }
   [[nodiscard]] bool reached(event point) const noexcept { return finished_[index_of(point.source)] >= point.value; }
 
-  void give(agent who, operation&& work)
+  void give(agent stream, operation&& work)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     step();
     if (moves_bytes(work) && !in_bounds(work)) note("copy or fill outside of live memory");
-    append(who, std::move(work));
-    if (runs_on_caller(who)) run_head(index_of(who));
+    append(stream, std::move(work));
+    if (runs_on_caller(stream)) run_head(index_of(stream));
     step();
   }
 
-  void append(agent who, operation&& work)
+  void append(agent stream, operation&& work)
   {
-    queues_[index_of(who)].push_back({std::move(work)});
-    ++given_[index_of(who)];
+    queues_[index_of(stream)].push_back({std::move(work)});
+    ++given_[index_of(stream)];
   }
 
   /// What happens at every call: poison what is ready, run as much as the schedule says.

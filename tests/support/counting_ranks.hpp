@@ -35,53 +35,53 @@ class counting {
   [[nodiscard]] chunkmem::rank_id rank() const noexcept { return inner_.rank(); }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return inner_.ranks(); }
   template <class Backend>
-  void all_gather(Backend& backend, chunkmem::agent who, std::byte* whole, const chunkmem::collective::shares& parts,
+  void all_gather(Backend& backend, chunkmem::agent stream, std::byte* whole, const chunkmem::collective::shares& parts,
                   std::uint32_t label)
   {
     before(calls++);
     add(chunkmem::collective::operation::all_gather,
         chunkmem::collective::ring_traffic::of_all_gather(parts, index_of(rank())));
     gathered.push_back(label);
-    inner_.all_gather(backend, who, whole, parts, label);
+    inner_.all_gather(backend, stream, whole, parts, label);
   }
   template <class Backend>
-  void reduce_scatter(Backend& backend, chunkmem::agent who, std::byte* whole,
+  void reduce_scatter(Backend& backend, chunkmem::agent stream, std::byte* whole,
                       const chunkmem::collective::shares& parts, chunkmem::collective::sum how, std::uint32_t label)
   {
     before(calls++);
     add(chunkmem::collective::operation::reduce_scatter,
         chunkmem::collective::ring_traffic::of_reduce_scatter(parts, index_of(rank())));
     summed.push_back(label);
-    inner_.reduce_scatter(backend, who, whole, parts, how, label);
+    inner_.reduce_scatter(backend, stream, whole, parts, how, label);
   }
   template <class Backend>
-  void all_reduce(Backend& backend, chunkmem::agent who, std::byte* whole, const chunkmem::collective::shares& parts,
+  void all_reduce(Backend& backend, chunkmem::agent stream, std::byte* whole, const chunkmem::collective::shares& parts,
                   chunkmem::collective::sum how, std::uint32_t label)
   {
-    inner_.all_reduce(backend, who, whole, parts, how, label);
+    inner_.all_reduce(backend, stream, whole, parts, how, label);
   }
   template <class Backend>
-  void broadcast(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id root,
-                 std::uint32_t label)
+  void broadcast(Backend& backend, chunkmem::agent stream, std::byte* place, chunkmem::bytes size,
+                 chunkmem::rank_id root, std::uint32_t label)
   {
-    inner_.broadcast(backend, who, place, size, root, label);
+    inner_.broadcast(backend, stream, place, size, root, label);
   }
   template <class Backend>
-  void send(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id to,
+  void send(Backend& backend, chunkmem::agent stream, std::byte* place, chunkmem::bytes size, chunkmem::rank_id to,
             std::uint32_t label)
   {
-    inner_.send(backend, who, place, size, to, label);
+    inner_.send(backend, stream, place, size, to, label);
   }
   template <class Backend>
-  void receive(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id from,
+  void receive(Backend& backend, chunkmem::agent stream, std::byte* place, chunkmem::bytes size, chunkmem::rank_id from,
                std::uint32_t label)
   {
-    inner_.receive(backend, who, place, size, from, label);
+    inner_.receive(backend, stream, place, size, from, label);
   }
   template <class Backend>
-  void barrier(Backend& backend, chunkmem::agent who, std::uint32_t label)
+  void barrier(Backend& backend, chunkmem::agent stream, std::uint32_t label)
   {
-    inner_.barrier(backend, who, label);
+    inner_.barrier(backend, stream, label);
   }
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
@@ -90,10 +90,10 @@ class counting {
     inner_.exchange(mine, all);
   }
   template <class Backend>
-  void finish(Backend& backend, chunkmem::agent who)
-    requires requires { inner_.finish(backend, who); }
+  void finish(Backend& backend, chunkmem::agent stream)
+    requires requires { inner_.finish(backend, stream); }
   {
-    inner_.finish(backend, who);
+    inner_.finish(backend, stream);
   }
   void check() { inner_.check(); }
   void revoke() noexcept { inner_.revoke(); }

@@ -63,24 +63,24 @@ class failing {
     fail_copy();
     inner_.fill(to, value, size);
   }
-  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent who)
+  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent stream)
   {
     fail_copy();
-    inner_.copy(to, from, size, who);
+    inner_.copy(to, from, size, stream);
   }
-  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent who)
+  void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent stream)
   {
     fail_copy();
-    inner_.fill(to, value, size, who);
+    inner_.fill(to, value, size, stream);
   }
 
   template <class Callable>
-  void launch(chunkmem::agent who, Callable&& work)
+  void launch(chunkmem::agent stream, Callable&& work)
   {
-    inner_.launch(who, std::forward<Callable>(work));
+    inner_.launch(stream, std::forward<Callable>(work));
   }
-  [[nodiscard]] chunkmem::event record(chunkmem::agent who) { return inner_.record(who); }
-  void wait(chunkmem::agent who, chunkmem::event point) { inner_.wait(who, point); }
+  [[nodiscard]] chunkmem::event record(chunkmem::agent stream) { return inner_.record(stream); }
+  void wait(chunkmem::agent stream, chunkmem::event point) { inner_.wait(stream, point); }
   chunkmem::agent adopt() { return inner_.adopt(); }
   [[nodiscard]] std::size_t agents() const { return inner_.agents(); }
   [[nodiscard]] std::uint64_t now() const { return inner_.now(); }

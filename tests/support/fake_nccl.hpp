@@ -109,7 +109,7 @@ struct fake_nccl_world {
  private:
   /// In order of ranks, in single precision, rounded once.
   template <class Element>
-  [[nodiscard]] static std::vector<std::byte> sum_of(const std::vector<fake_nccl_operation>& all, std::size_t at)
+  [[nodiscard]] static std::vector<std::byte> sum_of(const std::vector<fake_nccl_operation>& all, std::size_t index)
   {
     const auto& first = all[0];
     std::vector<std::byte> result(first.size());
@@ -117,7 +117,7 @@ struct fake_nccl_world {
       float total = 0;
       for (const auto& one : all) {
         Element value{};
-        std::memcpy(&value, one.from + at + i * sizeof value, sizeof value);
+        std::memcpy(&value, one.from + index + i * sizeof value, sizeof value);
         total += chunkmem::to_float(value) * first.scale;
       }
       const auto rounded = chunkmem::round_to<Element>(total);
@@ -130,8 +130,8 @@ struct fake_nccl_world {
     const auto& first = all[0];
     const std::size_t size = first.size();
     std::vector<std::vector<std::byte>> results;
-    const auto sum = [&](std::size_t at) {
-      return first.type == chunkmem::dtype::bfloat16 ? sum_of<chunkmem::bf16>(all, at) : sum_of<float>(all, at);
+    const auto sum = [&](std::size_t index) {
+      return first.type == chunkmem::dtype::bfloat16 ? sum_of<chunkmem::bf16>(all, index) : sum_of<float>(all, index);
     };
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (first.what == 's') results.push_back(sum(rank * size));

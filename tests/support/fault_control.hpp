@@ -23,12 +23,12 @@ inline constexpr std::size_t fault_sources = 5;
   return names[static_cast<std::size_t>(it)];
 }
 
-/// The call that fails, counted from 0; `stays`: and so do all calls after it of its source.
+/// The call that fails, counted from 0; `retained`: and so do all calls after it of its source.
 struct fault_point {
   static constexpr std::uint64_t never = UINT64_MAX;
   fault_source from = fault_source::heap;
   std::uint64_t at = never;
-  bool stays = false;
+  bool retained = false;
 };
 
 /// Counts calls while it is armed, and says which of them fail. Allocates nothing. @threads any
@@ -59,10 +59,10 @@ class fault_control {
     if (!armed_.load(std::memory_order_acquire)) return false;
     const std::uint64_t now = calls_[static_cast<std::size_t>(from)].fetch_add(1, std::memory_order_relaxed);
     const bool again = !repaired_.load(std::memory_order_relaxed);
-    bool hit = from == first_.from && (now == first_.at || (first_.stays && again && now > first_.at));
+    bool hit = from == first_.from && (now == first_.at || (first_.retained && again && now > first_.at));
     if (!hit && from == second_.from && second_.at != fault_point::never && struck_.load() > 0) {
       const std::uint64_t since = later_.fetch_add(1, std::memory_order_relaxed);
-      hit = since == second_.at || (second_.stays && again && since > second_.at);
+      hit = since == second_.at || (second_.retained && again && since > second_.at);
     }
     struck_ += hit ? 1 : 0;
     return hit;

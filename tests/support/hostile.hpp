@@ -49,13 +49,13 @@ inline constexpr std::size_t hostile_count = sizeof hostile_bits / sizeof hostil
 [[nodiscard]] inline std::vector<float> hostile_numbers(std::size_t count, std::uint64_t key)
 {
   std::vector<float> all(count);
-  for (std::size_t at = 0; at < count; ++at) all[at] = hostile(key * 1'000'003 + at);
+  for (std::size_t index = 0; index < count; ++index) all[index] = hostile(key * 1'000'003 + index);
   return all;
 }
 [[nodiscard]] inline std::vector<float> tame_numbers(std::size_t count, std::uint64_t key)
 {
   std::vector<float> all(count);
-  for (std::size_t at = 0; at < count; ++at) all[at] = tame(key * 1'000'003 + at);
+  for (std::size_t index = 0; index < count; ++index) all[index] = tame(key * 1'000'003 + index);
   return all;
 }
 

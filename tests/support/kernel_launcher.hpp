@@ -6,13 +6,13 @@
 
 namespace support {
 
-/// Launches bodies as kernels of the fake GPU: in stream order, captured like kernels, refused like kernels.
+/// Launches kernels as kernels of the fake GPU: in stream order, captured like kernels, refused like kernels.
 struct kernel_launcher {
   template <class Backend, chunkmem::optimizer::device_kernel Body>
-  void operator()(Backend& backend, chunkmem::agent who, const Body& body) const
+  void operator()(Backend& backend, chunkmem::agent on_stream, const Body& body) const
   {
     if (body.count() == 0) return;
-    backend.launch(who, [&body](fake_stream_handle stream) {
+    backend.launch(on_stream, [&body](fake_stream_handle stream) {
       launch_kernel(stream, [body] { chunkmem::optimizer::loop_launcher::run(body); });
     });
   }

@@ -26,14 +26,15 @@ namespace support::mixed {
 
 /// Where the calling thread fills tensors: on the device, where it can write there.
 template <class Backend>
-inline constexpr chunkmem::at place_to_fill = Backend::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+inline constexpr chunkmem::memory_location place_to_fill =
+    Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
 /// Stored elements as a view for the kernels of mixed_model, by the library's conversions.
 template <class Element>
 struct stored {
   Element* data;
-  [[nodiscard]] float get(std::uint64_t at) const noexcept { return chunkmem::to_float(data[at]); }
-  void set(std::uint64_t at, float value) const noexcept { data[at] = chunkmem::round_to<Element>(value); }
+  [[nodiscard]] float get(std::uint64_t index) const noexcept { return chunkmem::to_float(data[index]); }
+  void set(std::uint64_t index, float value) const noexcept { data[index] = chunkmem::round_to<Element>(value); }
 };
 template <class Pin>
 [[nodiscard]] auto view(const Pin& pin)
@@ -108,44 +109,45 @@ class managed_parameters {
 
   void initialise()
   {
-    for (std::size_t at = 0; at < known_.size(); ++at) rewrite(at, [at](std::uint64_t i) { return initial(at, i); });
+    for (std::size_t index = 0; index < known_.size(); ++index)
+      rewrite(index, [index](std::uint64_t i) { return initial(index, i); });
   }
   template <class Value>
-  void rewrite(std::size_t at, Value value)
+  void rewrite(std::size_t index, Value value)
   {
-    if (known_[at].single)
-      fill(m_.acquire(as<float>(at), chunkmem::access::write, place_to_fill<Backend>), value);
+    if (known_[index].single)
+      fill(m_.acquire(as<float>(index), chunkmem::access::write, place_to_fill<Backend>), value);
     else
-      fill(m_.acquire(as<Element>(at), chunkmem::access::write, place_to_fill<Backend>), value);
+      fill(m_.acquire(as<Element>(index), chunkmem::access::write, place_to_fill<Backend>), value);
   }
 
   template <class Kind>
-  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t index) const noexcept
   {
-    return {handles_[at]};
+    return {handles_[index]};
   }
 
   /// Runs `work(view, beta)` on the gradient of a weight that a pin holds. @param over   nothing is added to it in this
   /// step
   template <class Pin, class Work>
-  void differentiate(Pin weight, std::size_t at, bool over, Work work)
+  void differentiate(Pin weight, std::size_t index, bool over, Work work)
   {
-    const chunkmem::agent who = weight.details().who;
-    if (is_wide(at))
-      write(m_.template gradient<float>(std::move(weight)), at, who, over, work);
+    const chunkmem::agent stream = weight.details().stream;
+    if (is_wide(index))
+      write(m_.template gradient<float>(std::move(weight)), index, stream, over, work);
     else
-      write(m_.gradient(std::move(weight)), at, who, over, work);
+      write(m_.gradient(std::move(weight)), index, stream, over, work);
   }
   /// The same of a weight that nobody holds.
   template <class Work>
-  void differentiate(std::size_t at, chunkmem::agent who, bool over, Work work)
+  void differentiate(std::size_t index, chunkmem::agent stream, bool over, Work work)
   {
-    if (known_[at].single)
-      write(m_.gradient(as<float>(at), who), at, who, over, work);
-    else if (is_wide(at))
-      write(m_.template gradient<float>(as<Element>(at), who), at, who, over, work);
+    if (known_[index].single)
+      write(m_.gradient(as<float>(index), stream), index, stream, over, work);
+    else if (is_wide(index))
+      write(m_.template gradient<float>(as<Element>(index), stream), index, stream, over, work);
     else
-      write(m_.gradient(as<Element>(at), who), at, who, over, work);
+      write(m_.gradient(as<Element>(index), stream), index, stream, over, work);
   }
 
   void reserve(std::size_t steps)
@@ -175,26 +177,26 @@ class managed_parameters {
   /// Values, masters and states, read on the host.
   void add_weights_to(outcome& result)
   {
-    for (std::size_t at = 0; at < known_.size(); ++at) {
-      const std::string which = " of parameter " + std::to_string(at);
-      if (known_[at].single)
-        result.add("value" + which, copy_of<float>(at, chunkmem::value_list));
+    for (std::size_t index = 0; index < known_.size(); ++index) {
+      const std::string which = " of parameter " + std::to_string(index);
+      if (known_[index].single)
+        result.add("value" + which, copy_of<float>(index, chunkmem::value_list));
       else
-        result.add("value" + which, copy_of<Element>(at, chunkmem::value_list));
+        result.add("value" + which, copy_of<Element>(index, chunkmem::value_list));
       for (const auto& [what, list] : lists())
-        if (what == "master" ? has_masters && how_.masters && !known_[at].single : !how_.half_states)
-          result.add(what + which, copy_of<float>(at, m_.list(list)));
+        if (what == "master" ? has_masters && how_.masters && !known_[index].single : !how_.half_states)
+          result.add(what + which, copy_of<float>(index, m_.list(list)));
         else if (what != "master")
-          result.add(what + which, copy_of<chunkmem::bf16>(at, m_.list(list)));
+          result.add(what + which, copy_of<chunkmem::bf16>(index, m_.list(list)));
     }
   }
-  void add_gradient_to(outcome& result, std::size_t at)
+  void add_gradient_to(outcome& result, std::size_t index)
   {
-    const std::string name = "gradient of parameter " + std::to_string(at);
-    if (known_[at].single || is_wide(at))
-      result.add(name, copy_of<float>(at, chunkmem::gradient_list));
+    const std::string name = "gradient of parameter " + std::to_string(index);
+    if (known_[index].single || is_wide(index))
+      result.add(name, copy_of<float>(index, chunkmem::gradient_list));
     else
-      result.add(name, copy_of<Element>(at, chunkmem::gradient_list));
+      result.add(name, copy_of<Element>(index, chunkmem::gradient_list));
   }
 
   [[nodiscard]] std::uint64_t updates() const
@@ -219,7 +221,10 @@ class managed_parameters {
 
   static constexpr bool has_masters = sizeof(Element) == 2;
 
-  [[nodiscard]] bool is_wide(std::size_t at) const noexcept { return has_masters && how_.wide && !known_[at].single; }
+  [[nodiscard]] bool is_wide(std::size_t index) const noexcept
+  {
+    return has_masters && how_.wide && !known_[index].single;
+  }
   template <class Kind>
   void declare(const parameter& it)
   {
@@ -237,17 +242,17 @@ class managed_parameters {
 
   /// Where it is the last write of the step this is said in one of three ways.
   template <class Gradient, class Work>
-  void write(Gradient gradient, std::size_t at, chunkmem::agent who, bool over, Work work)
+  void write(Gradient gradient, std::size_t index, chunkmem::agent stream, bool over, Work work)
   {
     if (!m_.rehearsing())
-      backend_.launch(who, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
-    if (!over || at % 3 == 2) return;
-    if (at % 3 == 0) return m_.gradient_done(std::move(gradient));
+      backend_.launch(stream, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
+    if (!over || index % 3 == 2) return;
+    if (index % 3 == 0) return m_.gradient_done(std::move(gradient));
     gradient.release();
-    if (known_[at].single)
-      m_.gradient_done(as<float>(at), who);
+    if (known_[index].single)
+      m_.gradient_done(as<float>(index), stream);
     else
-      m_.gradient_done(as<Element>(at), who);
+      m_.gradient_done(as<Element>(index), stream);
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, std::string_view>> lists() const
@@ -257,9 +262,10 @@ class managed_parameters {
     return {{"master", "master"}, {"first state", "sgd/momentum"}};
   }
   template <class Kind>
-  [[nodiscard]] std::vector<Kind> copy_of(std::size_t at, chunkmem::list_id list)
+  [[nodiscard]] std::vector<Kind> copy_of(std::size_t index, chunkmem::list_id list)
   {
-    const auto pin = m_.template acquire<Kind>(handles_[at], list, chunkmem::access::read, chunkmem::at::host);
+    const auto pin =
+        m_.template acquire<Kind>(handles_[index], list, chunkmem::access::read, chunkmem::memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
 

@@ -86,13 +86,13 @@ inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
 }
 
 /// First values; the same for each precision, before its rounding.
-[[nodiscard]] inline float initial(std::size_t parameter, std::uint64_t at) noexcept
+[[nodiscard]] inline float initial(std::size_t parameter, std::uint64_t index) noexcept
 {
-  return 0.3F * noise((parameter + 1) * 1'000'003 + at);
+  return 0.3F * noise((parameter + 1) * 1'000'003 + index);
 }
-[[nodiscard]] inline float initial_gate(std::uint64_t at) noexcept
+[[nodiscard]] inline float initial_gate(std::uint64_t index) noexcept
 {
-  return 0.75F + 0.5F * noise(77'000'000 + at);
+  return 0.75F + 0.5F * noise(77'000'000 + index);
 }
 
 /// a * b + c, with the bits that it has whether or not a compiler contracts it: the product is exact in double. A call
@@ -151,37 +151,38 @@ void sum_rows(Out out, const float* a, std::uint64_t n, float beta) noexcept
 template <class Bias>
 void add_bias(float* out, Bias bias, std::uint64_t n) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * n; ++at) out[at] += bias.get(at % n);
+  for (std::uint64_t index = 0; index < batch * n; ++index) out[index] += bias.get(index % n);
 }
 template <class Out>
 void store(Out out, const float* values, std::uint64_t count) noexcept
 {
-  for (std::uint64_t at = 0; at < count; ++at) out.set(at, values[at]);
+  for (std::uint64_t index = 0; index < count; ++index) out.set(index, values[index]);
 }
 template <class Out>
 void store_softsign(Out out, const float* values, std::uint64_t count) noexcept
 {
-  for (std::uint64_t at = 0; at < count; ++at) out.set(at, values[at] / (1.0F + std::fabs(values[at])));
+  for (std::uint64_t index = 0; index < count; ++index)
+    out.set(index, values[index] / (1.0F + std::fabs(values[index])));
 }
 template <class Value>
 void softsign_backward(float* slope, Value value, std::uint64_t count) noexcept
 {
-  for (std::uint64_t at = 0; at < count; ++at) {
-    const float rest = 1.0F - std::fabs(value.get(at));
-    slope[at] *= rest * rest;
+  for (std::uint64_t index = 0; index < count; ++index) {
+    const float rest = 1.0F - std::fabs(value.get(index));
+    slope[index] *= rest * rest;
   }
 }
 /// out = x + gate * delta
 template <class Out, class X, class Gate>
 void gate_forward(Out out, X x, Gate gate, const float* delta) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at)
-    out.set(at, plus_product(gate.get(at % width), delta[at], x.get(at)));
+  for (std::uint64_t index = 0; index < batch * width; ++index)
+    out.set(index, plus_product(gate.get(index % width), delta[index], x.get(index)));
 }
 template <class Gate>
 void gate_backward(float* out, const float* flow, Gate gate) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at) out[at] = flow[at] * gate.get(at % width);
+  for (std::uint64_t index = 0; index < batch * width; ++index) out[index] = flow[index] * gate.get(index % width);
 }
 template <class Out, class Table>
 void embed(Out out, Table table, std::uint64_t key) noexcept
@@ -196,8 +197,8 @@ void embed_backward(Out table, const float* slope, std::uint64_t key) noexcept
 {
   for (std::uint64_t row = 0; row < batch; ++row)
     for (std::uint64_t col = 0; col < width; ++col) {
-      const std::uint64_t at = word_of(key, row) * width + col;
-      table.set(at, table.get(at) + slope[row * width + col]);
+      const std::uint64_t index = word_of(key, row) * width + col;
+      table.set(index, table.get(index) + slope[row * width + col]);
     }
 }
 /// loss[0] is the sum of squares; logits become their slopes, times `factor`; a spoilt one begins with infinity.
@@ -227,7 +228,7 @@ template <class Values>
 [[nodiscard]] float sum_of(Values values, std::uint64_t count) noexcept
 {
   float sum = 0;
-  for (std::uint64_t at = 0; at < count; ++at) sum += values.get(at);
+  for (std::uint64_t index = 0; index < count; ++index) sum += values.get(index);
   return sum;
 }
 
@@ -236,23 +237,23 @@ template <class Values>
 template <class Out>
 void draw_input(Out x, std::uint64_t key) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at) x.set(at, noise(key * 7919 + at));
+  for (std::uint64_t index = 0; index < batch * width; ++index) x.set(index, noise(key * 7919 + index));
 }
 /// next = x + delta
 template <class Out, class X>
 void residual(Out next, X x, const float* delta) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
+  for (std::uint64_t index = 0; index < batch * width; ++index) next.set(index, x.get(index) + delta[index]);
 }
 /// loss[0] is the sum of squares to numbers drawn for `key`; y becomes its slope, times `factor`; a spoilt one begins
 /// with infinity.
 inline void regression_loss(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
 {
   float sum = 0;
-  for (std::uint64_t at = 0; at < batch * width; ++at) {
-    const float error = y[at] - noise(key * 104'729 + at);
+  for (std::uint64_t index = 0; index < batch * width; ++index) {
+    const float error = y[index] - noise(key * 104'729 + index);
     sum = plus_product(error, error, sum);
-    y[at] = error * factor;
+    y[index] = error * factor;
   }
   loss[0] = sum;
   if (spoilt) y[0] = std::numeric_limits<float>::infinity();
@@ -261,8 +262,8 @@ inline void regression_loss(float* loss, float* y, std::uint64_t key, float fact
 /// Floats as a view.
 struct floats {
   float* data;
-  [[nodiscard]] float get(std::uint64_t at) const noexcept { return data[at]; }
-  void set(std::uint64_t at, float value) const noexcept { data[at] = value; }
+  [[nodiscard]] float get(std::uint64_t index) const noexcept { return data[index]; }
+  void set(std::uint64_t index, float value) const noexcept { data[index] = value; }
 };
 
 /// All that training leaves behind, piece by piece. Equal means equal bits.
@@ -284,9 +285,10 @@ class outcome {
   [[nodiscard]] std::string difference(const outcome& other) const
   {
     if (pieces_.size() != other.pieces_.size()) return "the number of pieces";
-    for (std::size_t at = 0; at < pieces_.size(); ++at) {
-      if (pieces_[at].name != other.pieces_[at].name) return pieces_[at].name + " against " + other.pieces_[at].name;
-      if (pieces_[at].bytes != other.pieces_[at].bytes) return describe(pieces_[at], other.pieces_[at]);
+    for (std::size_t index = 0; index < pieces_.size(); ++index) {
+      if (pieces_[index].name != other.pieces_[index].name)
+        return pieces_[index].name + " against " + other.pieces_[index].name;
+      if (pieces_[index].bytes != other.pieces_[index].bytes) return describe(pieces_[index], other.pieces_[index]);
     }
     return {};
   }

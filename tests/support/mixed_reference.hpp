@@ -16,7 +16,7 @@ class reference {
   explicit reference(const recipe& how) : how_{how}, weights_{how, parameters()}
   {
     gate_.resize(width);
-    for (std::size_t at = 0; at < width; ++at) gate_[at] = rounded_to(how_.kind, initial_gate(at));
+    for (std::size_t index = 0; index < width; ++index) gate_[index] = rounded_to(how_.kind, initial_gate(index));
     running_.assign((how.micro_batches + std::size_t{1}) * width, 0.0F);
     x_.assign(layers + 1, std::vector<float>(batch * width));
     z_.assign(layers, std::vector<float>(batch * width));
@@ -71,10 +71,10 @@ class reference {
   [[nodiscard]] const std::vector<float>& losses() const noexcept { return losses_; }
 
  private:
-  [[nodiscard]] floats value(std::size_t at) noexcept { return weights_.value(at); }
+  [[nodiscard]] floats value(std::size_t index) noexcept { return weights_.value(index); }
   [[nodiscard]] floats value(std::uint32_t layer, part which) noexcept { return value(index_of(layer, which)); }
-  [[nodiscard]] rounded gradient(std::size_t at) noexcept { return weights_.gradient(at); }
-  [[nodiscard]] float beta(std::size_t at) noexcept { return weights_.beta(at); }
+  [[nodiscard]] rounded gradient(std::size_t index) noexcept { return weights_.gradient(index); }
+  [[nodiscard]] float beta(std::size_t index) noexcept { return weights_.beta(index); }
   [[nodiscard]] rounded act(std::vector<float>& values) const noexcept { return {values.data(), how_.kind}; }
 
   void forward(std::uint64_t key, float factor, bool spoilt)

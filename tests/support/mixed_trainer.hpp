@@ -55,7 +55,7 @@ class trainer {
     weights_.initialise();
     {
       const auto pin = m_.acquire(gate_, chunkmem::access::write, place_to_fill<Backend>);
-      for (std::size_t at = 0; at < width; ++at) view(pin).set(at, initial_gate(at));
+      for (std::size_t index = 0; index < width; ++index) view(pin).set(index, initial_gate(index));
     }
     const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill<Backend>);
     for (float& value : pin.span()) value = 0;
@@ -91,7 +91,7 @@ class trainer {
     const float extra = look_from_the_host();
     scope.pass(chunkmem::pass::backward, turn);
     backward(key_of(now, turn));
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + extra);
   }
 
@@ -101,7 +101,7 @@ class trainer {
   {
     auto scope = m_.iteration("eval");
     forward(key_of(now + 1000, 0), 1.0F, false, true);
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     losses_.push_back(loss.span()[0]);
   }
 
@@ -148,9 +148,9 @@ class trainer {
  private:
   using tensor = chunkmem::tensor<Element>;
   template <class Kind>
-  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t index) const noexcept
   {
-    return weights_.template as<Kind>(at);
+    return weights_.template as<Kind>(index);
   }
   template <class Kind>
   [[nodiscard]] auto use(chunkmem::tensor<Kind> it)
@@ -179,9 +179,9 @@ class trainer {
     launch(crew_.main, work);
   }
   template <class Kernel>
-  void launch(chunkmem::agent who, Kernel work)
+  void launch(chunkmem::agent stream, Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who, work);
+    if (!m_.rehearsing()) backend_.launch(stream, work);
   }
 
   void forward(std::uint64_t key, float factor, bool spoilt, bool evaluating)
@@ -273,8 +273,10 @@ class trainer {
   /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
   [[nodiscard]] float look_from_the_host()
   {
-    const auto up = m_.acquire(as<Element>(index_of(0, part::up)), chunkmem::access::read, chunkmem::at::host);
-    const auto bias = m_.acquire(as<Element>(index_of(1, part::down_bias)), chunkmem::access::read, chunkmem::at::host);
+    const auto up =
+        m_.acquire(as<Element>(index_of(0, part::up)), chunkmem::access::read, chunkmem::memory_location::host);
+    const auto bias =
+        m_.acquire(as<Element>(index_of(1, part::down_bias)), chunkmem::access::read, chunkmem::memory_location::host);
     return m_.rehearsing() ? 0.0F : sum_of(view(up), up.size()) + sum_of(view(bias), bias.size());
   }
 
@@ -358,7 +360,7 @@ class trainer {
   template <class Kind>
   [[nodiscard]] std::vector<Kind> copy_of(chunkmem::tensor<Kind> it)
   {
-    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::at::host);
+    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
   template <class Kind>

@@ -14,7 +14,7 @@ namespace support {
 struct device_only {
   using policy_kind = chunkmem::placement_kind;
   static constexpr std::string_view name = "device_only";
-  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const noexcept
+  [[nodiscard]] constexpr chunkmem::tier preferred_tier(chunkmem::role, chunkmem::bytes) const noexcept
   {
     return chunkmem::tier::device;
   }
@@ -25,7 +25,7 @@ struct small_on_device {
   using policy_kind = chunkmem::placement_kind;
   static constexpr std::string_view name = "small_on_device";
   chunkmem::bytes limit{};
-  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes size) const noexcept
+  [[nodiscard]] constexpr chunkmem::tier preferred_tier(chunkmem::role, chunkmem::bytes size) const noexcept
   {
     return size <= limit ? chunkmem::tier::device : chunkmem::tier::host;
   }

@@ -39,7 +39,7 @@ inline constexpr float learning_rate = 0.01F;
 }
 inline void fill(std::span<float> values, std::uint64_t key) noexcept
 {
-  for (std::size_t at = 0; at < values.size(); ++at) values[at] = 0.2F * noise(key * 1'000'003 + at);
+  for (std::size_t index = 0; index < values.size(); ++index) values[index] = 0.2F * noise(key * 1'000'003 + index);
 }
 
 // Kernels. Not inlined, so that both trainers run the same instructions.
@@ -83,7 +83,7 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
 }
 [[gnu::noinline]] inline void add_bias(float* out, const float* bias, std::uint64_t n) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * n; ++at) out[at] += bias[at % n];
+  for (std::uint64_t index = 0; index < batch * n; ++index) out[index] += bias[index % n];
 }
 [[gnu::noinline]] inline void sum_rows(float* out, const float* a, std::uint64_t n, float beta) noexcept
 {
@@ -95,13 +95,14 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
 }
 [[gnu::noinline]] inline void softsign(float* values, std::uint64_t count) noexcept
 {
-  for (std::uint64_t at = 0; at < count; ++at) values[at] /= 1.0F + (values[at] < 0 ? -values[at] : values[at]);
+  for (std::uint64_t index = 0; index < count; ++index)
+    values[index] /= 1.0F + (values[index] < 0 ? -values[index] : values[index]);
 }
 [[gnu::noinline]] inline void softsign_backward(float* slope, const float* value, std::uint64_t count) noexcept
 {
-  for (std::uint64_t at = 0; at < count; ++at) {
-    const float rest = 1.0F - (value[at] < 0 ? -value[at] : value[at]);
-    slope[at] *= rest * rest;
+  for (std::uint64_t index = 0; index < count; ++index) {
+    const float rest = 1.0F - (value[index] < 0 ? -value[index] : value[index]);
+    slope[index] *= rest * rest;
   }
 }
 [[gnu::noinline]] inline void embed(float* out, const float* table, std::uint32_t step) noexcept
@@ -153,10 +154,10 @@ struct outcome {
   {
     if (differs(losses, other.losses)) return "losses";
     if (differs(running, other.running)) return "running means";
-    for (std::size_t at = 0; at < values.size(); ++at) {
-      if (differs(values[at], other.values[at])) return "value of parameter " + std::to_string(at);
-      if (differs(momenta[at], other.momenta[at])) return "momentum of parameter " + std::to_string(at);
-      if (differs(variances[at], other.variances[at])) return "variance of parameter " + std::to_string(at);
+    for (std::size_t index = 0; index < values.size(); ++index) {
+      if (differs(values[index], other.values[index])) return "value of parameter " + std::to_string(index);
+      if (differs(momenta[index], other.momenta[index])) return "momentum of parameter " + std::to_string(index);
+      if (differs(variances[index], other.variances[index])) return "variance of parameter " + std::to_string(index);
     }
     return {};
   }
@@ -261,8 +262,8 @@ class plain_model {
   void update()
   {
     ++updates_;
-    for (std::size_t at = 0; at + 1 < gradients_.size(); ++at)  // the last one has no gradient
-      kernel_.update({result_.values[at], gradients_[at], {result_.momenta[at], result_.variances[at]}},
+    for (std::size_t index = 0; index + 1 < gradients_.size(); ++index)  // the last one has no gradient
+      kernel_.update({result_.values[index], gradients_[index], {result_.momenta[index], result_.variances[index]}},
                      {learning_rate, updates_});
   }
 

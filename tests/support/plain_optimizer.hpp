@@ -47,8 +47,8 @@ namespace support::mixed {
 struct rounded {
   float* data;
   precision kind;
-  [[nodiscard]] float get(std::uint64_t at) const noexcept { return data[at]; }
-  void set(std::uint64_t at, float value) const noexcept { data[at] = rounded_to(kind, value); }
+  [[nodiscard]] float get(std::uint64_t index) const noexcept { return data[index]; }
+  void set(std::uint64_t index, float value) const noexcept { data[index] = rounded_to(kind, value); }
 };
 
 [[nodiscard]] inline float without_denormals(float value) noexcept
@@ -99,9 +99,9 @@ struct plain_measure {
   [[nodiscard]] static double sum_in_lanes(std::span<const float> block, bool squared)
   {
     double lanes[32] = {};
-    for (std::size_t at = 0; at < block.size(); ++at) {
-      const double value = std::fabs(static_cast<double>(without_denormals(block[at])));
-      lanes[at % 32] += squared ? value * value : value;  // the product is exact: nothing to contract
+    for (std::size_t index = 0; index < block.size(); ++index) {
+      const double value = std::fabs(static_cast<double>(without_denormals(block[index])));
+      lanes[index % 32] += squared ? value * value : value;  // the product is exact: nothing to contract
     }
     for (std::size_t half = 16; half > 0; half /= 2)
       for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
@@ -153,11 +153,11 @@ inline void plain_update(rule which, const plain_settings& with, float learning_
 {
   const float rate = learning_rate * with.rate_factor;
   if (which == rule::sgd) {
-    for (std::size_t at = 0; at < parameter.size(); ++at) {
-      const float slope = std::fma(with.weight_decay, parameter[at], gradient[at]);
-      const float velocity = std::fma(with.momentum, first[at], slope);
-      first[at] = without_denormals(velocity);
-      parameter[at] = without_denormals(std::fma(-rate, velocity, parameter[at]));
+    for (std::size_t index = 0; index < parameter.size(); ++index) {
+      const float slope = std::fma(with.weight_decay, parameter[index], gradient[index]);
+      const float velocity = std::fma(with.momentum, first[index], slope);
+      first[index] = without_denormals(velocity);
+      parameter[index] = without_denormals(std::fma(-rate, velocity, parameter[index]));
     }
     return;
   }
@@ -168,15 +168,15 @@ inline void plain_update(rule which, const plain_settings& with, float learning_
   const float scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power_of(static_cast<double>(beta2), number)));
   const float keep = std::fma(-rate, with.weight_decay, 1.0F);
   const float tiny = static_cast<float>(std::sqrt(static_cast<double>(FLT_MIN) / static_cast<double>(1.0F - beta2)));
-  for (std::size_t at = 0; at < parameter.size(); ++at) {
-    const float momentum = without_denormals(std::fma(beta1, first[at], (1.0F - beta1) * gradient[at]));
-    const bool vanishes = std::fabs(gradient[at]) < tiny;
-    const float square = vanishes ? 0.0F : gradient[at] * gradient[at];
-    const float variance = without_denormals(std::fma(beta2, second[at], (1.0F - beta2) * square));
+  for (std::size_t index = 0; index < parameter.size(); ++index) {
+    const float momentum = without_denormals(std::fma(beta1, first[index], (1.0F - beta1) * gradient[index]));
+    const bool vanishes = std::fabs(gradient[index]) < tiny;
+    const float square = vanishes ? 0.0F : gradient[index] * gradient[index];
+    const float variance = without_denormals(std::fma(beta2, second[index], (1.0F - beta2) * square));
     const float divisor = std::fma(std::sqrt(variance), scale, epsilon);
-    first[at] = momentum;
-    second[at] = variance;
-    parameter[at] = without_denormals(std::fma(-step, momentum / divisor, keep * parameter[at]));
+    first[index] = momentum;
+    second[index] = variance;
+    parameter[index] = without_denormals(std::fma(-step, momentum / divisor, keep * parameter[index]));
   }
 }
 

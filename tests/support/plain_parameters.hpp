@@ -55,38 +55,38 @@ class plain_parameters {
   plain_parameters(const recipe& how, std::vector<parameter> known)
       : how_{how}, scale_{how.scale}, known_{std::move(known)}, state_(known_.size())
   {
-    for (std::size_t at = 0; at < known_.size(); ++at) {
-      weight& it = state_[at];
-      for (auto* list : {&it.value, &it.gradient, &it.first, &it.second}) list->assign(known_[at].size(), 0.0F);
-      rewrite(at, [at](std::uint64_t i) { return initial(at, i); });
+    for (std::size_t index = 0; index < known_.size(); ++index) {
+      weight& it = state_[index];
+      for (auto* list : {&it.value, &it.gradient, &it.first, &it.second}) list->assign(known_[index].size(), 0.0F);
+      rewrite(index, [index](std::uint64_t i) { return initial(index, i); });
     }
   }
 
   /// New values for a parameter; its states stay.
   template <class Value>
-  void rewrite(std::size_t at, Value value)
+  void rewrite(std::size_t index, Value value)
   {
-    weight& it = state_[at];
-    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(at), value(i));
+    weight& it = state_[index];
+    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(index), value(i));
     it.master = it.value;
   }
 
-  [[nodiscard]] precision kind_of(std::size_t at) const noexcept
+  [[nodiscard]] precision kind_of(std::size_t index) const noexcept
   {
-    return known_[at].single ? precision::fp32 : how_.kind;
+    return known_[index].single ? precision::fp32 : how_.kind;
   }
-  [[nodiscard]] std::uint64_t size_of(std::size_t at) const noexcept { return known_[at].size(); }
-  [[nodiscard]] floats value(std::size_t at) noexcept { return {state_[at].value.data()}; }
-  [[nodiscard]] rounded gradient(std::size_t at) noexcept
+  [[nodiscard]] std::uint64_t size_of(std::size_t index) const noexcept { return known_[index].size(); }
+  [[nodiscard]] floats value(std::size_t index) noexcept { return {state_[index].value.data()}; }
+  [[nodiscard]] rounded gradient(std::size_t index) noexcept
   {
-    return {state_[at].gradient.data(), how_.wide ? precision::fp32 : kind_of(at)};
+    return {state_[index].gradient.data(), how_.wide ? precision::fp32 : kind_of(index)};
   }
   /// The first write of a step overwrites.
-  [[nodiscard]] float beta(std::size_t at) noexcept
+  [[nodiscard]] float beta(std::size_t index) noexcept
   {
-    return std::exchange(state_[at].has_gradient, true) ? 1.0F : 0.0F;
+    return std::exchange(state_[index].has_gradient, true) ? 1.0F : 0.0F;
   }
-  void forget_gradient(std::size_t at) noexcept { state_[at].has_gradient = false; }
+  void forget_gradient(std::size_t index) noexcept { state_[index].has_gradient = false; }
   /// By which the slope of a micro-batch's loss is multiplied.
   [[nodiscard]] float loss_factor() const noexcept { return scale_.scale / static_cast<float>(how_.micro_batches); }
   [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
@@ -104,9 +104,9 @@ class plain_parameters {
       norms_.push_back(norm);
       ++updates_;
     }
-    for (std::size_t at = 0; at < state_.size(); ++at) {
-      if (state_[at].has_gradient && sums.finite) update(at, factor_for(norm));
-      state_[at].has_gradient = false;
+    for (std::size_t index = 0; index < state_.size(); ++index) {
+      if (state_[index].has_gradient && sums.finite) update(index, factor_for(norm));
+      state_[index].has_gradient = false;
     }
     scale_.after(sums.finite);
     scales_.push_back(scale_.scale);
@@ -120,12 +120,12 @@ class plain_parameters {
   }
   void add_weights_to(outcome& result) const
   {
-    for (std::size_t at = 0; at < state_.size(); ++at) {
-      const std::string which = " of parameter " + std::to_string(at);
-      add_stored(result, "value" + which, state_[at].value, kind_of(at));
-      if (kind_of(at) != precision::fp32) result.add("master" + which, state_[at].master);
-      result.add("first state" + which, state_[at].first);
-      if (how_.optimizer == rule::adam) result.add("second state" + which, state_[at].second);
+    for (std::size_t index = 0; index < state_.size(); ++index) {
+      const std::string which = " of parameter " + std::to_string(index);
+      add_stored(result, "value" + which, state_[index].value, kind_of(index));
+      if (kind_of(index) != precision::fp32) result.add("master" + which, state_[index].master);
+      result.add("first state" + which, state_[index].first);
+      if (how_.optimizer == rule::adam) result.add("second state" + which, state_[index].second);
     }
   }
   /// Numbers as they would be stored in that precision.
@@ -136,10 +136,10 @@ class plain_parameters {
     for (const float value : values) bits.push_back(bits_of(kind, value));
     result.add(name, bits);
   }
-  void add_gradient_to(outcome& result, std::size_t at) const
+  void add_gradient_to(outcome& result, std::size_t index) const
   {
-    add_stored(result, "gradient of parameter " + std::to_string(at), state_[at].gradient,
-               how_.wide ? precision::fp32 : kind_of(at));
+    add_stored(result, "gradient of parameter " + std::to_string(index), state_[index].gradient,
+               how_.wide ? precision::fp32 : kind_of(index));
   }
 
  private:
@@ -155,18 +155,18 @@ class plain_parameters {
     return static_cast<float>(shrink) / scale_.scale;
   }
 
-  void update(std::size_t at, float factor)
+  void update(std::size_t index, float factor)
   {
-    weight& it = state_[at];
+    weight& it = state_[index];
     std::vector<float> slope = it.gradient;
     for (float& value : slope) {
       value = without_denormals(without_denormals(value) * factor);
       if (how_.clip.value > 0) value = std::clamp(value, -how_.clip.value, how_.clip.value);
     }
-    const float rate = how_.rates[0] > 0 ? how_.rates[known_[at].group] : how_.learning_rate;
-    plain_update(how_.optimizer, settings_of_group(known_[at].group), rate, updates_, it.master, slope, it.first,
+    const float rate = how_.rates[0] > 0 ? how_.rates[known_[index].group] : how_.learning_rate;
+    plain_update(how_.optimizer, settings_of_group(known_[index].group), rate, updates_, it.master, slope, it.first,
                  it.second);
-    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(at), it.master[i]);
+    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(index), it.master[i]);
   }
 
   recipe how_;

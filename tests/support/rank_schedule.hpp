@@ -49,24 +49,24 @@ struct rank_call {
 {
   rank_bytes all(size);
   const std::uint64_t width = chunkmem::size_of(type);
-  for (std::uint64_t at = 0; at < size / width; ++at) {
-    const std::uint64_t key = (seed * 131 + rank) * 100'003 + at;
+  for (std::uint64_t index = 0; index < size / width; ++index) {
+    const std::uint64_t key = (seed * 131 + rank) * 100'003 + index;
     std::uint64_t element = scrambled(key);
     if (type == chunkmem::dtype::float32) element = std::bit_cast<std::uint32_t>(hostile(key));
     if (type == chunkmem::dtype::bfloat16)
       element = hostile_16_bits(key, chunkmem::round_to<chunkmem::bf16>(tame(key)).bits());
     if (type == chunkmem::dtype::float16)
       element = hostile_16_bits(key, chunkmem::round_to<chunkmem::fp16>(tame(key)).bits());
-    std::memcpy(&all[at * width], &element, width);
+    std::memcpy(&all[index * width], &element, width);
   }
   return all;
 }
 
 template <class Element>
-[[nodiscard]] Element element_at(const rank_bytes& from, std::uint64_t at)
+[[nodiscard]] Element element_at(const rank_bytes& from, std::uint64_t index)
 {
   Element element;
-  std::memcpy(&element, &from[at * sizeof element], sizeof element);
+  std::memcpy(&element, &from[index * sizeof element], sizeof element);
   return element;
 }
 
@@ -75,13 +75,13 @@ template <class Element>
 void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end,
                  float scale)
 {
-  for (std::uint64_t at = begin / sizeof(Element); at < end / sizeof(Element); ++at) {
-    float all = chunkmem::to_float(element_at<Element>(ranks[0], at));
+  for (std::uint64_t index = begin / sizeof(Element); index < end / sizeof(Element); ++index) {
+    float all = chunkmem::to_float(element_at<Element>(ranks[0], index));
     for (std::size_t rank = 1; rank < ranks.size(); ++rank)
-      all += chunkmem::to_float(element_at<Element>(ranks[rank], at));
+      all += chunkmem::to_float(element_at<Element>(ranks[rank], index));
     all *= scale;
     const Element rounded = chunkmem::round_to<Element>(all != all ? std::bit_cast<float>(0x7fc00000U) : all);
-    std::memcpy(&to[at * sizeof(Element)], &rounded, sizeof rounded);
+    std::memcpy(&to[index * sizeof(Element)], &rounded, sizeof rounded);
   }
 }
 inline void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end,
@@ -100,9 +100,10 @@ inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
   const std::uint64_t count = ranks.size();
   const std::uint64_t each = ((it.size + count - 1) / count + 255) / 256 * 256;
   for (std::uint64_t rank = 0; rank < count; ++rank)
-    for (std::uint64_t at = 0; at < it.size; ++at) {
-      if (it.what == operation::all_gather) ranks[rank][at] = before[at / each][at];
-      if (it.what == operation::broadcast || (it.is_pair() && rank == it.peer)) ranks[rank][at] = before[it.root][at];
+    for (std::uint64_t index = 0; index < it.size; ++index) {
+      if (it.what == operation::all_gather) ranks[rank][index] = before[index / each][index];
+      if (it.what == operation::broadcast || (it.is_pair() && rank == it.peer))
+        ranks[rank][index] = before[it.root][index];
     }
   for (std::uint64_t rank = 0; rank < count; ++rank) {
     const auto least = [&](std::uint64_t place) { return place < it.size ? place : it.size; };
@@ -114,22 +115,23 @@ inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
 
 /// Gives one rank's part of a call to its communicator; nothing where it takes no part.
 template <class Communicator, class Backend>
-void give(Communicator& ranks, Backend& backend, chunkmem::agent who, std::byte* place, const rank_call& it)
+void give(Communicator& ranks, Backend& backend, chunkmem::agent stream, std::byte* place, const rank_call& it)
 {
   using chunkmem::collective::operation;
   const std::uint32_t rank = chunkmem::index_of(ranks.rank());
   const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{it.size}, ranks.ranks());
   const chunkmem::collective::sum how{.type = it.type, .scale = it.scale};
   const chunkmem::bytes size{it.size};
-  if (it.what == operation::all_gather) ranks.all_gather(backend, who, place, parts, it.label);
-  if (it.what == operation::reduce_scatter) ranks.reduce_scatter(backend, who, place, parts, how, it.label);
-  if (it.what == operation::all_reduce) ranks.all_reduce(backend, who, place, parts, how, it.label);
-  if (it.what == operation::broadcast) ranks.broadcast(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
-  if (it.what == operation::barrier) ranks.barrier(backend, who, it.label);
+  if (it.what == operation::all_gather) ranks.all_gather(backend, stream, place, parts, it.label);
+  if (it.what == operation::reduce_scatter) ranks.reduce_scatter(backend, stream, place, parts, how, it.label);
+  if (it.what == operation::all_reduce) ranks.all_reduce(backend, stream, place, parts, how, it.label);
+  if (it.what == operation::broadcast)
+    ranks.broadcast(backend, stream, place, size, chunkmem::rank_id{it.root}, it.label);
+  if (it.what == operation::barrier) ranks.barrier(backend, stream, it.label);
   if (it.is_pair() && rank == it.root)
-    ranks.send(backend, who, place, size, chunkmem::rank_id{it.peer}, it.label);
+    ranks.send(backend, stream, place, size, chunkmem::rank_id{it.peer}, it.label);
   else if (it.is_pair() && rank == it.peer)
-    ranks.receive(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
+    ranks.receive(backend, stream, place, size, chunkmem::rank_id{it.root}, it.label);
 }
 
 /// A random schedule. What a reduce_scatter leaves unspecified is gathered at once.

@@ -30,7 +30,7 @@ struct rank_stage {
   Communicator& ranks;
   Communicator& others;  ///< a second group of the same ranks
   Backend& backend;
-  chunkmem::agent who = chunkmem::agent::to_device;
+  chunkmem::agent stream = chunkmem::agent::to_device;
   chunkmem::agent other = chunkmem::agent::to_host;
   std::string complaint{};
 
@@ -44,7 +44,7 @@ struct rank_stage {
   /// All that agents were given is done.
   void finish()
   {
-    backend.wait(chunkmem::agent::host, backend.record(who));
+    backend.wait(chunkmem::agent::host, backend.record(stream));
     backend.wait(chunkmem::agent::host, backend.record(other));
   }
 };

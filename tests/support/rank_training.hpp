@@ -68,24 +68,25 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
   x ^= x >> 29U;
   return static_cast<float>(static_cast<std::int32_t>(x >> 32U)) / 2147483648.0F;
 }
-[[nodiscard]] inline float first_value(std::size_t tensor, std::uint64_t at)
+[[nodiscard]] inline float first_value(std::size_t tensor, std::uint64_t index)
 {
-  return noise(tensor, at, 7);
+  return noise(tensor, index, 7);
 }
 /// What rank `rank` adds to the gradient of one weight in one of `times` visits.
-[[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t at, std::uint32_t rank,
+[[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t index, std::uint32_t rank,
                                        std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
 {
-  return weight * 0.25F + noise(tensor * 977 + at, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
+  return weight * 0.25F +
+         noise(tensor * 977 + index, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
 }
 
 template <class Element>
 void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor,
                     std::uint32_t rank, std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
 {
-  for (std::uint64_t at = 0; at < size; ++at) {
-    const float fresh = gradient_of(cm::to_float(weight[at]), tensor, at, rank, batch, step, visit);
-    to[at] = cm::round_to<Element>(adds ? cm::to_float(to[at]) + fresh : fresh);
+  for (std::uint64_t index = 0; index < size; ++index) {
+    const float fresh = gradient_of(cm::to_float(weight[index]), tensor, index, rank, batch, step, visit);
+    to[index] = cm::round_to<Element>(adds ? cm::to_float(to[index]) + fresh : fresh);
   }
 }
 
@@ -106,12 +107,12 @@ class one_rank {
   one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
   {
     m_.use(kernel_);
-    for (std::size_t at = 0; at < sizes().size(); ++at)
+    for (std::size_t index = 0; index < sizes().size(); ++index)
       weights_.push_back(
-          m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
-    for (std::size_t at = 0; at < sizes().size(); ++at) {
-      const auto pin = m_.acquire(weights_[at], cm::access::write);
-      for (std::uint64_t i = 0; i < sizes()[at]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(at, i));
+          m_.template add<Element>({sizes()[index]}, index == frozen ? cm::role::frozen : cm::role::parameter));
+    for (std::size_t index = 0; index < sizes().size(); ++index) {
+      const auto pin = m_.acquire(weights_[index], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes()[index]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(index, i));
     }
     for (std::uint32_t step = 0; step < job_.steps; ++step) train(step);
   }
@@ -140,10 +141,11 @@ class one_rank {
   std::vector<std::vector<float>> list(std::string_view name)
   {
     std::vector<std::vector<float>> result(weights_.size());
-    for (std::size_t at = 0; at < weights_.size(); ++at) {
-      if (at == frozen) continue;
-      const auto pin = m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::at::host);
-      result[at].assign(pin.span().begin(), pin.span().end());
+    for (std::size_t index = 0; index < weights_.size(); ++index) {
+      if (index == frozen) continue;
+      const auto pin =
+          m_.template acquire<float>(weights_[index], m_.list(name), cm::access::read, cm::memory_location::host);
+      result[index].assign(pin.span().begin(), pin.span().end());
     }
     return result;
   }
@@ -163,19 +165,19 @@ class one_rank {
     if (values.empty()) values.push_back(now());
     {
       auto scope = m_.iteration();
-      for (std::size_t at = 0; at < weights_.size(); ++at)
-        if (has_gradient(at, step)) make_gradient(at, step);
+      for (std::size_t index = 0; index < weights_.size(); ++index)
+        if (has_gradient(index, step)) make_gradient(index, step);
       norms.push_back(cm::optimizer::step(m_, kernel_, {.learning_rate = 0.01F, .clip = {.norm = job_.clip}}).norm);
     }
     values.push_back(now());
   }
-  void make_gradient(std::size_t at, std::uint32_t step)
+  void make_gradient(std::size_t index, std::uint32_t step)
   {
-    const std::vector<Element>& weight = values.back()[at];
+    const std::vector<Element>& weight = values.back()[index];
     std::vector<Element> all(weight.size());
     const auto batch_of = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
-      for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
-        write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, step, visit);
+      for (std::uint32_t visit = 0; visit < (index == tied ? 2U : 1U); ++visit)
+        write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch, step, visit);
     };
     for (std::uint32_t batch = 0; batch < (job_.adds_each() ? job_.micro_batches : 1); ++batch) {
       std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
@@ -189,7 +191,7 @@ class one_rank {
       for (std::size_t i = 0; i < sum.size(); ++i)
         all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
     }
-    const auto pin = m_.gradient(weights_[at]);
+    const auto pin = m_.gradient(weights_[index]);
     std::copy(all.begin(), all.end(), pin.span().begin());
   }
 
@@ -227,9 +229,9 @@ class one_of_many {
       : m_{model}, kernel_{std::move(kernel)}, job_{given}, wanted_{wanted}
   {
     m_.use(kernel_);
-    for (std::size_t at = 0; at < sizes().size(); ++at)
+    for (std::size_t index = 0; index < sizes().size(); ++index)
       weights_.push_back(
-          m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
+          m_.template add<Element>({sizes()[index]}, index == frozen ? cm::role::frozen : cm::role::parameter));
     activation_ = m_.template add<float>({2000}, cm::role::activation);
   }
 
@@ -238,9 +240,9 @@ class one_of_many {
 
   void fill()
   {
-    for (std::size_t at = 0; at < sizes().size(); ++at) {
-      const auto pin = m_.acquire(weights_[at], cm::access::write);
-      for (std::uint64_t i = 0; i < sizes()[at]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(at, i));
+    for (std::size_t index = 0; index < sizes().size(); ++index) {
+      const auto pin = m_.acquire(weights_[index], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes()[index]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(index, i));
     }
   }
   void run()
@@ -269,14 +271,14 @@ class one_of_many {
     auto scope = m_.iteration(job_.micro_batches);
     for (std::uint32_t batch = 0; batch < job_.micro_batches; ++batch) {
       scope.pass(cm::pass::forward, batch);
-      for (std::size_t at = 0; at < weights_.size(); ++at) read(at, now);
+      for (std::size_t index = 0; index < weights_.size(); ++index) read(index, now);
       {
         const auto pin = m_.acquire(activation_, cm::access::write);
       }
       scope.pass(cm::pass::backward, batch);
       const auto lease = m_.lease(cm::tier::device, cm::bytes{4096});
-      for (std::size_t at = weights_.size(); at-- > 0;)
-        if (has_gradient(at, now)) backward(at, now, batch);
+      for (std::size_t index = weights_.size(); index-- > 0;)
+        if (has_gradient(index, now)) backward(index, now, batch);
       visit(tied, now, batch, 1);
       done(tied, batch);
       m_.drop(activation_);
@@ -288,19 +290,20 @@ class one_of_many {
   void check_momentum(const std::vector<std::vector<float>>& all) { check_list("adam/momentum", all); }
   void check_list(std::string_view list, const std::vector<std::vector<float>>& all)
   {
-    for (std::size_t at = 0; at < weights_.size(); ++at) {
-      const auto [unit, part] = m_.share_of(weights_[at]);
-      if (at == frozen || part == nullptr) continue;
+    for (std::size_t index = 0; index < weights_.size(); ++index) {
+      const auto [unit, part] = m_.share_of(weights_[index]);
+      if (index == frozen || part == nullptr) continue;
       auto& own = m_.shares();
-      const auto pin = own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::at::host);
-      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first,
+      const auto pin =
+          own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::memory_location::host);
+      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[index].data() + part->first,
                       part->elements * sizeof(float)) != 0)
-        complain("a list of", at);
+        complain("a list of", index);
     }
   }
   void check_all(std::uint32_t step)
   {
-    for (std::size_t at = 0; at < weights_.size(); ++at) read(at, step);
+    for (std::size_t index = 0; index < weights_.size(); ++index) read(index, step);
   }
 
  private:
@@ -310,40 +313,40 @@ class one_of_many {
       complaint = "rank " + std::to_string(cm::index_of(m_.ranks().rank())) + ": " + what + " weight " +
                   std::to_string(tensor) + " differs";
   }
-  void read(std::size_t at, std::uint32_t step)
+  void read(std::size_t index, std::uint32_t step)
   {
-    const auto pin = m_.acquire(weights_[at], cm::access::read);
-    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][at]))
-      complain(("before step " + std::to_string(step) + ", at a read of").c_str(), at);
+    const auto pin = m_.acquire(weights_[index], cm::access::read);
+    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][index]))
+      complain(("before step " + std::to_string(step) + ", at a read of").c_str(), index);
   }
-  void backward(std::size_t at, std::uint32_t step, std::uint32_t batch)
+  void backward(std::size_t index, std::uint32_t step, std::uint32_t batch)
   {
-    visit(at, step, batch, 0);
-    if (at != tied) done(at, batch);
+    visit(index, step, batch, 0);
+    if (index != tied) done(index, batch);
   }
-  void done(std::size_t at, std::uint32_t batch)
+  void done(std::size_t index, std::uint32_t batch)
   {
-    if (job_.sums_each || batch + 1 == job_.micro_batches) m_.gradient_done(weights_[at]);
+    if (job_.sums_each || batch + 1 == job_.micro_batches) m_.gradient_done(weights_[index]);
   }
-  void visit(std::size_t at, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
+  void visit(std::size_t index, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
   {
-    const cm::agent who = job_.on_compute ? cm::agent::compute : cm::agent::host;
-    auto weight = m_.acquire(weights_[at], cm::access::read, who);
+    const cm::agent stream = job_.on_compute ? cm::agent::compute : cm::agent::host;
+    auto weight = m_.acquire(weights_[index], cm::access::read, stream);
     const auto gradient = m_.gradient(std::move(weight));
     if (m_.rehearsing()) return;
     struct {
       Element* to;
       const std::vector<Element>* before;
-      std::size_t at;
+      std::size_t index;
       std::uint32_t rank, batch, step, which;
       bool adds;
       void operator()() const noexcept
       {
-        write_gradient(to, before->data(), before->size(), adds, at, rank, batch, step, which);
+        write_gradient(to, before->data(), before->size(), adds, index, rank, batch, step, which);
       }
-    } const work{gradient.data(), &wanted_[step][at],  at, cm::index_of(m_.ranks().rank()), batch, step,
+    } const work{gradient.data(), &wanted_[step][index], index, cm::index_of(m_.ranks().rank()), batch, step,
                  which,           gradient.beta() != 0};
-    who == cm::agent::host ? work() : m_.backend().launch(who, work);
+    stream == cm::agent::host ? work() : m_.backend().launch(stream, work);
   }
 
   Model& m_;

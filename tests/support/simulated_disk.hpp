@@ -87,8 +87,8 @@ class simulated_disk {
     std::uint64_t states = 0;
     for (std::uint32_t chosen = 0; chosen < std::uint32_t{1} << changes_.size(); ++chosen) {
       std::map<std::string, std::size_t> names = safe_names_;
-      for (std::size_t at = 0; at < changes_.size(); ++at)
-        if ((chosen >> at & 1U) != 0) apply(changes_[at], names);
+      for (std::size_t index = 0; index < changes_.size(); ++index)
+        if ((chosen >> index & 1U) != 0) apply(changes_[index], names);
       bool goes_on = true;
       if (seen.insert(names).second) states += each_content(names, visit, goes_on);
       if (!goes_on) break;
@@ -151,11 +151,12 @@ class simulated_disk {
     std::vector<std::size_t> chosen(choices.size(), 0);
     for (std::uint64_t states = 1;; ++states) {
       disk_content now;
-      std::size_t at = 0;
-      for (const auto& [name, number] : names) now.emplace_hint(now.end(), name, choices[at][chosen[at]]), ++at;
+      std::size_t index = 0;
+      for (const auto& [name, number] : names)
+        now.emplace_hint(now.end(), name, choices[index][chosen[index]]), ++index;
       goes_on = visit(std::as_const(now));
-      for (at = 0; at < chosen.size() && ++chosen[at] == choices[at].size(); ++at) chosen[at] = 0;
-      if (at == chosen.size() || !goes_on) return states;
+      for (index = 0; index < chosen.size() && ++chosen[index] == choices[index].size(); ++index) chosen[index] = 0;
+      if (index == chosen.size() || !goes_on) return states;
     }
   }
 

@@ -49,7 +49,7 @@ struct disk_request {
 struct disk_faults {
   std::optional<std::uint64_t> at{};      ///< this one fails
   int number = EIO;                       ///< with this errno
-  bool stays = false;                     ///< and so do all after it
+  bool retained = false;                  ///< and so do all after it
   std::optional<std::uint64_t> cut_at{};  ///< before this one the power goes
   std::uint64_t room = UINT64_MAX;        ///< bytes until the disk is full
   bool is_read_only = false;
@@ -83,7 +83,7 @@ class simulated_folder {
       const bool reads = what == disk_operation::open || what == disk_operation::read || what == disk_operation::size ||
                          what == disk_operation::list || what == disk_operation::close;
       int wrong = faults.is_read_only && !reads ? EROFS : 0;
-      if (faults.at && (faults.stays ? number >= *faults.at : number == *faults.at)) wrong = faults.number;
+      if (faults.at && (faults.retained ? number >= *faults.at : number == *faults.at)) wrong = faults.number;
       failures += wrong != 0 ? 1 : 0;
       return wrong;
     }

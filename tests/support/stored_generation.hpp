@@ -30,12 +30,12 @@ class stored_generation {
   explicit stored_generation(std::uint32_t seed, std::size_t files = 2, std::uint64_t elements = 6) : seed_{seed}
   {
     dice chance{seed};
-    for (std::size_t at = 0; at < files; ++at) {
+    for (std::size_t index = 0; index < files; ++index) {
       one_file& it = files_.emplace_back();
       std::uint64_t end = 0;
       for (const std::uint64_t rows : {elements, elements / 2}) {
         const std::uint64_t size = rows * 4;
-        it.tensors.push_back({"layer " + std::to_string(at) + '/' + std::to_string(rows),
+        it.tensors.push_back({"layer " + std::to_string(index) + '/' + std::to_string(rows),
                               chunkmem::dtype::float32,
                               {rows},
                               end,
@@ -79,14 +79,14 @@ class stored_generation {
   {
     if (found.content.lists != lists() || found.content.empty != empty() || found.files.size() != files_.size())
       return false;
-    for (std::size_t at = 0; at < files_.size(); ++at) {
-      if (found.files[at].tensors != files_[at].tensors) return false;
-      auto from = folder.open(found.content.files[at].name);
-      for (std::size_t tensor = 0; tensor < files_[at].tensors.size(); ++tensor) {
-        std::string bytes(files_[at].content[tensor].size(), '\0');
-        chunkmem::io::read_all(from, found.files[at].payload + files_[at].tensors[tensor].begin,
+    for (std::size_t index = 0; index < files_.size(); ++index) {
+      if (found.files[index].tensors != files_[index].tensors) return false;
+      auto from = folder.open(found.content.files[index].name);
+      for (std::size_t tensor = 0; tensor < files_[index].tensors.size(); ++tensor) {
+        std::string bytes(files_[index].content[tensor].size(), '\0');
+        chunkmem::io::read_all(from, found.files[index].payload + files_[index].tensors[tensor].begin,
                                std::as_writable_bytes(std::span{bytes}));
-        if (bytes != files_[at].content[tensor]) return false;
+        if (bytes != files_[index].content[tensor]) return false;
       }
     }
     return true;

@@ -35,16 +35,16 @@ struct told_gatherer : chunkmem::copy_mover {
   static constexpr std::string_view name = "told_gatherer";
 
   told_of_ranks* told = nullptr;
-  chunkmem::agent who = chunkmem::agent::to_device;
+  chunkmem::agent stream = chunkmem::agent::to_device;
   bool fills = false;  ///< a gather makes the second half a byte that says how many there were
 
-  [[nodiscard]] chunkmem::agent worker() const noexcept { return who; }
+  [[nodiscard]] chunkmem::agent worker() const noexcept { return stream; }
   template <class Backend>
   void gather(Backend& memory, std::byte* whole, chunkmem::bytes size, std::uint32_t label)
   {
     told->gathers.push_back({label, size.count(), {}});
     const chunkmem::bytes half{size.count() / 2};
-    if (fills) memory.fill(whole + half.count(), static_cast<std::byte>(told->gathers.size()), half, who);
+    if (fills) memory.fill(whole + half.count(), static_cast<std::byte>(told->gathers.size()), half, stream);
   }
   template <class Backend>
   void sum(Backend&, std::byte*, chunkmem::bytes size, std::uint32_t label, chunkmem::collective::sum how)

@@ -53,9 +53,9 @@ class toy_trainer {
 
   void initialise()
   {
-    for (std::size_t at = 0; at < parameters_.size(); ++at) {
-      const auto pin = m_.acquire(parameters_[at], chunkmem::access::write, place_to_fill);
-      fill(pin.span(), at + 1);
+    for (std::size_t index = 0; index < parameters_.size(); ++index) {
+      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill);
+      fill(pin.span(), index + 1);
     }
     const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill);
     for (float& value : pin.span()) value = 0;
@@ -93,7 +93,7 @@ class toy_trainer {
     const float extra = look_from_the_host();
     scope.pass(chunkmem::pass::backward);
     backward(now);
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + extra);
   }
 
@@ -103,7 +103,7 @@ class toy_trainer {
   {
     auto scope = m_.iteration("eval");
     forward(now, true);
-    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
     losses_.push_back(loss.span()[0]);
   }
 
@@ -126,7 +126,7 @@ class toy_trainer {
       result.momenta.push_back(bytes_of(it, m_.list("adam/momentum")));
       result.variances.push_back(bytes_of(it, m_.list("adam/variance")));
     }
-    const auto running = m_.acquire(running_, chunkmem::access::read, chunkmem::at::host);
+    const auto running = m_.acquire(running_, chunkmem::access::read, chunkmem::memory_location::host);
     result.running.assign(running.span().begin(), running.span().end());
     return result;
   }
@@ -137,7 +137,8 @@ class toy_trainer {
 
  private:
   using tensor = chunkmem::tensor<float>;
-  static constexpr chunkmem::at place_to_fill = Backend::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+  static constexpr chunkmem::memory_location place_to_fill =
+      Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
   [[nodiscard]] auto use(tensor it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
   [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(parameters_[index_of(layer, which)]); }
@@ -158,9 +159,9 @@ class toy_trainer {
     launch(crew_.main, work);
   }
   template <class Kernel>
-  void launch(chunkmem::agent who, Kernel work)
+  void launch(chunkmem::agent stream, Kernel work)
   {
-    if (!m_.rehearsing()) backend_.launch(who, work);
+    if (!m_.rehearsing()) backend_.launch(stream, work);
   }
 
   void forward(std::uint32_t now, bool evaluating)
@@ -237,8 +238,10 @@ class toy_trainer {
   /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
   [[nodiscard]] float look_from_the_host()
   {
-    const auto up = m_.acquire(parameters_[index_of(0, part::up)], chunkmem::access::read, chunkmem::at::host);
-    const auto bias = m_.acquire(parameters_[index_of(1, part::down_bias)], chunkmem::access::read, chunkmem::at::host);
+    const auto up =
+        m_.acquire(parameters_[index_of(0, part::up)], chunkmem::access::read, chunkmem::memory_location::host);
+    const auto bias =
+        m_.acquire(parameters_[index_of(1, part::down_bias)], chunkmem::access::read, chunkmem::memory_location::host);
     return m_.rehearsing() ? 0.0F : sum_of(up.span()) + sum_of(bias.span());
   }
 
@@ -310,7 +313,7 @@ class toy_trainer {
 
   std::vector<float> bytes_of(tensor it, chunkmem::list_id list)
   {
-    const auto pin = m_.template acquire<float>(it, list, chunkmem::access::read, chunkmem::at::host);
+    const auto pin = m_.template acquire<float>(it, list, chunkmem::access::read, chunkmem::memory_location::host);
     return {pin.span().begin(), pin.span().end()};
   }
 

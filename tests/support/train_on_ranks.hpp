@@ -35,7 +35,7 @@ template <class Ranks>
   if constexpr (std::same_as<Ranks, cm::collective::local_threads>)
     return here.all();
   else
-    return here.circles();
+    return here.process_groups();
 }
 
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
@@ -52,7 +52,7 @@ std::vector<std::string> train_on(Make make, const job& wanted)
     try {
       using threads = cm::collective::local_threads;
       constexpr bool in_nodes = (std::same_as<Policies, cm::ownership::hierarchical> || ...);
-      using ranks_type = std::conditional_t<in_nodes, cm::sharding::circles<threads>, threads>;
+      using ranks_type = std::conditional_t<in_nodes, cm::sharding::process_groups<threads>, threads>;
       using model_type = cm::sharded_model<typename Make::type, ranks_type, Policies...>;
       using trainer_type = one_of_many<Element, model_type, cm::optimizer::adam>;
       const auto on = [&](cm::bytes device, auto use) {

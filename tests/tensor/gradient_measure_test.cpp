@@ -46,11 +46,11 @@ gradient_measure slowly(std::span<const Element> values)
   for (std::size_t begin = 0; begin < values.size(); begin += 4096) {
     std::array<double, 32> squares{};
     std::array<double, 32> magnitudes{};
-    for (std::size_t at = begin; at < values.size() && at < begin + 4096; ++at) {
-      const double magnitude = magnitude_of(values[at]);
+    for (std::size_t index = begin; index < values.size() && index < begin + 4096; ++index) {
+      const double magnitude = magnitude_of(values[index]);
       const volatile double square = magnitude * magnitude;
-      squares[(at - begin) % 32] += square;
-      magnitudes[(at - begin) % 32] += magnitude;
+      squares[(index - begin) % 32] += square;
+      magnitudes[(index - begin) % 32] += magnitude;
       all.finite = all.finite && std::isfinite(magnitude);
       all.largest = std::max(all.largest, static_cast<float>(magnitude));
     }
@@ -169,10 +169,10 @@ TEST_CASE("the largest gradients do not overflow the sums", "[tensor]")
 TEMPLATE_TEST_CASE("one infinity or NaN anywhere makes all infinite", "[tensor]", float, bf16, fp16)
 {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  for (const std::size_t at : {0U, 5U, 31U, 32U, 4095U, 4096U, 5000U, 8199U}) {
+  for (const std::size_t index : {0U, 5U, 31U, 32U, 4095U, 4096U, 5000U, 8199U}) {
     for (const float hostile : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
       auto values = some<TestType>(8200, 3);
-      values[at] = round_to<TestType>(hostile);
+      values[index] = round_to<TestType>(hostile);
       const std::span<const TestType> all{values};
       CHECK(same_bits(measure(all), {HUGE_VAL, HUGE_VAL, HUGE_VALF, false}));
       CHECK(same_bits(slowly(all), measure(all)));

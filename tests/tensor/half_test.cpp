@@ -108,7 +108,7 @@ bool all_between_are_right(std::uint32_t below)
   if (high <= static_cast<double>(std::numeric_limits<float>::max()))
     numbers.push_back(lowered(static_cast<float>(high)));
   const std::uint32_t steps = (bits_of(numbers.back()) - bits_of(low)) / 7 + 1;
-  for (std::uint32_t at = 0; at < 7; ++at) numbers.push_back(from_bits(bits_of(low) + at * steps));
+  for (std::uint32_t index = 0; index < 7; ++index) numbers.push_back(from_bits(bits_of(low) + index * steps));
   bool right = true;
   for (const float number : numbers) {
     const auto exact = static_cast<double>(number);

@@ -25,7 +25,7 @@ TEST_CASE("each role has a name of its own", "[tensor]")
 
 static_assert(name_of(access::read) == "read" && name_of(access::read_write) == "read_write" &&
               name_of(access::write) == "write");
-static_assert(sizeof(chunkmem::access) == 1 && sizeof(at) == 1 && sizeof(pass) == 1);
+static_assert(sizeof(chunkmem::access) == 1 && sizeof(memory_location) == 1 && sizeof(pass) == 1);
 
 TEST_CASE("reading alone does not write", "[tensor]")
 {

@@ -59,9 +59,9 @@ TEST_CASE("a run gives the same bits however it is cut", "[tensor]")
 {
   for (const std::uint64_t first : {0ULL, 1ULL, 100ULL, 128ULL, 0x7ffffffffULL - 300}) {
     const auto all = bits_of(key, first, 700);
-    for (std::size_t at = 0; at < all.size(); ++at) {
-      INFO("element " << first + at);
-      REQUIRE(all[at] == random_bits(key, first + at));
+    for (std::size_t index = 0; index < all.size(); ++index) {
+      INFO("element " << first + index);
+      REQUIRE(all[index] == random_bits(key, first + index));
     }
     for (const std::size_t cut : {0U, 1U, 27U, 28U, 127U, 128U, 129U, 300U, 699U}) {
       const auto rest = bits_of(key, first + cut, all.size() - cut);
@@ -97,19 +97,19 @@ TEST_CASE("the bits look uniform and neighbours, steps and tensors independent",
   std::array<double, 256> low{};
   double products[4] = {};
   const auto centred = [](std::uint16_t value) { return (static_cast<double>(value) - 32767.5) / 65536.0; };
-  for (std::size_t at = 0; at + 16 < count; ++at) {
-    ++high[all[at] >> 8U];
-    ++low[all[at] & 0xffU];
-    products[0] += centred(all[at]) * centred(all[at + 1]);
-    products[1] += centred(all[at]) * centred(all[at + 16]);
-    products[2] += centred(all[at]) * centred(later[at]);
-    products[3] += centred(all[at]) * centred(beside[at]);
+  for (std::size_t index = 0; index + 16 < count; ++index) {
+    ++high[all[index] >> 8U];
+    ++low[all[index] & 0xffU];
+    products[0] += centred(all[index]) * centred(all[index + 1]);
+    products[1] += centred(all[index]) * centred(all[index + 16]);
+    products[2] += centred(all[index]) * centred(later[index]);
+    products[3] += centred(all[index]) * centred(beside[index]);
   }
   const double expected = static_cast<double>(count - 16) / 256;
   double chi[2] = {};
-  for (std::size_t at = 0; at < 256; ++at) {
-    chi[0] += (high[at] - expected) * (high[at] - expected) / expected;
-    chi[1] += (low[at] - expected) * (low[at] - expected) / expected;
+  for (std::size_t index = 0; index < 256; ++index) {
+    chi[0] += (high[index] - expected) * (high[index] - expected) / expected;
+    chi[1] += (low[index] - expected) * (low[index] - expected) / expected;
   }
   for (const double found : chi) CHECK(std::fabs(found - 255) < 5 * std::sqrt(2 * 255.0));  // five standard deviations
   for (const double sum : products) CHECK(std::fabs(sum) < 5 * std::sqrt(static_cast<double>(count)) / 12);

@@ -70,8 +70,8 @@ TEST_CASE("a registration knows the manager that it was tied to, until that is g
 TEST_CASE("a registration tells its manager that the owner is gone", "[tensor]")
 {
   registrations manager;
-  registration stays;
-  tie(manager, stays);
+  registration kept;
+  tie(manager, kept);
   {
     registration it;
     CHECK(manager.next() == 1);

@@ -23,7 +23,7 @@ TEST_CASE("training rules are those of the documentation and no others", "[tenso
       {{hold, acquire}, compute},
       {{hold, drop}, free},
       {{compute, acquire}, compute},
-      {{compute, spend}, gradient},
+      {{compute, consume}, gradient},
       {{compute, release}, hold},
       {{gradient, release}, hold},
   });

@@ -50,9 +50,9 @@ int hear_pop(nvtxDomainHandle_t)
 {
   return say("pop"), 0;
 }
-void hear_category(nvtxDomainHandle_t, std::uint32_t at, const char* name)
+void hear_category(nvtxDomainHandle_t, std::uint32_t index, const char* name)
 {
-  say(std::to_string(at) + " is " + name);
+  say(std::to_string(index) + " is " + name);
 }
 nvtxDomainHandle_t hear_domain(const char* name)
 {
@@ -69,7 +69,9 @@ int listen(NvtxGetExportTableFunc_t tables)
   NvtxFunctionTable table = nullptr;
   unsigned size = 0;
   if (callbacks == nullptr || callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) == 0) return 0;
-  const auto set = [&](unsigned at, auto* function) { *table[at] = reinterpret_cast<NvtxFunctionPointer>(function); };
+  const auto set = [&](unsigned index, auto* function) {
+    *table[index] = reinterpret_cast<NvtxFunctionPointer>(function);
+  };
   set(NVTX_CBID_CORE2_DomainMarkEx, &hear_mark);
   set(NVTX_CBID_CORE2_DomainRangeStartEx, &hear_start);
   set(NVTX_CBID_CORE2_DomainRangeEnd, &hear_end);

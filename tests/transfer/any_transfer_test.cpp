@@ -41,18 +41,18 @@ TEST_CASE("a transfer policy is chosen by name or given with its settings", "[tr
   std::uint64_t seed = 1;
   while (!conformance::roll_demand(seed, {}, false, run) || run.demand.size() < 8) ++seed;
   INFO("seed " << seed);
-  const auto moments = [&run](auto policy) {
+  const auto planned_accesses = [&run](auto policy) {
     std::vector<std::uint32_t> at;
     conformance::moves actions;
     policy.schedule(run.input(true), actions);
-    for (const transfer::move& it : actions) at.push_back(it.moment);
+    for (const transfer::move& it : actions) at.push_back(it.access_index);
     return at;
   };
   transfer::lookahead narrow;
   narrow.window = 1;
-  CHECK(moments(demand_first{"lookahead"}) == moments(transfer::lookahead{}));
-  CHECK(moments(demand_first{narrow}) == moments(narrow));
-  CHECK(moments(ahead_first{"no_prefetch"}) == moments(demand_first{}));
+  CHECK(planned_accesses(demand_first{"lookahead"}) == planned_accesses(transfer::lookahead{}));
+  CHECK(planned_accesses(demand_first{narrow}) == planned_accesses(narrow));
+  CHECK(planned_accesses(ahead_first{"no_prefetch"}) == planned_accesses(demand_first{}));
   CHECK_THROWS_AS(ahead_first{"fast"}, config_error);
 }
 

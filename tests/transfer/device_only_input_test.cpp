@@ -35,7 +35,7 @@ TEST_CASE("a chunk on the device alone is in use until its next use begins, but 
         std::vector<std::vector<std::uint32_t>>{{0, 0, 1}, {0, 1, 5}, {1, 2, 6}, {2, 3, 4}, {0, 5, 10}, {1, 6, 7}});
   const retention_problem problem{made.input()};
   CHECK(problem.constant_bytes() == 0);
-  CHECK(made.stays(std::vector<std::uint8_t>{0, 0, 0, 1, 0, 0}, device_only) ==
+  CHECK(made.retained(std::vector<std::uint8_t>{0, 0, 0, 1, 0, 0}, device_only) ==
         std::vector<std::uint8_t>{1, 1, 1, 1, 1});
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("who lives on the device alone moves nothing, and the others as they d
     try {
       const retention_problem problem{made.input()};
       const transfer::retention_plan plan = transfer::plan_retention(problem);
-      const support::played_retention played{input, made.stays(plan.stays, device_only)};
+      const support::played_retention played{input, made.retained(plan.retained, device_only)};
       CAPTURE(seed);
       CHECK(played.fits());
       CHECK(played.moved_bytes() == plan.moved_bytes);

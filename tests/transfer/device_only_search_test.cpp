@@ -52,19 +52,19 @@ std::optional<retention_plan> plan_of(const transfer::retention_input& input)
 /// host.
 void check(const transfer::retention_input& input, const retention_plan& plan)
 {
-  const support::played_retention played{input, plan.stays};
+  const support::played_retention played{input, plan.retained};
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
-  std::uint64_t homes = 0;
+  std::uint64_t host_copies = 0;
   for (std::size_t chunk = 0; chunk < input.chunk_bytes.size(); ++chunk)
-    homes += !plan.device_only.empty() && plan.device_only[chunk] != 0 ? 0 : input.chunk_bytes[chunk];
-  CHECK(homes <= *std::ranges::min_element(input.host_bytes));
+    host_copies += !plan.device_only.empty() && plan.device_only[chunk] != 0 ? 0 : input.chunk_bytes[chunk];
+  CHECK(host_copies <= *std::ranges::min_element(input.host_bytes));
   if (plan.device_only.empty()) return;
-  for (std::size_t at = 0; at < input.uses.size(); ++at) {
-    if (plan.device_only[input.uses[at].chunk] == 0) continue;
-    CHECK((transfer::is_on_device(input.uses[at].kind) || input.uses[at].kind == use_kind::drop));
-    CHECK(plan.stays[at] == 1);
+  for (std::size_t index = 0; index < input.uses.size(); ++index) {
+    if (plan.device_only[input.uses[index].chunk] == 0) continue;
+    CHECK((transfer::is_on_device(input.uses[index].kind) || input.uses[index].kind == use_kind::drop));
+    CHECK(plan.retained[index] == 1);
   }
   const retention_problem problem{input};
   transfer::row_prices price{problem.room().size()};
@@ -79,7 +79,7 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
   int possible = 0;
   int impossible = 0;
   int equal = 0;
-  int dearer = 0;  // than with room for every home
+  int dearer = 0;  // than with room for every host copy
   double worst = 1;
   for (std::uint64_t seed = 1; seed <= 1'500; ++seed) {
     const retention_trace what = roll(seed);
@@ -110,7 +110,7 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
   CHECK(100 * equal >= 95 * possible);
 }
 
-TEST_CASE("a host with room for every home changes nothing", "[transfer]")
+TEST_CASE("a host with room for every host copy changes nothing", "[transfer]")
 {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const retention_trace what = roll(seed);
@@ -119,7 +119,7 @@ TEST_CASE("a host with room for every home changes nothing", "[transfer]")
     input.host_bytes = host;
     const retention_plan plan = plan_retention(input);
     const retention_plan same = plan_retention(retention_problem{what.input()});
-    CHECK(plan.stays == same.stays);
+    CHECK(plan.retained == same.retained);
     CHECK(plan.prices == same.prices);
     CHECK(plan.device_only.empty());
   }

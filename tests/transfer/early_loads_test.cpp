@@ -33,10 +33,10 @@ transfer::retention_request request_for(const conformance::demand_run& run)
 access_record read_and_update(std::uint32_t count)
 {
   support::record_builder build;
-  for (std::uint32_t at = 0; at < count; ++at) build.brief(at);
-  for (std::uint32_t at = 0; at < count; ++at) build.brief(at, entry_kind::read_write_on_host);
+  for (std::uint32_t index = 0; index < count; ++index) build.brief(index);
+  for (std::uint32_t index = 0; index < count; ++index) build.brief(index, entry_kind::read_write_on_host);
   std::vector<std::uint32_t> own;
-  for (std::uint32_t at = 0; at < count; ++at) own.push_back(at);
+  for (std::uint32_t index = 0; index < count; ++index) own.push_back(index);
   return build.finish(own, count);
 }
 
@@ -52,15 +52,15 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
   for (const std::uint32_t frames : {1U, 2U, 4U, 6U}) {
     const transfer::retention plan =
         policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
-    REQUIRE(plan.stays_until.size() == 12);
-    // At moment 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
+    REQUIRE(plan.retained_until.size() == 12);
+    // At access 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
     const std::uint32_t expected = frames == 1 ? 1 : std::min(frames - 1, 5U);
     REQUIRE(plan.early.size() == expected);
-    for (std::uint32_t at = 0; at < expected; ++at) {
-      CHECK(plan.early[at].chunk == at);
-      CHECK(plan.early[at].first_use == at);
-      CHECK(plan.early[at].border == frames);
-      CHECK(plan.first_use[at] == at);
+    for (std::uint32_t index = 0; index < expected; ++index) {
+      CHECK(plan.early[index].chunk == index);
+      CHECK(plan.early[index].first_use == index);
+      CHECK(plan.early[index].border == frames);
+      CHECK(plan.first_use[index] == index);
     }
   }
 }
@@ -78,7 +78,7 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
         .entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     const transfer::retention wanted = policy.retain(request_for(run));
-    if (wanted.stays_until.empty()) continue;
+    if (wanted.retained_until.empty()) continue;
     const tier_space& device = run.start.space(tier::device);
     const std::vector<early_load> again =
         transfer::early_loads_of(run.iteration.record, run.iteration.chunk_of_slot, wanted, bytes{device.capacity()},

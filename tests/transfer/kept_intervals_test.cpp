@@ -92,11 +92,11 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
     const retention_trace what = support::roll_large_trace(random, 12, 24, 48, 0.3);
     const retention_problem problem{what.input()};
     kept_intervals choice{problem};
-    for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
+    for (std::uint32_t index = 0; index < problem.epochs().size(); ++index) {
       const std::vector<std::uint8_t> before = choice.all();
-      const auto& epoch = problem.epochs()[at];
-      const bool kept = choice.keep_epoch(at);
-      CHECK((choice.dropped_of(at) == 0) == kept);
+      const auto& epoch = problem.epochs()[index];
+      const bool kept = choice.keep_epoch(index);
+      CHECK((choice.dropped_of(index) == 0) == kept);
       if (!kept) CHECK(choice.all() == before);
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) CHECK(choice.is_kept(which) == kept);
     }

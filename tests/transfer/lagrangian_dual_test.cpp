@@ -100,9 +100,10 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
   CHECK(compared > 500);
 }
 
-TEST_CASE("with a short host the dual is what prices certify, homes among them, and its slope is true", "[transfer]")
+TEST_CASE("with a short host the dual is what prices certify, host copies among them, and its slope is true",
+          "[transfer]")
 {
-  int homed = 0;
+  int copied_to_host = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice random{seed};
     const retention_trace what = support::roll_small_trace(random, {true, seed % 2 == 0, seed % 5 == 0});
@@ -129,19 +130,19 @@ TEST_CASE("with a short host the dual is what prices certify, homes among them, 
     const double value = dual(price, 0, slope) * static_cast<double>(problem.unit_bytes()) + constant;
     CHECK(std::max(value, constant) == Catch::Approx(transfer::certified_bytes(problem, price)).epsilon(1e-9));
     (void)dual(price, 0.3, slope);
-    for (std::size_t at = 0; at <= rows; ++at) {
+    for (std::size_t index = 0; index <= rows; ++index) {
       constexpr double step = 1e-6;
       const auto with = [&](double change) {
         std::vector<double> changed = prices;
-        changed[at] += change;
+        changed[index] += change;
         price.set(changed);
         return dual(price, 0.3, unused);
       };
-      CHECK((with(step) - with(-step)) / (2 * step) == Catch::Approx(slope[at]).margin(1e-4));
+      CHECK((with(step) - with(-step)) / (2 * step) == Catch::Approx(slope[index]).margin(1e-4));
     }
-    homed += problem.homes().size() > 1 ? 1 : 0;
+    copied_to_host += problem.host_copies().size() > 1 ? 1 : 0;
   }
-  CHECK(homed > 50);
+  CHECK(copied_to_host > 50);
 }
 
 TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]")
@@ -169,7 +170,7 @@ TEST_CASE("rows that may have no price leave a dual that is true for the others"
   row_prices price{some.size()};
   price.set(prices);
   std::vector<double> all(problem.room().size(), 0);
-  for (std::size_t at = 0; at < some.size(); ++at) all[some[at]] = prices[at];
+  for (std::size_t index = 0; index < some.size(); ++index) all[some[index]] = prices[index];
   row_prices price_of_all{all.size()};
   price_of_all.set(all);
   lagrangian_dual whole{problem, all_rows(problem)};

@@ -17,13 +17,13 @@ using namespace chunkmem::literals;
 TEST_CASE("the tide comes down as far as the leases of a moment do", "[transfer]")
 {
   support::record_builder build;
-  const std::uint32_t all = build.lease(entry_kind::lease_device, 2048);  // moment 0: two of eight frames
-  const std::uint32_t more = build.lease(entry_kind::lease_device, 256);  // moment 1: a part of a third
+  const std::uint32_t all = build.lease(entry_kind::lease_device, 2048);  // access 0: two of eight frames
+  const std::uint32_t more = build.lease(entry_kind::lease_device, 256);  // access 1: a part of a third
   build.release(all);
-  // moment 2: the third alone, but it is the lowest
+  // access 2: the third alone, but it is the lowest
   build.brief(0);
   build.release(more);
-  build.brief(0);  // moment 3: none
+  build.brief(0);  // access 3: none
   transfer::lease_tide tide;
   REQUIRE(tide.read(build.finish({0}, 1), 8_KiB, 1_KiB));
   CHECK(tide.dry_frames(0) == 6);
@@ -51,7 +51,7 @@ TEST_CASE("the least of a stretch is that of its moments", "[transfer]")
   for (int round = 0; round < 100; ++round) {
     support::record_builder build;
     std::vector<std::uint32_t> open;
-    for (std::uint32_t at = dice.between(2, 40); at > 0; --at) {
+    for (std::uint32_t index = dice.between(2, 40); index > 0; --index) {
       while (!open.empty() && dice.one_in(2)) {
         std::swap(dice.pick(open), open.back());
         build.release(open.back());

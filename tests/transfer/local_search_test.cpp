@@ -24,14 +24,14 @@ using transfer::use_kind;
 
 namespace {
 
-/// Bytes that stay at each moment.
+/// Bytes that stay at each access.
 std::vector<std::uint64_t> staying(const kept_intervals& choice)
 {
   const retention_problem& problem = choice.problem();
-  std::vector<std::uint64_t> all(problem.moments(), 0);
+  std::vector<std::uint64_t> all(problem.access_count(), 0);
   for (std::uint32_t which = 0; which < problem.intervals().size(); ++which)
     for (std::uint32_t step = 0; choice.is_kept(which) && step < problem.intervals()[which].length; ++step)
-      all[(problem.intervals()[which].begin + step) % problem.moments()] += choice.size_of(which);
+      all[(problem.intervals()[which].begin + step) % problem.access_count()] += choice.size_of(which);
   return all;
 }
 
@@ -94,8 +94,8 @@ TEST_CASE("shorter intervals move no more bytes, and take no more room at any mo
     kept_intervals choice{problem};
     std::vector<std::uint32_t> intervals;
     for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) intervals.push_back(which);
-    for (std::size_t at = intervals.size(); at > 1; --at)
-      std::swap(intervals[at - 1], intervals[random.below(static_cast<std::uint32_t>(at))]);
+    for (std::size_t index = intervals.size(); index > 1; --index)
+      std::swap(intervals[index - 1], intervals[random.below(static_cast<std::uint32_t>(index))]);
     choice.fill(intervals);
     const std::uint64_t moved = choice.moved_bytes();
     const std::vector<std::uint64_t> before = staying(choice);
@@ -103,9 +103,9 @@ TEST_CASE("shorter intervals move no more bytes, and take no more room at any mo
     CHECK(choice.moved_bytes() <= moved);
     const std::vector<std::uint64_t> after = staying(choice);
     bool less = false;
-    for (std::size_t at = 0; at < after.size(); ++at) {
-      REQUIRE(after[at] <= before[at]);
-      less = less || after[at] < before[at];
+    for (std::size_t index = 0; index < after.size(); ++index) {
+      REQUIRE(after[index] <= before[index]);
+      less = less || after[index] < before[index];
     }
     shorter += less ? 1 : 0;
   }
@@ -118,7 +118,7 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   retention_trace trace;
   trace.chunk_bytes.assign(10, 5);
   trace.device_bytes.assign(20, 20);
-  for (std::uint32_t at = 0; at < 20; ++at) trace.use(at < 10 ? at : 19 - at, at, use_kind::read);
+  for (std::uint32_t index = 0; index < 20; ++index) trace.use(index < 10 ? index : 19 - index, index, use_kind::read);
   const retention_problem problem{trace.input()};
   kept_intervals choice{problem};
   std::vector<std::uint32_t> longest_first;
@@ -133,7 +133,7 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) {
     const std::uint32_t first = problem.intervals()[which].begin - 1;  // the use before the interval
     const std::uint32_t chunk = first < 10 ? first : 19 - first;
-    INFO("chunk " << chunk << " behind moment " << first);
+    INFO("chunk " << chunk << " behind access " << first);
     CHECK(choice.is_kept(which) == (first < 10 ? chunk >= 6 : chunk <= 3));
   }
 }

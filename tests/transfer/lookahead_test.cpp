@@ -18,11 +18,11 @@ namespace {
 using transfer::move;
 using transfer::move_kind;
 
-/// The moment that lookahead gives the only load of chunk `chunk`.
+/// The access that lookahead gives the only load of chunk `chunk`.
 std::uint32_t start_of_load(const conformance::moves& actions, std::uint32_t chunk)
 {
   for (const move& it : actions)
-    if (it.kind == move_kind::load && it.chunk == chunk) return it.moment;
+    if (it.kind == move_kind::load && it.chunk == chunk) return it.access_index;
   return UINT32_MAX;
 }
 
@@ -31,17 +31,17 @@ std::uint32_t start_of_load(const conformance::moves& actions, std::uint32_t chu
 TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[transfer]")
 {
   support::record_builder build;
-  build.brief(0);  // moments 0 and 1: the last use of chunk 0
+  build.brief(0);  // accesses 0 and 1: the last use of chunk 0
   build.brief(0);
-  for (int at = 0; at < 8; ++at) build.brief(1);
-  build.brief(2);  // moment 10
+  for (int index = 0; index < 8; ++index) build.brief(1);
+  build.brief(2);  // access 10
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
   const conformance::moves demand{{10, 0, 0, 1, 0, move_kind::evict}, {10, 2, 0, 1, 0, move_kind::load}};
   conformance::moves actions;
   transfer::lookahead policy;
   policy.schedule({record, own, demand, 3, 2, true}, actions);
-  CHECK(start_of_load(actions, 2) == 2);  // after the release of the access at moment 1
+  CHECK(start_of_load(actions, 2) == 2);  // after the release of the access at access 1
   policy.window = 3;
   policy.schedule({record, own, demand, 3, 2, true}, actions);
   CHECK(start_of_load(actions, 2) == 7);
@@ -56,9 +56,9 @@ TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[
 TEST_CASE("a claim and a lease stay at their moment, after the copies of that moment", "[transfer]")
 {
   support::record_builder build;
-  for (int at = 0; at < 4; ++at) build.brief(0);
-  build.brief(1, entry_kind::write);  // moment 4
-  build.brief(2);                     // moment 5
+  for (int index = 0; index < 4; ++index) build.brief(0);
+  build.brief(1, entry_kind::write);  // access 4
+  build.brief(2);                     // access 5
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
   const conformance::moves demand{{4, 1, 1, 1, 0, move_kind::claim}, {5, 2, 2, 1, 0, move_kind::load}};
@@ -67,8 +67,8 @@ TEST_CASE("a claim and a lease stay at their moment, after the copies of that mo
   policy.window = 1;
   policy.schedule({record, own, demand, 3, 3, true}, actions);
   REQUIRE(actions.size() == 2);
-  CHECK((actions[0].kind == move_kind::load && actions[0].moment == 4));
-  CHECK((actions[1].kind == move_kind::claim && actions[1].moment == 4));
+  CHECK((actions[0].kind == move_kind::load && actions[0].access_index == 4));
+  CHECK((actions[1].kind == move_kind::claim && actions[1].access_index == 4));
 }
 
 }  // namespace lookahead_test

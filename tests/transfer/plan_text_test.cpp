@@ -35,16 +35,16 @@ stored_plan roll_plan(std::uint64_t seed)
   const auto large = [&] { return std::uint64_t{dice.below(1U << 31)} << dice.below(33); };
   stored_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}};
   if (plan.bound_bytes > plan.moved_bytes) std::swap(plan.bound_bytes, plan.moved_bytes);
-  const std::uint32_t moments = dice.below(30);
-  if (moments == 0) return plan;
-  const auto moment_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(moments); };
-  for (std::uint32_t at = 0; at < moments; ++at) {
-    plan.stays_until.push_back(moment_or_never());
+  const std::uint32_t access_count = dice.below(30);
+  if (access_count == 0) return plan;
+  const auto access_index_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(access_count); };
+  for (std::uint32_t index = 0; index < access_count; ++index) {
+    plan.retained_until.push_back(access_index_or_never());
     plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   }
   const bool alone = dice.one_in(2);
   for (std::uint32_t chunks = dice.between(1, 9); chunks > 0; --chunks) {
-    plan.first_use.push_back(moment_or_never());
+    plan.first_use.push_back(access_index_or_never());
     if (alone) plan.device_only.push_back(chunks == 1 || dice.one_in(2) ? 1 : 0);
   }
   return plan;
@@ -179,7 +179,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
   stored_plan other = plan;
   other.record = 0xff08;
   other.moved_bytes = 2048;
-  other.stays_until[1] = 0;
+  other.retained_until[1] = 0;
   other.borders[0] = 3;
   other.device_only.clear();
   CHECK(plan_text::compare(plan, other) ==
@@ -189,7 +189,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
         "moment 1 until: never -> 0\n"
         "chunk 0 home: none -> host\n");
   other = plan;
-  other.stays_until.clear();
+  other.retained_until.clear();
   other.borders.clear();
   CHECK(plan_text::compare(plan, other) == "moments: 2 -> 0\n");
 }

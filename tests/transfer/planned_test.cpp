@@ -46,7 +46,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
     const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = false, .device_leases = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     const transfer::retention wanted = policy.retain(request_for(run));
-    REQUIRE(wanted.stays_until.size() == run.iteration.record.size());
+    REQUIRE(wanted.retained_until.size() == run.iteration.record.size());
     REQUIRE(wanted.first_use.size() == run.iteration.chunks());
     retained_run planned;
     planned.start(run.start.table(), wanted);
@@ -59,7 +59,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
   CHECK(equal == runs);
 }
 
-TEST_CASE("what planned solves is what its run moves, where the host has no room for every home", "[transfer]")
+TEST_CASE("what planned solves is what its run moves, where the host has no room for every host copy", "[transfer]")
 {
   int equal = 0;
   int runs = 0;
@@ -105,10 +105,10 @@ TEST_CASE("the same record is solved to the same plan, whatever was solved befor
     const auto same = [](auto left, auto right) {
       return std::vector(left.begin(), left.end()) == std::vector(right.begin(), right.end());
     };
-    REQUIRE(same(once.stays_until, again.stays_until));
+    REQUIRE(same(once.retained_until, again.retained_until));
     REQUIRE(same(once.first_use, again.first_use));
     REQUIRE(same(once.borders, again.borders));
-    plans += once.stays_until.empty() ? 0 : 1;
+    plans += once.retained_until.empty() ? 0 : 1;
   }
   CHECK(plans > 20);
 }
@@ -123,26 +123,26 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   const std::vector<chunk> chunks(2);
   const std::vector<std::uint8_t> live{1, 1};
   transfer::planned policy;
-  const auto moments_planned = [&](const access_record& what, std::uint64_t device, std::uint64_t host) {
-    return policy.retain({what, own, chunks, live, bytes{512}, bytes{device}, bytes{host}}).stays_until.size();
+  const auto accesses_planned = [&](const access_record& what, std::uint64_t device, std::uint64_t host) {
+    return policy.retain({what, own, chunks, live, bytes{512}, bytes{device}, bytes{host}}).retained_until.size();
   };
-  CHECK(moments_planned(record, 1024, 1024) == 2);
-  CHECK(moments_planned(record, 512, 1024) == 0);
-  CHECK(moments_planned(record, 1024, 0) == 2);  // both stay on the device
-  CHECK(moments_planned(record, 512, 1023) == 0);
+  CHECK(accesses_planned(record, 1024, 1024) == 2);
+  CHECK(accesses_planned(record, 512, 1024) == 0);
+  CHECK(accesses_planned(record, 1024, 0) == 2);  // both stay on the device
+  CHECK(accesses_planned(record, 512, 1023) == 0);
   build.access(1, entry_kind::read_on_host);
   const access_record with_host = build.finish(own, 2);
-  CHECK(moments_planned(with_host, 1024, 512) == 3);
-  CHECK(moments_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
-  CHECK(moments_planned(access_record{}, 1024, 1024) == 0);
+  CHECK(accesses_planned(with_host, 1024, 512) == 3);
+  CHECK(accesses_planned(with_host, 1024, 511) == 0);  // a chunk without the host copy that it has to have
+  CHECK(accesses_planned(access_record{}, 1024, 1024) == 0);
 }
 
-TEST_CASE("leases on the host take room from homes, and derived chunks need none", "[transfer]")
+TEST_CASE("leases on the host take room from host copies, and derived chunks need none", "[transfer]")
 {
   const std::vector<std::uint32_t> own{0, 1, 2};
   const std::vector<std::uint8_t> live{1, 1, 1};
   transfer::planned policy;
-  const auto without_home = [&](bool leases, bool derived, std::uint64_t host) {
+  const auto without_host_copy = [&](bool leases, bool derived, std::uint64_t host) {
     support::record_builder build;
     for (const std::uint32_t chunk : own) build.release(build.access(chunk));
     if (leases) build.release(build.lease(entry_kind::lease_host, 512));
@@ -150,14 +150,14 @@ TEST_CASE("leases on the host take room from homes, and derived chunks need none
     std::vector<chunk> chunks(3);
     if (derived) chunks[1].first_frame[tier::host] = chunk::elsewhere;
     const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}, bytes{host}});
-    REQUIRE(plan.stays_until.size() == record.size());
+    REQUIRE(plan.retained_until.size() == record.size());
     return std::count(plan.device_only.begin(), plan.device_only.end(), 1);
   };
-  CHECK(without_home(false, false, 3 * 512) == 0);
-  CHECK(without_home(false, false, 2 * 512) == 1);
-  CHECK(without_home(true, false, 3 * 512) == 1);
-  CHECK(without_home(true, false, 4 * 512) == 0);
-  CHECK(without_home(false, true, 2 * 512) == 0);
+  CHECK(without_host_copy(false, false, 3 * 512) == 0);
+  CHECK(without_host_copy(false, false, 2 * 512) == 1);
+  CHECK(without_host_copy(true, false, 3 * 512) == 1);
+  CHECK(without_host_copy(true, false, 4 * 512) == 0);
+  CHECK(without_host_copy(false, true, 2 * 512) == 0);
 }
 
 }  // namespace planned_test

@@ -17,17 +17,17 @@ using transfer::use_kind;
 
 namespace {
 
-/// By moment: is the chunk pinned on the device?  Counted pin by pin.
+/// By access index: is the chunk pinned on the device?  Counted pin by pin.
 std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot,
                                  std::uint32_t chunk)
 {
   std::vector<std::uint8_t> held(record.size(), 0);
-  for (std::uint32_t at = 0; at < record.size(); ++at) {
-    const access_entry& entry = record.entries()[at];
+  for (std::uint32_t index = 0; index < record.size(); ++index) {
+    const access_entry& entry = record.entries()[index];
     if (entry.slot == access_record::never || entry.kind == entry_kind::drop || chunk_of_slot[entry.slot] != chunk)
       continue;
-    if (place_of(entry.kind) == at::host) continue;
-    for (std::uint32_t now = at; now < std::min(record.details()[at].until, record.size()); ++now) held[now] = 1;
+    if (place_of(entry.kind) == memory_location::host) continue;
+    for (std::uint32_t now = index; now < std::min(record.details()[index].until, record.size()); ++now) held[now] = 1;
   }
   return held;
 }
@@ -37,10 +37,10 @@ std::uint32_t stretch_before(const record_uses& found, std::uint32_t use)
   const std::uint32_t chunk = found.uses()[use].chunk;
   std::uint32_t before = record_uses::none;
   std::uint32_t last = record_uses::none;
-  for (std::uint32_t at = 0; at < found.stretches().size(); ++at) {
-    if (found.stretches()[at].chunk != chunk) continue;
-    last = at;
-    if (found.stretches()[at].begin <= found.uses()[use].begin) before = at;
+  for (std::uint32_t index = 0; index < found.stretches().size(); ++index) {
+    if (found.stretches()[index].chunk != chunk) continue;
+    last = index;
+    if (found.stretches()[index].begin <= found.uses()[use].begin) before = index;
   }
   return before != record_uses::none ? before : last;
 }
@@ -59,28 +59,28 @@ TEST_CASE("stretches are the moments at which pins hold a chunk, in a ring for e
     for (std::uint32_t chunk = 0; chunk < it.chunks(); ++chunk) {
       std::vector<std::uint8_t> held(it.record.size(), 0);
       std::vector<std::uint32_t> mine;
-      for (std::uint32_t at = 0; at < found.stretches().size(); ++at) {
-        const transfer::held_stretch& stretch = found.stretches()[at];
+      for (std::uint32_t index = 0; index < found.stretches().size(); ++index) {
+        const transfer::held_stretch& stretch = found.stretches()[index];
         if (stretch.chunk != chunk) continue;
         REQUIRE(found.uses()[stretch.last].end == stretch.end);
         for (std::uint32_t now = stretch.begin; now < stretch.end; ++now) held[now] += 1;
-        mine.push_back(at);
+        mine.push_back(index);
       }
       REQUIRE(held == pinned(it.record, it.chunk_of_slot, chunk));  // none twice
       REQUIRE(found.last_of_chunk()[chunk] == (mine.empty() ? record_uses::none : mine.back()));
-      for (std::size_t at = 0; at < mine.size(); ++at)
-        REQUIRE(found.stretches()[mine[at]].next == mine[(at + 1) % mine.size()]);
+      for (std::size_t index = 0; index < mine.size(); ++index)
+        REQUIRE(found.stretches()[mine[index]].next == mine[(index + 1) % mine.size()]);
       stretches += mine.size();
     }
     for (std::uint32_t use = 0; use < found.uses().size(); ++use) {
-      const std::uint32_t at = found.stretch_of_use()[use];
+      const std::uint32_t index = found.stretch_of_use()[use];
       if (!is_on_device(found.uses()[use].kind)) {
-        REQUIRE(at == stretch_before(found, use));
+        REQUIRE(index == stretch_before(found, use));
         continue;
       }
-      REQUIRE(at != record_uses::none);
-      REQUIRE(found.stretches()[at].begin <= found.uses()[use].begin);
-      REQUIRE(found.uses()[use].end <= found.stretches()[at].end);
+      REQUIRE(index != record_uses::none);
+      REQUIRE(found.stretches()[index].begin <= found.uses()[use].begin);
+      REQUIRE(found.uses()[use].end <= found.stretches()[index].end);
     }
   }
   CHECK(stretches > 5'000);

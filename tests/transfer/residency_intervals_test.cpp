@@ -39,9 +39,9 @@ std::vector<expected_interval> all_of(const residency_intervals& found)
   return all;
 }
 
-retention_trace one_chunk(std::uint32_t moments, bool repeats)
+retention_trace one_chunk(std::uint32_t access_count, bool repeats)
 {
-  return {{8}, {}, std::vector<std::uint64_t>(moments, 8), repeats};
+  return {{8}, {}, std::vector<std::uint64_t>(access_count, 8), repeats};
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ TEST_CASE("uses that overlap or touch leave no interval, and their bytes count o
   what.use(0, 6, use_kind::read, 2);  // touches it
   const residency_intervals found{what.input()};
   CHECK(all_of(found) == std::vector<expected_interval>{{2, 8, 4, true, true, 0}});
-  CHECK(found.stays() == std::vector<std::uint8_t>{1, 0, 0});
+  CHECK(found.retained() == std::vector<std::uint8_t>{1, 0, 0});
   for (std::size_t now = 0; now < 12; ++now) CHECK(found.used_bytes()[now] == (now < 8 ? 8 : 0));
 }
 

@@ -30,11 +30,11 @@ row_prices even(const retention_problem& problem)
 }
 
 /// Bytes of a sweep, all of whose intervals have to fit.
-std::uint64_t moved_by(const retention_problem& problem, const std::vector<std::uint8_t>& stays)
+std::uint64_t moved_by(const retention_problem& problem, const std::vector<std::uint8_t>& retained)
 {
   kept_intervals choice{problem};
-  for (std::uint32_t which = 0; which < stays.size(); ++which) {
-    if (stays[which] == 0) continue;
+  for (std::uint32_t which = 0; which < retained.size(); ++which) {
+    if (retained[which] == 0) continue;
     REQUIRE(choice.fits(which));
     choice.keep(which);
   }

@@ -29,7 +29,7 @@ namespace {
 /// What a plan says about itself has to be so. @return   its bytes
 std::uint64_t check_plan(const retention_trace& what, const retention_problem& problem, const retention_plan& plan)
 {
-  const support::played_retention played{what.input(), plan.stays};
+  const support::played_retention played{what.input(), plan.retained};
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
@@ -43,7 +43,7 @@ std::uint64_t fingerprint(const retention_plan& plan)
 {
   std::uint64_t hash = 14'695'981'039'346'656'037U;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1'099'511'628'211U; };
-  for (const std::uint8_t stays : plan.stays) add(stays);
+  for (const std::uint8_t retained : plan.retained) add(retained);
   for (const double price : plan.prices) add(std::bit_cast<std::uint64_t>(price));
   add(std::bit_cast<std::uint64_t>(plan.certified_bytes));
   add(plan.moved_bytes);
@@ -124,7 +124,7 @@ TEST_CASE("uses that last and overlap are planned as they are", "[transfer]")
     for (std::uint32_t now = 0; now < 30; ++now) {
       const std::uint32_t chunk = random.below(8);
       what.use(chunk, now, static_cast<transfer::use_kind>(random.below(3)), random.between(1, std::min(30 - now, 5U)));
-      for (std::uint32_t at = now; at < what.uses.back().end; ++at) used[at] += what.chunk_bytes[chunk];
+      for (std::uint32_t index = now; index < what.uses.back().end; ++index) used[index] += what.chunk_bytes[chunk];
     }
     for (std::uint32_t now = 0; now < 30; ++now) what.device_bytes[now] = used[now] + random.below(5);
     const retention_problem problem{what.input()};
@@ -170,7 +170,7 @@ TEST_CASE("an iteration without uses has an empty plan", "[transfer]")
   const retention_trace what{{4}, {}, {4, 4}, true};
   const retention_plan plan = plan_retention(retention_problem{what.input()});
   CHECK(plan.moved_bytes == 0);
-  CHECK(plan.stays.empty());
+  CHECK(plan.retained.empty());
   CHECK(plan.is_optimal);
 }
 

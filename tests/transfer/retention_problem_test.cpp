@@ -51,21 +51,21 @@ std::uint64_t fewest(const retention_problem& problem)
 TEST_CASE("what is taken out of a problem had no choice", "[transfer]")
 {
   std::size_t rows = 0;
-  std::size_t moments = 0;
+  std::size_t access_count = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     support::dice random{seed};
     const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, seed % 3 != 0, seed % 5 == 0});
     const transfer::retention_input input = what.input();
     const retention_problem problem{input};
     rows += problem.room().size();
-    moments += problem.moments();
+    access_count += problem.access_count();
     if (problem.intervals().size() > 14) continue;
     const std::uint64_t best = support::fewest_moved_bytes{input}();
     if (fewest(problem) != best) FAIL("seed " << seed << ": " << fewest(problem) << " for " << best);
     for (const auto& it : problem.intervals())
       if (problem.epochs()[it.epoch].size % problem.unit_bytes() != 0) FAIL("seed " << seed << ": unit");
   }
-  CHECK(rows < moments / 2);  // most moments say nothing
+  CHECK(rows < access_count / 2);  // most accesses say nothing
 }
 
 TEST_CASE("rows are the moments that can bind", "[transfer]")
@@ -73,16 +73,16 @@ TEST_CASE("rows are the moments that can bind", "[transfer]")
   retention_trace what{{4, 4, 4}, {}, std::vector<std::uint64_t>(12, 8), true};
   for (std::uint32_t chunk = 0; chunk < 3; ++chunk) what.use(chunk, chunk, use_kind::read);
   const retention_problem problem{what.input()};
-  // Moments 3 to 11 hold all three intervals over 8 bytes: one of them says it. While a chunk is used the others have 4
-  // bytes left.
-  CHECK(std::vector<std::uint32_t>(problem.moment_of_row().begin(), problem.moment_of_row().end()) ==
+  // Accesses 3 to 11 hold all three intervals over 8 bytes: one of them says it. While a chunk is used the others have
+  // 4 bytes left.
+  CHECK(std::vector<std::uint32_t>(problem.access_index_of_row().begin(), problem.access_index_of_row().end()) ==
         std::vector<std::uint32_t>{0, 1, 2, 3});
   CHECK(std::vector<std::int64_t>(problem.room().begin(), problem.room().end()) ==
         std::vector<std::int64_t>{4, 4, 4, 8});
   what.device_bytes.assign(12, 12);
   const retention_problem roomy{what.input()};
   CHECK(roomy.intervals().empty());
-  CHECK(roomy.stays() == std::vector<std::uint8_t>{1, 1, 1});
+  CHECK(roomy.retained() == std::vector<std::uint8_t>{1, 1, 1});
   CHECK(roomy.constant_bytes() == 0);
 }
 
@@ -93,8 +93,8 @@ TEST_CASE("an interval that is larger than its room leaves, with the write-back 
   what.use(1, 1, use_kind::read);
   what.use(0, 4, use_kind::read);
   const retention_problem problem{what.input()};
-  CHECK(problem.constant_bytes() == 12);  // chunk 0 is written back before moment 2, and loaded at 4
-  CHECK(problem.stays()[0] == 0);
+  CHECK(problem.constant_bytes() == 12);  // chunk 0 is written back before access 2, and loaded at 4
+  CHECK(problem.retained()[0] == 0);
 }
 
 TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfer]")
@@ -114,10 +114,10 @@ TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfe
   CHECK_NOTHROW(retention_problem{what.input()});
 }
 
-TEST_CASE("where the host has no room for every home, the chunks are named that could do without", "[transfer]")
+TEST_CASE("where the host has no room for every host copy, the chunks are named that could do without", "[transfer]")
 {
   retention_trace what{{6, 5, 3, 2, 4}, {}, {14, 20, 20, 20, 20, 20, 20, 20}, true};
-  what.use(0, 0, use_kind::read);  // larger than what is free at moments 1 and 2
+  what.use(0, 0, use_kind::read);  // larger than what is free at accesses 1 and 2
   what.use(1, 1, use_kind::update);
   what.use(3, 1, use_kind::overwrite);
   what.use(2, 2, use_kind::read, 6);  // never leaves
@@ -127,21 +127,22 @@ TEST_CASE("where the host has no room for every home, the chunks are named that 
   transfer::retention_input input = what.input();
   std::vector<std::uint64_t> host(8, 20);
   input.host_bytes = host;
-  CHECK(retention_problem{input}.homes().empty());
+  CHECK(retention_problem{input}.host_copies().empty());
   host[3] = 19;
   const retention_problem problem{input};
   std::vector<std::uint32_t> chunks;
-  for (const auto& it : problem.homes()) chunks.push_back(it.chunk);
+  for (const auto& it : problem.host_copies()) chunks.push_back(it.chunk);
   CHECK(chunks == std::vector<std::uint32_t>{1, 3});  // 4 is never used: it lies on the host
-  CHECK(problem.home_bytes() == 7);
-  CHECK(problem.home_room() == 6);
-  for (const auto& it : problem.homes())
-    for (std::uint32_t at = it.begin; at < it.end; ++at) CHECK(problem.epochs()[at].size == it.size);
+  CHECK(problem.host_copy_bytes() == 7);
+  CHECK(problem.host_copy_room() == 6);
+  for (const auto& it : problem.host_copies())
+    for (std::uint32_t index = it.begin; index < it.end; ++index) CHECK(problem.epochs()[index].size == it.size);
   host[3] = 12;
   CHECK_THROWS_AS(retention_problem{input}, out_of_memory);
 }
 
-TEST_CASE("a host without room for the homes that nothing can do without is refused with their bytes", "[transfer]")
+TEST_CASE("a host without room for the host copies that nothing can do without is refused with their bytes",
+          "[transfer]")
 {
   retention_trace what{{6, 5}, {}, {20, 20}, false};
   what.use(0, 0, use_kind::read);

@@ -28,9 +28,9 @@ double least_with(const retention_problem& problem, const row_prices& price, con
   for (std::uint32_t way = 0; way < (1U << count); ++way) {
     if ((way >> (interval - epoch.begin) & 1U) != (kept ? 1U : 0U)) continue;
     double cost = epoch.writes_back && way != (1U << count) - 1 ? 1 : 0;
-    for (std::uint32_t at = 0; at < count; ++at) {
-      const auto& it = problem.intervals()[epoch.begin + at];
-      cost += (way >> at & 1U) != 0 ? price(it) : it.loads ? 1 : 0;
+    for (std::uint32_t index = 0; index < count; ++index) {
+      const auto& it = problem.intervals()[epoch.begin + index];
+      cost += (way >> index & 1U) != 0 ? price(it) : it.loads ? 1 : 0;
     }
     best = std::min(best, cost);
   }

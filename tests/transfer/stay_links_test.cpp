@@ -16,21 +16,21 @@ using namespace chunkmem::literals;
 
 namespace {
 
-/// The frames that a chunk may use which comes with this stretch: walked moment by moment until it leaves.
+/// The frames that a chunk may use which comes with this stretch: walked access by access index until it leaves.
 std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t from,
-                            const std::vector<std::uint8_t>& stays, const transfer::lease_tide& tide,
-                            std::uint32_t moments)
+                            const std::vector<std::uint8_t>& retained, const transfer::lease_tide& tide,
+                            std::uint32_t access_count)
 {
   std::uint32_t least = UINT32_MAX;
-  std::uint32_t at = from;
+  std::uint32_t index = from;
   for (std::size_t hops = 0; hops <= record.stretches().size(); ++hops) {
-    const transfer::held_stretch& it = record.stretches()[at];
-    const bool goes_on = stays[it.last] != 0;
+    const transfer::held_stretch& it = record.stretches()[index];
+    const bool goes_on = retained[it.last] != 0;
     const std::uint32_t next = record.stretches()[it.next].begin;
-    const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + moments;
-    for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % moments));
+    const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + access_count;
+    for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % access_count));
     if (!goes_on) return least;
-    at = it.next;
+    index = it.next;
   }
   return least;
 }
@@ -48,18 +48,18 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
     record.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
     transfer::lease_tide tide;
     REQUIRE(tide.read(it.record, 64_KiB, 512_B));
-    std::vector<std::uint8_t> stays(record.uses().size());
-    for (std::uint8_t& each : stays) each = dice.one_in(2) ? 1 : 0;
+    std::vector<std::uint8_t> retained(record.uses().size());
+    for (std::uint8_t& each : retained) each = dice.one_in(2) ? 1 : 0;
     transfer::stay_links links;
-    const transfer::retention answer = links.link(record, stays, tide, it.record.size());
-    for (std::uint32_t at = 0; at < record.stretches().size(); ++at) {
-      const transfer::held_stretch& stretch = record.stretches()[at];
-      const bool stay = stays[stretch.last] != 0;
+    const transfer::retention answer = links.link(record, retained, tide, it.record.size());
+    for (std::uint32_t index = 0; index < record.stretches().size(); ++index) {
+      const transfer::held_stretch& stretch = record.stretches()[index];
+      const bool stay = retained[stretch.last] != 0;
       const std::uint32_t next = stay ? record.stretches()[stretch.next].begin : access_record::never;
       for (std::uint32_t use = 0; use < record.uses().size(); ++use)
-        if (record.stretch_of_use()[use] == at) REQUIRE(answer.stays_until[record.uses()[use].begin] == next);
-      if (record.last_of_chunk()[stretch.chunk] == at) REQUIRE(answer.first_use[stretch.chunk] == next);
-      REQUIRE(answer.borders[stretch.begin] == walked_border(record, at, stays, tide, it.record.size()));
+        if (record.stretch_of_use()[use] == index) REQUIRE(answer.retained_until[record.uses()[use].begin] == next);
+      if (record.last_of_chunk()[stretch.chunk] == index) REQUIRE(answer.first_use[stretch.chunk] == next);
+      REQUIRE(answer.borders[stretch.begin] == walked_border(record, index, retained, tide, it.record.size()));
       kept += stay ? 1 : 0;
     }
   }

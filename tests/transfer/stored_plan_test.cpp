@@ -57,7 +57,7 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
 {
   const access_record record = three_uses(entry_kind::read_on_host);  // chunk 0, a lease, chunk 1 on the host, chunk 0
   stored_plan good;
-  good.stays_until = {3, never, never, 0};
+  good.retained_until = {3, never, never, 0};
   good.borders = {2, never, never, 2};
   good.first_use = {0, never, never};
   const auto refusal = [&](auto change) -> std::string {
@@ -74,12 +74,12 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   CHECK(refusal([](stored_plan&) {}).empty());
   CHECK(refusal([](stored_plan& it) { it = {}; }).empty());
   CHECK(refusal([](stored_plan& it) { it.device_only = {1, 0, 0}; }).empty());
-  CHECK_THAT(refusal([](stored_plan& it) { it.stays_until[0] = 1; }), ContainsSubstring("moment 0"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.stays_until[1] = 3; }), ContainsSubstring("moment 1"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.stays_until[2] = 2; }), ContainsSubstring("moment 2"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.stays_until[3] = 4; }), ContainsSubstring("moment 3"));
+  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[0] = 1; }), ContainsSubstring("access 0"));
+  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[1] = 3; }), ContainsSubstring("access 1"));
+  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[2] = 2; }), ContainsSubstring("access 2"));
+  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[3] = 4; }), ContainsSubstring("access 3"));
   CHECK_THAT(refusal([](stored_plan& it) { it.first_use[1] = 0; }), ContainsSubstring("chunk 1"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 moments"));
+  CHECK_THAT(refusal([](stored_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 accesses"));
   CHECK_THAT(refusal([](stored_plan& it) { it.first_use.push_back(0); }), ContainsSubstring("4 chunks"));
   CHECK_THAT(refusal([](stored_plan& it) { it.device_only = {1}; }), ContainsSubstring("chunks"));
 }

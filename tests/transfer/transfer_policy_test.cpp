@@ -100,12 +100,12 @@ TEST_CASE("the laws of a transfer policy notice each kind of mistake", "[transfe
   CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
 
   bad = good;
-  for (transfer::move& it : bad) ++it.moment;
+  for (transfer::move& it : bad) ++it.access_index;
   CHECK(conformance::mistake_in_times(run.demand, bad, true) == "a move comes later than it is needed");
   CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
 
   bad = good;
-  for (transfer::move& it : bad) it.moment = 0;  // before what they depend on
+  for (transfer::move& it : bad) it.access_index = 0;  // before what they depend on
   CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
 }
 

@@ -98,8 +98,8 @@ TEST_CASE("the best split of any machine is that of a scan over all of them", "[
     REQUIRE(found.seconds == Catch::Approx(seconds_of(rates, found.device_share, resident, each)).epsilon(1e-9));
     constexpr int steps = 500;
     double least = std::numeric_limits<double>::infinity();
-    for (int at = 0; at <= steps; ++at)
-      least = std::min(least, seconds_of(rates, (1 - resident) * at / steps, resident, each));
+    for (int index = 0; index <= steps; ++index)
+      least = std::min(least, seconds_of(rates, (1 - resident) * index / steps, resident, each));
     REQUIRE(found.seconds <= least * (1 + 1e-9));
     mixed += found.device_share > 0 && found.device_share < 1 - resident ? 1 : 0;
   }

@@ -61,15 +61,15 @@ std::size_t try_all(const Read& read, const fields& good)
 {
   CHECK(sentence(read, json_of(good)).empty());
   std::size_t tried = 0;
-  for (std::size_t at = 0; at < good.size(); ++at) {
-    const std::string& path = good[at].first;
+  for (std::size_t index = 0; index < good.size(); ++index) {
+    const std::string& path = good[index].first;
     const auto with = [&](const std::string& value, const std::string& why) {
       fields all = good;
-      all[at].second = value;
+      all[index].second = value;
       expect(read, all, path, why);
       ++tried;
     };
-    const std::string& value = good[at].second;
+    const std::string& value = good[index].second;
     const bool is_text = value[0] == '"';
     const bool is_truth = value == "true" || value == "false";
     if (!is_text && !is_truth) {
@@ -89,13 +89,13 @@ std::size_t try_all(const Read& read, const fields& good)
     with("{}", "is an object without a member");
 
     fields less = good;
-    less.erase(less.begin() + static_cast<std::ptrdiff_t>(at));
+    less.erase(less.begin() + static_cast<std::ptrdiff_t>(index));
     expect(read, less, path, "is missing");
     fields twice = good;
-    twice.insert(twice.begin() + static_cast<std::ptrdiff_t>(at), good[at]);
+    twice.insert(twice.begin() + static_cast<std::ptrdiff_t>(index), good[index]);
     expect(read, twice, path, "is there twice");
     fields more = good;
-    more.insert(more.begin() + static_cast<std::ptrdiff_t>(at) + 1, {path + "_", value});
+    more.insert(more.begin() + static_cast<std::ptrdiff_t>(index) + 1, {path + "_", value});
     expect(read, more, path + "_", "is not known");
     tried += 3;
   }

@@ -154,13 +154,13 @@ TEST_CASE("a text that is damaged anywhere is read or refused, and nothing else"
   for (int round = 0; round < 20'000; ++round) {
     std::string text = good;
     for (std::uint32_t times = dice.between(1, 3); times > 0; --times) {
-      const std::size_t at = dice.below(static_cast<std::uint32_t>(text.size()));
+      const std::size_t index = dice.below(static_cast<std::uint32_t>(text.size()));
       const std::uint32_t kind = dice.below(4);
-      if (kind == 0) text[at] = static_cast<char>(dice.below(256));
-      if (kind == 1) text.erase(at, 1 + dice.below(5));
+      if (kind == 0) text[index] = static_cast<char>(dice.below(256));
+      if (kind == 1) text.erase(index, 1 + dice.below(5));
       if (kind == 2)
-        text.insert(at, text.substr(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20)));
-      if (kind == 3) text.resize(at);
+        text.insert(index, text.substr(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20)));
+      if (kind == 3) text.resize(index);
       if (text.empty()) text = " ";
     }
     try {

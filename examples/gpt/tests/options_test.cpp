@@ -130,9 +130,9 @@ TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
 {
   const auto on_device = [](const gpt::options& chosen) {
     const std::vector<chunkmem::bytes> states(8, chunkmem::bytes{100});
-    std::vector<chunkmem::tier> homes(8);
-    chosen.placement.assign({chunkmem::bytes{10'000}, {}, {}, true, states}, homes);
-    return std::count(homes.begin(), homes.end(), chunkmem::tier::device);
+    std::vector<chunkmem::tier> tiers(8);
+    chosen.placement.assign({chunkmem::bytes{10'000}, {}, {}, true, states}, tiers);
+    return std::count(tiers.begin(), tiers.end(), chunkmem::tier::device);
   };
   CHECK(on_device(parse({"--placement", "fixed_split"})) == 4);
   CHECK(on_device(parse({"--placement", "fixed_split", "--device-share", "0.25"})) == 2);

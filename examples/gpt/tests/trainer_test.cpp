@@ -78,8 +78,8 @@ std::vector<std::vector<float>> gradients_of(world& w)
   auto iteration = w.m.iteration("gradient", static_cast<std::uint32_t>(w.net.size.micro_batches));
   (void)w.trainer.gradient(0, iteration);
   for (const gpt::parameter& each : w.net.parameters) {
-    const auto pin =
-        w.m.acquire<float>(each.tensor, chunkmem::gradient_list, chunkmem::access::read, chunkmem::at::device);
+    const auto pin = w.m.acquire<float>(each.tensor, chunkmem::gradient_list, chunkmem::access::read,
+                                        chunkmem::memory_location::device);
     gradients.emplace_back(pin.span().begin(), pin.span().end());
   }
   w.m.drop_gradients();

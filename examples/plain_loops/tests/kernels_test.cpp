@@ -18,15 +18,15 @@ using namespace plain_loops;
 std::vector<float> numbers(std::size_t count, std::uint64_t stream)
 {
   std::vector<float> all(count);
-  for (std::size_t at = 0; at < count; ++at) all[at] = random_uniform(7, stream, at) - 0.5F;
+  for (std::size_t index = 0; index < count; ++index) all[index] = random_uniform(7, stream, index) - 0.5F;
   return all;
 }
 
 double weighted(const std::vector<float>& out, const std::vector<float>& weights)
 {
   double sum = 0;
-  for (std::size_t at = 0; at < out.size(); ++at)
-    sum += static_cast<double>(out[at]) * static_cast<double>(weights[at]);
+  for (std::size_t index = 0; index < out.size(); ++index)
+    sum += static_cast<double>(out[index]) * static_cast<double>(weights[index]);
   return sum;
 }
 
@@ -36,15 +36,15 @@ double worst_difference(std::vector<float>& where, const std::vector<float>& gra
 {
   constexpr float width = 1e-2F;
   double worst = 0;
-  for (std::size_t at = 0; at < where.size(); ++at) {
-    const float kept = where[at];
-    where[at] = kept + width;
+  for (std::size_t index = 0; index < where.size(); ++index) {
+    const float kept = where[index];
+    where[index] = kept + width;
     const double above = loss();
-    where[at] = kept - width;
+    where[index] = kept - width;
     const double below = loss();
-    where[at] = kept;
+    where[index] = kept;
     const double slope = (above - below) / (2 * static_cast<double>(width));
-    worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[at])));
+    worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[index])));
   }
   return worst;
 }
@@ -106,7 +106,7 @@ TEST_CASE("the gradient of causal attention is its slope, and no position sees a
   const std::vector<float> before = out;
   qkv[(context - 1) * 3 * width + width] += 1.0F;  // a key of the last position of the first sequence
   (void)loss();
-  for (std::size_t at = 0; at < (context - 1) * width; ++at) CHECK(out[at] == before[at]);
+  for (std::size_t index = 0; index < (context - 1) * width; ++index) CHECK(out[index] == before[index]);
 }
 
 TEST_CASE("the gradient of GELU is its slope", "[plain_loops]")

@@ -121,10 +121,10 @@ class cuda_device {
   /// The two ranges may not overlap. Between memory of the host tier, the calling thread copies by itself.
   /// @throws usage_error    unknown agent, a null address, or of the host while capturing; nothing was enqueued
   /// @throws device_error   nothing was enqueued
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     const copy_range one{.to = to, .from = from, .size = size};
-    work_->copy({&one, 1}, who);
+    work_->copy({&one, 1}, stream);
   }
 
   /// Many copies with one call of the runtime for each 64, in no order among themselves: none may touch what another
@@ -132,12 +132,12 @@ class cuda_device {
   /// the copies are done, also those in memory that is not pinned.
   /// @throws usage_error    as copy; nothing was enqueued
   /// @throws device_error   some may have been enqueued; to give all of them again is harmless
-  void copy_batch(std::span<const copy_range> copies, agent who) { work_->copy(copies, who); }
+  void copy_batch(std::span<const copy_range> copies, agent stream) { work_->copy(copies, stream); }
 
   /// Memory that is not from here counts as the host's for `agent::host`, and as the device's for all others.
   /// @throws usage_error    as copy; and for memory of the host while capturing
   /// @throws device_error   nothing was enqueued
-  void fill(std::byte* to, std::byte value, bytes size, agent who) { work_->fill(to, value, size, who); }
+  void fill(std::byte* to, std::byte value, bytes size, agent stream) { work_->fill(to, value, size, stream); }
 
   /// `work(stream)` is called now, to enqueue kernels, with the device current: best one kernel, so that a refusal
   /// means that nothing was enqueued. `work()` runs on the agent, on a thread of the runtime, which it may not call; it
@@ -145,14 +145,14 @@ class cuda_device {
   /// @throws usage_error    unknown agent; while capturing: of the host, or `work()`
   /// @throws device_error   refused; nothing was enqueued
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    work_->launch(who, std::forward<Callable>(work));
+    work_->launch(stream, std::forward<Callable>(work));
   }
 
   /// @see stream_backend, cuda_streams
-  [[nodiscard]] event record(agent who) { return streams_->record(who); }
-  void wait(agent who, event point) { streams_->wait(who, point); }
+  [[nodiscard]] event record(agent stream) { return streams_->record(stream); }
+  void wait(agent stream, event point) { streams_->wait(stream, point); }
 
   /// One more agent, with a new stream or with the caller's: one made on this device, which outlives the backend.
   /// @throws usage_error    `max_agents` are in use, no stream was given, or a graph is being captured
@@ -167,7 +167,7 @@ class cuda_device {
   [[nodiscard]] std::size_t agents() const noexcept { return streams_->agents(); }
 
   /// For kernels enqueued past `launch`: events cover these too. @throws usage_error   unknown agent
-  [[nodiscard]] stream_type stream(agent who) const { return streams_->stream(who); }
+  [[nodiscard]] stream_type stream(agent on_stream) const { return streams_->stream(on_stream); }
 
   /// From here to `end_capture`, work of streams is written down and not done. @see graph_backend
   /// @throws usage_error    a capture has begun already

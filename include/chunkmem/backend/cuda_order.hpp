@@ -30,13 +30,13 @@ class cuda_order {
 
   /// Records an event. False: the calling thread has waited for the stream instead.
   /// @throws device_error   no order was made
-  [[nodiscard]] bool record(event_type point, stream_type at)
+  [[nodiscard]] bool record(event_type point, stream_type on_stream)
   {
-    const auto call = [=](const Api& api) { return api.record_event(point, at); };
+    const auto call = [=](const Api& api) { return api.record_event(point, on_stream); };
     if (make("cudaEventRecord", call) == 0) [[likely]]
       return true;
     begin_recovery();
-    wait_for(at);
+    wait_for(on_stream);
     return false;
   }
 

@@ -52,10 +52,10 @@ class cuda_streams {
   [[nodiscard]] stream_type own() const noexcept { return own_.get(); }
 
   /// The agent's stream; that of the host is one nobody else has. @throws usage_error   unknown agent
-  [[nodiscard]] stream_type stream(agent who) const
+  [[nodiscard]] stream_type stream(agent on_stream) const
   {
-    require_agent(who, agents_);
-    return who == agent::host ? own() : lanes_[index_of(who)]->stream();
+    require_agent(on_stream, agents_);
+    return on_stream == agent::host ? own() : lanes_[index_of(on_stream)]->stream();
   }
 
   /// @throws usage_error   a graph is being captured; nothing was changed and the capture goes on
@@ -80,48 +80,48 @@ class cuda_streams {
 
   /// @throws usage_error    unknown agent
   /// @throws device_error   the session is lost; while capturing also: nothing was recorded
-  [[nodiscard]] event record(agent who)
+  [[nodiscard]] event record(agent stream)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     session_->require_alive();
-    if (who == agent::host) return {.value = ++host_records_, .source = who};
-    return {.value = record(*lanes_[index_of(who)]), .source = who};
+    if (stream == agent::host) return {.value = ++host_records_, .source = stream};
+    return {.value = record(*lanes_[index_of(stream)]), .source = stream};
   }
 
   /// @throws usage_error    unknown agent, or an event that was not recorded or that a graph has yet to reach
   /// @throws device_error   the session is lost; while capturing also: nothing was ordered
-  void wait(agent who, event point)
+  void wait(agent stream, event point)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_agent(point.source, agents_);
     if (point.source == agent::host) return require_recorded(point, host_records_);
     lane& source = *lanes_[index_of(point.source)];
     require_recorded(point, source.given);
     session_->require_alive();
     require_launched(point, source);
-    if (point.source == who || point.value <= (who == agent::host ? source.done : source.ordered())) return;
-    if (who == agent::host) require_no_capture("a wait of the calling thread");
-    if (who == agent::host || !order_.follow(lanes_[index_of(who)]->stream(), source.point(point.value)))
+    if (point.source == stream || point.value <= (stream == agent::host ? source.done : source.ordered())) return;
+    if (stream == agent::host) require_no_capture("a wait of the calling thread");
+    if (stream == agent::host || !order_.follow(lanes_[index_of(stream)]->stream(), source.point(point.value)))
       finish(source, point.value);
   }
 
   /// Runs a callable on an agent's stream, on a thread of the runtime.
-  /// @pre   no graph is being captured, and `who` is not the host
+  /// @pre   no graph is being captured, and `stream` is not the host
   /// @throws device_error   nothing was enqueued
-  void enqueue(agent who, inline_task&& task)
+  void enqueue(agent stream, inline_task&& task)
   {
-    lane& at = *lanes_[index_of(who)];
-    make_room(at);
-    void* const slot = at.tasks.put(std::move(task));
+    lane& this_lane = *lanes_[index_of(stream)];
+    make_room(this_lane);
+    void* const slot = this_lane.tasks.put(std::move(task));
     const auto give = [&](const Api& api) {
       return api.launch_host(
-          at.stream(), [](void* it) { cuda_tasks::run(it); }, slot);
+          this_lane.stream(), [](void* it) { cuda_tasks::run(it); }, slot);
     };
     if (session_->attempt("cudaLaunchHostFunc", give) != 0) [[unlikely]] {
-      at.tasks.take_back();
+      this_lane.tasks.take_back();
       session_->raise();
     }
-    at.tasks.keep();
+    this_lane.tasks.keep();
   }
 
   /// Waits for everything. False: the session is lost, and work may still be running.
@@ -201,10 +201,11 @@ class cuda_streams {
                      << point.value << " of agent " << index_of(point.source) << " (launch the graph first)"};
   }
 
-  [[nodiscard]] std::uint64_t record(lane& at)
+  [[nodiscard]] std::uint64_t record(lane& this_lane)
   {
-    if (!order_.record(at.point(at.given + 1), at.stream())) at.finished(at.given + 1);
-    return ++at.given;
+    if (!order_.record(this_lane.point(this_lane.given + 1), this_lane.stream()))
+      this_lane.finished(this_lane.given + 1);
+    return ++this_lane.given;
   }
 
   void finish(lane& source, std::uint64_t value)
@@ -247,15 +248,16 @@ class cuda_streams {
   }
 
   /// Waits for the oldest part of the tasks where all slots are taken.
-  void make_room(lane& at)
+  void make_room(lane& this_lane)
   {
     constexpr std::uint64_t parts = cuda_tasks::room / cuda_tasks::part;
-    const std::uint64_t part = at.tasks.given() / cuda_tasks::part;
-    if (at.tasks.given() != 0 && at.tasks.given() % cuda_tasks::part == 0) at.marks[(part - 1) % parts] = record(at);
-    if (!at.tasks.is_full()) [[likely]]
+    const std::uint64_t part = this_lane.tasks.given() / cuda_tasks::part;
+    if (this_lane.tasks.given() != 0 && this_lane.tasks.given() % cuda_tasks::part == 0)
+      this_lane.marks[(part - 1) % parts] = record(this_lane);
+    if (!this_lane.tasks.is_full()) [[likely]]
       return;
     ++throttled_;
-    finish(at, at.marks[part % parts]);
+    finish(this_lane, this_lane.marks[part % parts]);
   }
 
   cuda_session<Api>* session_;

@@ -45,13 +45,13 @@ class cuda_work {
   }
 
   /// @see cuda_device::copy_batch
-  void copy(std::span<const copy_range> copies, agent who)
+  void copy(std::span<const copy_range> copies, agent stream)
   {
-    require(who, "a copy of the calling thread");
+    require(stream, "a copy of the calling thread");
     for (const copy_range& it : copies) require_places(it.to, it.from, it.size);
-    if (who != agent::host) return enqueue_copies(copies, who);
+    if (stream != agent::host) return enqueue_copies(copies, stream);
     try {
-      enqueue_copies(copies, who);
+      enqueue_copies(copies, stream);
     } catch (...) {
       if (own_is_busy_) (void)session_->finish(streams_->own());  // the caller may free what it names now
       own_is_busy_ = false;
@@ -60,41 +60,41 @@ class cuda_work {
     finish_own();
   }
 
-  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  void fill(std::byte* to, std::byte value, bytes size, agent stream)
   {
-    require(who, "a fill of the calling thread");
+    require(stream, "a fill of the calling thread");
     require_places(to, to, size);
     if (size == bytes{}) return;
     const int pattern = std::to_integer<int>(value);
     const std::size_t count = size.count();
-    if (who == agent::host && !memory_->holds(tier::device, to, size)) {
+    if (stream == agent::host && !memory_->holds(tier::device, to, size)) {
       std::memset(to, pattern, count);
-    } else if (who != agent::host && memory_->holds(tier::host, to, size)) {
+    } else if (stream != agent::host && memory_->holds(tier::host, to, size)) {
       streams_->require_no_capture("a fill of host memory");  // the runtime promises to fill memory of a device only
-      streams_->enqueue(who, inline_task{[to, pattern, count] { std::memset(to, pattern, count); }});
+      streams_->enqueue(stream, inline_task{[to, pattern, count] { std::memset(to, pattern, count); }});
     } else {
       const cuda_current_device<Api> current{*session_, device_};
-      const stream_type at = streams_->stream(who);
-      session_->require("cudaMemsetAsync", [&](const Api& api) { return api.fill(to, pattern, count, at); });
-      own_is_busy_ = own_is_busy_ || who == agent::host;
-      if (who == agent::host) finish_own();
+      const stream_type on_stream = streams_->stream(stream);
+      session_->require("cudaMemsetAsync", [&](const Api& api) { return api.fill(to, pattern, count, on_stream); });
+      own_is_busy_ = own_is_busy_ || stream == agent::host;
+      if (stream == agent::host) finish_own();
     }
   }
 
   /// `work(stream)` now, or `work()` in the stream's order on a thread of the runtime.
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    require(who, "a launch of the calling thread");
+    require(stream, "a launch of the calling thread");
     if constexpr (std::invocable<Callable&, stream_type>) {
-      enqueue_kernels(who, work);
+      enqueue_kernels(stream, work);
     } else {
       streams_->require_no_capture("a callable that runs on the host");
       inline_task task{std::forward<Callable>(work)};
-      if (who == agent::host)
+      if (stream == agent::host)
         task();
       else
-        streams_->enqueue(who, std::move(task));
+        streams_->enqueue(stream, std::move(task));
     }
   }
 
@@ -114,11 +114,11 @@ class cuda_work {
     }
   };
 
-  void require(agent who, std::string_view what_of_the_host) const
+  void require(agent stream, std::string_view what_of_the_host) const
   {
-    require_agent(who, streams_->agents());
+    require_agent(stream, streams_->agents());
     session_->require_alive();
-    if (who == agent::host) streams_->require_no_capture(what_of_the_host);
+    if (stream == agent::host) streams_->require_no_capture(what_of_the_host);
   }
 
   /// Memory of the host tier is the calling thread's to copy; any other may be a device's.
@@ -129,47 +129,48 @@ class cuda_work {
     return true;
   }
 
-  void enqueue_copies(std::span<const copy_range> copies, agent who)
+  void enqueue_copies(std::span<const copy_range> copies, agent stream)
   {
     batch waiting;
     for (const copy_range& it : copies) {
-      if (it.size == bytes{} || (who == agent::host && copied_by_caller(it))) continue;
+      if (it.size == bytes{} || (stream == agent::host && copied_by_caller(it))) continue;
       waiting.add(it);
-      if (waiting.count == batch::room) give(waiting, who);
+      if (waiting.count == batch::room) give(waiting, stream);
     }
-    give(waiting, who);
+    give(waiting, stream);
   }
 
   /// The runtime captures no batches: it refuses them, and the graph would go on without.
-  void give(batch& waiting, agent who)
+  void give(batch& waiting, agent stream)
   {
     const std::size_t count = std::exchange(waiting.count, 0);
     if (count == 0) return;
-    const stream_type at = streams_->stream(who);
-    own_is_busy_ = own_is_busy_ || who == agent::host;
+    const stream_type on_stream = streams_->stream(stream);
+    own_is_busy_ = own_is_busy_ || stream == agent::host;
     if (count > 1 && !streams_->is_capturing()) {
       session_->require("cudaMemcpyBatchAsync", [&](const Api& api) {
-        return api.copy_batch(waiting.to, waiting.from, waiting.sizes, count, at);
+        return api.copy_batch(waiting.to, waiting.from, waiting.sizes, count, on_stream);
       });
       return;
     }
     for (std::size_t i = 0; i < count; ++i) {
-      session_->require("cudaMemcpyAsync",
-                        [&](const Api& api) { return api.copy(waiting.to[i], waiting.from[i], waiting.sizes[i], at); });
+      session_->require("cudaMemcpyAsync", [&](const Api& api) {
+        return api.copy(waiting.to[i], waiting.from[i], waiting.sizes[i], on_stream);
+      });
     }
   }
 
   /// An error that lay here before is dropped: taken for ours, it would have the caller enqueue the kernel a second
   /// time.
   template <class Callable>
-  void enqueue_kernels(agent who, Callable& work)
+  void enqueue_kernels(agent stream, Callable& work)
   {
     const cuda_current_device<Api> current{*session_, device_};
     session_->forget_error();
-    own_is_busy_ = own_is_busy_ || who == agent::host;
-    work(streams_->stream(who));
+    own_is_busy_ = own_is_busy_ || stream == agent::host;
+    work(streams_->stream(stream));
     session_->require("kernel launch", [](const Api& api) { return api.last_error(); });
-    if (who == agent::host) finish_own();
+    if (stream == agent::host) finish_own();
   }
 
   /// What the calling thread gave to its own stream is done when it returns.

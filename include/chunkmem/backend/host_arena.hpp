@@ -96,41 +96,41 @@ class host_arena {
   void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
 
   /// @throws usage_error   unknown agent, or a null address; nothing was enqueued
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     require_places(to, from, size);
-    give(who, operation::copying(to, from, size));
+    give(stream, operation::copying(to, from, size));
   }
   /// @throws usage_error   unknown agent, or a null address; nothing was enqueued
-  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  void fill(std::byte* to, std::byte value, bytes size, agent stream)
   {
     require_places(to, to, size);
-    give(who, operation::filling(to, value, size));
+    give(stream, operation::filling(to, value, size));
   }
 
   /// Runs a callable on an agent. It must not throw; at most 128 bytes. @see inline_task
   /// @throws usage_error   unknown agent; nothing was enqueued
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    give(who, operation::launching(std::forward<Callable>(work)));
+    give(stream, operation::launching(std::forward<Callable>(work)));
   }
 
   /// @throws usage_error   unknown agent
-  [[nodiscard]] event record(agent who) const
+  [[nodiscard]] event record(agent stream) const
   {
-    require_agent(who, agents_);
-    return {.value = given(who), .source = who};
+    require_agent(stream, agents_);
+    return {.value = given(stream), .source = stream};
   }
 
-  /// Later work of `who` starts after `point`. Blocks only where `who` works on the calling thread.
+  /// Later work of `stream` starts after `point`. Blocks only where `stream` works on the calling thread.
   /// @throws usage_error   unknown agent, or the event was never recorded; nothing was enqueued
-  void wait(agent who, event point) { order(who, point, 0); }
+  void wait(agent stream, event point) { order(stream, point, 0); }
   /// The same; where it blocks, it is added to `waited`.
   /// @throws usage_error   as above
-  void wait(agent who, event point, wait_cause why)
+  void wait(agent stream, event point, wait_cause why)
   {
-    order(who, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why)));
+    order(stream, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why)));
   }
 
   /// Waits that blocked the calling thread or a stream's thread, of those that named a cause; of enqueues all.
@@ -166,20 +166,23 @@ class host_arena {
   }
 
  private:
-  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, *progress_, totals_); }
+  void start_worker(agent stream)
+  {
+    workers_[index_of(stream)] = std::make_unique<agent_worker>(stream, *progress_, totals_);
+  }
   void require_own_process() const { workers_.expect_owner("a host_arena"); }
 
   /// @param why   as operation
-  void order(agent who, event point, std::uint8_t why)
+  void order(agent stream, event point, std::uint8_t why)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_agent(point.source, agents_);
     require_recorded(point, given(point.source));
     require_own_process();
-    if (point.source == who || point.value == 0) return;
+    if (point.source == stream || point.value == 0) return;
     // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
-    if (workers_[index_of(who)]) {
-      workers_[index_of(who)]->enqueue(operation::waiting(point, why));
+    if (workers_[index_of(stream)]) {
+      workers_[index_of(stream)]->enqueue(operation::waiting(point, why));
     } else if (why == 0) {
       progress_[index_of(point.source)].wait_for(point.value);
     } else {
@@ -187,21 +190,21 @@ class host_arena {
     }
   }
 
-  [[nodiscard]] std::uint64_t given(agent who) const noexcept
+  [[nodiscard]] std::uint64_t given(agent stream) const noexcept
   {
-    const auto& worker = workers_[index_of(who)];
-    return worker ? worker->given() : progress_[index_of(who)].count();
+    const auto& worker = workers_[index_of(stream)];
+    return worker ? worker->given() : progress_[index_of(stream)].count();
   }
 
-  void give(agent who, operation&& work)
+  void give(agent stream, operation&& work)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_own_process();
-    if (workers_[index_of(who)]) {
-      workers_[index_of(who)]->enqueue(std::move(work));
+    if (workers_[index_of(stream)]) {
+      workers_[index_of(stream)]->enqueue(std::move(work));
     } else {
       work.run();
-      progress_[index_of(who)].advance();
+      progress_[index_of(stream)].advance();
     }
   }
 

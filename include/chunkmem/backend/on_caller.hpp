@@ -58,52 +58,52 @@ class on_caller {
 
   /// @throws usage_error    unknown agent, or a null address; nothing was done
   /// @throws device_error   as the memory does; the operation does not count
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_places(to, from, size);
     memory_.copy(to, from, size);
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
   /// @throws usage_error    unknown agent, or a null address; nothing was done
   /// @throws device_error   as the memory does; the operation does not count
-  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  void fill(std::byte* to, std::byte value, bytes size, agent stream)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_places(to, to, size);
     memory_.fill(to, value, size);
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
 
   /// Runs a callable now. It must not throw; at most 128 bytes, so that what runs here runs on every backend. Where the
   /// memory carries no bytes it is not run.
   /// @throws usage_error   unknown agent; nothing was done
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     inline_task task{std::forward<Callable>(work)};
     if constexpr (has_bytes) task();
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
 
   /// @throws usage_error   unknown agent
-  [[nodiscard]] event record(agent who) const
+  [[nodiscard]] event record(agent stream) const
   {
-    require_agent(who, agents_);
-    return {.value = given_[index_of(who)], .source = who};
+    require_agent(stream, agents_);
+    return {.value = given_[index_of(stream)], .source = stream};
   }
 
   /// Nothing to wait for: what was recorded is done.
   /// @throws usage_error   unknown agent, or the event was never recorded
-  void wait(agent who, event point)
+  void wait(agent stream, event point)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_agent(point.source, agents_);
     require_recorded(point, given_[index_of(point.source)]);
   }
   /// @throws usage_error   as above
-  void wait(agent who, event point, wait_cause) { wait(who, point); }
+  void wait(agent stream, event point, wait_cause) { wait(stream, point); }
   /// Nothing ever blocks.
   [[nodiscard]] wait_total waited(wait_cause) const noexcept { return {}; }
 

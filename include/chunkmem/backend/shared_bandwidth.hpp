@@ -83,29 +83,29 @@ class shared_bandwidth {
   // The piece that begins at `now`, which is made if there is none.
   std::size_t split(std::uint64_t now)
   {
-    const std::size_t at = piece_at(now);
-    if (pieces_[at].begin >= now) return at;
-    pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(at) + 1, {now, pieces_[at].unused});
-    return at + 1;
+    const std::size_t index = piece_at(now);
+    if (pieces_[index].begin >= now) return index;
+    pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(index) + 1, {now, pieces_[index].unused});
+    return index + 1;
   }
 
   // Takes what the work wants, or what is there, from `at` on until it is done. Returns the piece that begins when it
   // ends.
-  std::size_t take(std::size_t at, double wanted, double left)
+  std::size_t take(std::size_t index, double wanted, double left)
   {
-    for (;; ++at) {
-      piece& now = pieces_[at];
+    for (;; ++index) {
+      piece& now = pieces_[index];
       const bool is_short = now.unused < wanted;
       const double pace = is_short ? now.unused / wanted : 1.0;
-      if (at + 1 == pieces_.size() || left <= static_cast<double>(pieces_[at + 1].begin - now.begin) * pace) {
+      if (index + 1 == pieces_.size() || left <= static_cast<double>(pieces_[index + 1].begin - now.begin) * pace) {
         const double lasts = left / pace;
         auto whole = static_cast<std::uint64_t>(lasts);
         if (static_cast<double>(whole) < lasts) ++whole;
         const std::size_t end = split(now.begin + whole);
-        pieces_[at].unused = is_short ? 0.0 : pieces_[at].unused - wanted;
+        pieces_[index].unused = is_short ? 0.0 : pieces_[index].unused - wanted;
         return end;
       }
-      left -= static_cast<double>(pieces_[at + 1].begin - now.begin) * pace;
+      left -= static_cast<double>(pieces_[index + 1].begin - now.begin) * pace;
       now.unused = is_short ? 0.0 : now.unused - wanted;
     }
   }
@@ -114,8 +114,8 @@ class shared_bandwidth {
   void merge(std::size_t first, std::size_t last)
   {
     std::size_t kept = first;
-    for (std::size_t at = first + 1; at <= last; ++at)
-      if (pieces_[at].unused != pieces_[kept].unused) pieces_[++kept] = pieces_[at];
+    for (std::size_t index = first + 1; index <= last; ++index)
+      if (pieces_[index].unused != pieces_[kept].unused) pieces_[++kept] = pieces_[index];
     pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(kept) + 1,
                   pieces_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
   }

@@ -77,65 +77,66 @@ class simulated {
   void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
 
   /// @throws usage_error   unknown agent, or a null address; no time passed
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     require_places(to, from, size);
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     const tier source = tier_of(from);
     const tier target = tier_of(to);
-    std::uint64_t begin = start_of(who);
+    std::uint64_t begin = start_of(stream);
     if (source != target) begin = later_of(begin, link_free_[target]);
     const std::uint64_t cost = costs_.between(source, target).nanoseconds_for(size);
     const std::uint64_t end = end_of(begin, cost, cost_table::host_bytes(source, target, size));
     if (source != target) link_free_[target] = end;
-    clock_of(who) = end;
+    clock_of(stream) = end;
   }
   /// @throws usage_error   unknown agent, or a null address; no time passed
-  void fill(std::byte* to, std::byte, bytes size, agent who)
+  void fill(std::byte* to, std::byte, bytes size, agent stream)
   {
     require_places(to, to, size);
     const tier target = tier_of(to);
-    advance(who, costs_.between(target, target).nanoseconds_for(size), target == tier::host ? size : bytes{});
+    advance(stream, costs_.between(target, target).nanoseconds_for(size), target == tier::host ? size : bytes{});
   }
 
   /// Costs a launch. The callable is not run: it has no bytes to work on.
   /// @throws usage_error   unknown agent; no time passed
   template <class Callable>
-  void launch(agent who, Callable&&)
+  void launch(agent stream, Callable&&)
   {
-    advance(who, costs_.launch_nanoseconds);
+    advance(stream, costs_.launch_nanoseconds);
   }
 
   /// Lets an agent work for a while: this is what compute costs.
   /// @throws usage_error   unknown agent; no time passed
-  void advance(agent who, std::uint64_t nanoseconds) { advance(who, nanoseconds, bytes{}); }
+  void advance(agent stream, std::uint64_t nanoseconds) { advance(stream, nanoseconds, bytes{}); }
 
   /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: it lasts longer where
   /// others leave it less.
   /// @throws usage_error   unknown agent; no time passed
-  void advance(agent who, std::uint64_t nanoseconds, bytes host_bytes)
+  void advance(agent stream, std::uint64_t nanoseconds, bytes host_bytes)
   {
-    require_agent(who, agents_);
-    clock_of(who) = end_of(start_of(who), nanoseconds, host_bytes);
+    require_agent(stream, agents_);
+    clock_of(stream) = end_of(start_of(stream), nanoseconds, host_bytes);
   }
 
   /// @throws usage_error   unknown agent
-  [[nodiscard]] event record(agent who) const { return {.value = clock(who), .source = who}; }
+  [[nodiscard]] event record(agent stream) const { return {.value = clock(stream), .source = stream}; }
 
   /// @throws usage_error   unknown agent, or the event was never recorded; no time passed
-  void wait(agent who, event point)
+  void wait(agent stream, event point)
   {
-    require_agent(who, agents_);
+    require_agent(stream, agents_);
     require_recorded(point, clock(point.source));
-    clock_of(who) = later_of(clock_of(who), point.value);
+    clock_of(stream) = later_of(clock_of(stream), point.value);
   }
-  /// The same; where the event is later than anything else that `who` waits for, the time between is added to `waited`.
+  /// The same; where the event is later than anything else that `stream` waits for, the time between is added to
+  /// `waited`.
   /// @throws usage_error   as above
-  void wait(agent who, event point, wait_cause why)
+  void wait(agent stream, event point, wait_cause why)
   {
-    require_agent(who, agents_);
-    const std::uint64_t ready = start_of(who);
-    wait(who, point);
+    require_agent(stream, agents_);
+    const std::uint64_t ready = start_of(stream);
+    wait(stream, point);
     if (point.value <= ready) return;
     wait_total& total = waited_[static_cast<std::size_t>(why)];
     ++total.count;
@@ -156,10 +157,10 @@ class simulated {
 
   /// When an agent is done with all it was given [ns].
   /// @throws usage_error   unknown agent
-  [[nodiscard]] std::uint64_t clock(agent who) const
+  [[nodiscard]] std::uint64_t clock(agent stream) const
   {
-    require_agent(who, agents_);
-    return clocks_[clock_index(who)];
+    require_agent(stream, agents_);
+    return clocks_[clock_index(stream)];
   }
   [[nodiscard]] std::uint64_t now() const noexcept { return clocks_[index_of(agent::host)]; }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return 0; }
@@ -196,13 +197,16 @@ class simulated {
     return one < other ? other : one;
   }
 
-  [[nodiscard]] std::size_t clock_index(agent who) const noexcept
+  [[nodiscard]] std::size_t clock_index(agent stream) const noexcept
   {
-    return index_of(who == agent::compute && !host_runs_ahead_ ? agent::host : who);
+    return index_of(stream == agent::compute && !host_runs_ahead_ ? agent::host : stream);
   }
-  [[nodiscard]] std::uint64_t& clock_of(agent who) noexcept { return clocks_[clock_index(who)]; }
+  [[nodiscard]] std::uint64_t& clock_of(agent stream) noexcept { return clocks_[clock_index(stream)]; }
   // Nothing starts before the caller asks for it.
-  [[nodiscard]] std::uint64_t start_of(agent who) const noexcept { return later_of(clocks_[clock_index(who)], now()); }
+  [[nodiscard]] std::uint64_t start_of(agent stream) const noexcept
+  {
+    return later_of(clocks_[clock_index(stream)], now());
+  }
 
   tier_ledger ledger_;
   cost_table costs_;

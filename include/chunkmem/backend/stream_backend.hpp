@@ -43,28 +43,31 @@ struct idle_work {
 
 /// Enqueues on agents.
 template <class Backend>
-concept enqueues_work = requires(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who) {
-  backend.copy(to, from, size, who);
-  backend.fill(to, std::byte{}, size, who);
-  backend.launch(who, detail::idle_work{});
+concept enqueues_work = requires(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream) {
+  backend.copy(to, from, size, stream);
+  backend.fill(to, std::byte{}, size, stream);
+  backend.launch(stream, detail::idle_work{});
 };
 
 /// Orders agents against each other.
 template <class Backend>
-concept orders_agents = requires(Backend& backend, agent who, event point) {
+concept orders_agents = requires(Backend& backend, agent stream, event point) {
   {
-    backend.record(who)
+    backend.record(stream)
   } -> std::same_as<event>;
-  backend.wait(who, point);
+  backend.wait(stream, point);
 };
 
 /// A memory backend whose copies and kernels run on agents.
 ///
 /// Laws:
-/// 1. `copy(to, from, size, who)`, `fill` and `launch(who, fn)` enqueue and return; with `agent::host` they are done
-///    when they return. They throw `device_error` with nothing enqueued. `fn` is nothrow-movable and at most 128 bytes.
-/// 2. `record(who)` is an event that covers all that `who` was given so far; `record(agent::host)` is reached at once.
-/// 3. `wait(who, e)`: later work of `who` starts after `e`. It blocks the caller only where `who` is `agent::host`.
+/// 1. `copy(to, from, size, stream)`, `fill` and `launch(stream, fn)` enqueue and return; with `agent::host` they are
+///    done when they return. They throw `device_error` with nothing enqueued. `fn` is nothrow-movable and at most 128
+///    bytes.
+/// 2. `record(stream)` is an event that covers all that `stream` was given so far; `record(agent::host)` is reached at
+///    once.
+/// 3. `wait(stream, e)`: later work of `stream` starts after `e`. It blocks the caller only where `stream` is
+///    `agent::host`.
 /// 4. Work starts in the order of enqueueing, for each agent; a wait names only what was recorded before, so no cycle
 ///    of waits can be built.
 /// 5. `adopt()` gives one more agent, or throws `usage_error` when `max_agents` are in use.

@@ -13,13 +13,13 @@ namespace backend {
 
 /// Mistakes of a caller that every stream backend refuses in the same words. Cost: one or two compares each.
 
-/// @throws usage_error   `who` is no agent of a backend with `agents` of them
-constexpr void require_agent(agent who, std::size_t agents)
+/// @throws usage_error   `stream` is no agent of a backend with `agents` of them
+constexpr void require_agent(agent stream, std::size_t agents)
 {
-  if (index_of(who) < agents) [[likely]]
+  if (index_of(stream) < agents) [[likely]]
     return;
-  throw usage_error{error_text{} << "chunkmem: no such agent: index " << index_of(who) << ", the backend has " << agents
-                                 << " (use one of the built-in agents or one that adopt() gave)"};
+  throw usage_error{error_text{} << "chunkmem: no such agent: index " << index_of(stream) << ", the backend has "
+                                 << agents << " (use one of the built-in agents or one that adopt() gave)"};
 }
 
 /// @throws usage_error   nothing to write to, or to read from, where bytes are to move

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/lent_items.hpp>
+#include <chunkmem/checkpoint/borrowed_items.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/process_owned.hpp>
@@ -98,19 +98,20 @@ class background_write {
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
   {
-    auto lent = std::make_unique<lending_writer<Manager>>(m, *queue_);
-    lending_writer<Manager>& to = *lent;
-    *lent_ = std::move(lent);
+    auto borrowed = std::make_unique<lending_writer<Manager>>(m, *queue_);
+    lending_writer<Manager>& to = *borrowed;
+    *borrowed_ = std::move(borrowed);
     unwatch_ = [&m, this] { m.content().changes().end(this); };
-    m.content().changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
+    m.content().changes().begin([](void* context) noexcept { static_cast<background_write*>(context)->let_go(); },
+                                this);
     return to;
   }
   /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
   void settle() noexcept
   {
-    if (!lent_.is_owner() || *lent_ == nullptr) return;
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
     try {
-      (*lent_)->wait();
+      (*borrowed_)->wait();
     } catch (...) {
       (*queue_)->refuse(std::current_exception());
     }
@@ -119,11 +120,11 @@ class background_write {
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
   void let_go() noexcept
   {
-    if (!lent_.is_owner() || *lent_ == nullptr) return;
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
     settle();
     (*queue_)->take_back();
     unwatch_();
-    lent_->reset();
+    borrowed_->reset();
   }
   /// Waits until all orders are written, or failed. The queue was closed, or its last order is the commit.
   void join() noexcept
@@ -134,7 +135,7 @@ class background_write {
 
  private:
   process_owned<std::shared_ptr<save_queue>> queue_;
-  process_owned<std::unique_ptr<lent_pins>> lent_;
+  process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
   std::function<void()> unwatch_;
   process_owned<std::thread> thread_;
 };

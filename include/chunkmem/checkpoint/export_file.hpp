@@ -35,8 +35,8 @@ inline void expect_export_name(std::string_view file_name)
 template <file_folder Folder>
 void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
 {
-  for (unsigned at = 0; at < export_names; ++at) {
-    const std::string name = export_name(at);
+  for (unsigned index = 0; index < export_names; ++index) {
+    const std::string name = export_name(index);
     if (!io::is_foreign(folder, name)) (void)folder.remove(name);  // of an export that was killed
     try {
       file.emplace(folder, name);

@@ -117,12 +117,12 @@ std::uint64_t export_generation(const From& from, To& to, std::string_view file_
   }
   detail::export_file(to, file_name, table, [&](auto& file) {
     std::vector<std::byte> block(std::size_t{1} << 20);
-    for (std::size_t at = 0; at < all.size(); ++at) {
-      const std::uint64_t width = size_of(all[at].type);
-      const std::uint64_t elements = table[at].size() / width;
+    for (std::size_t position = 0; position < all.size(); ++position) {
+      const std::uint64_t width = size_of(all[position].type);
+      const std::uint64_t elements = table[position].size() / width;
       for (std::uint64_t first = 0; first < elements; first += block.size() / width) {
         const std::uint64_t count = std::min<std::uint64_t>(elements - first, block.size() / width);
-        read_elements(*found, *all[at].value, first, count, block.data(), all[at].type);
+        read_elements(*found, *all[position].value, first, count, block.data(), all[position].type);
         file.write(std::span{block}.first(static_cast<std::size_t>(count * width)));
       }
     }

@@ -32,18 +32,18 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
 {
   detail::expect_export_name(file_name);
   std::vector<model_item> values;
-  for (const model_item& it : content_of(m)) {
-    if (it.is_state() || !it.is_filled || (it.list != value_list && it.list != it.master)) continue;
-    values.push_back(it);
+  for (const model_item& item : content_of(m)) {
+    if (item.is_state() || !item.is_filled || (item.list != value_list && item.list != item.master)) continue;
+    values.push_back(item);
     values.back().list = value_list;
-    values.back().type = it.value_type;
+    values.back().type = item.value_type;
   }
   detail::sort_by_alignment(values);
   std::vector<save_plan::entry> all;
-  for (const model_item& it : values) all.push_back({&it, &it.pieces.front()});
+  for (const model_item& item : values) all.push_back({&item, &item.pieces.front()});
   detail::export_file(folder, file_name, detail::table_of(all), [&](auto& file) {
-    for (const model_item& it : values)
-      detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { file.write(content); });
+    for (const model_item& item : values)
+      detail::with_bytes(m, item, access::read, [&](std::span<const std::byte> content) { file.write(content); });
   });
 }
 

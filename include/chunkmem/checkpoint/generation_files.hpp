@@ -58,17 +58,17 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
 }
 
-/// The temporary name of an exported file. @param at   below export_names: the next name is for a folder in which the
-/// one before is taken
-[[nodiscard]] inline std::string export_name(unsigned at)
+/// The temporary name of an exported file. @param index   below export_names: the next name is for a folder in which
+/// the one before is taken
+[[nodiscard]] inline std::string export_name(unsigned index)
 {
-  return std::string{export_prefix} + (at == 0 ? "" : "-" + std::to_string(at)) + std::string{temporary_suffix};
+  return std::string{export_prefix} + (index == 0 ? "" : "-" + std::to_string(index)) + std::string{temporary_suffix};
 }
 [[nodiscard]] inline bool is_export_name(std::string_view name)
 {
   if (!name.starts_with(export_prefix)) return false;
-  for (unsigned at = 0; at < export_names; ++at)
-    if (name == export_name(at)) return true;
+  for (unsigned index = 0; index < export_names; ++index)
+    if (name == export_name(index)) return true;
   return false;
 }
 

@@ -87,7 +87,7 @@ class generation_part {
     is_over_ = true;
   }
   /// The files stay, also if no generation comes of them. `keep(false)` lets them go after all.
-  void keep(bool stays = true) noexcept { is_kept_ = stays; }
+  void keep(bool keeps = true) noexcept { is_kept_ = keeps; }
 
  private:
   /// Runs work. If it fails, this takes on no more work: a file that missed a write or a sync must not become part of a

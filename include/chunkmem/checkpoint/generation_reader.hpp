@@ -44,7 +44,7 @@ class generation_reader {
   [[nodiscard]] std::uint64_t blocks() const noexcept
   {
     std::uint64_t all = 0;
-    for (const stored_file& it : is_.content.files) all += it.sums.size() - 1;
+    for (const stored_file& stored : is_.content.files) all += stored.sums.size() - 1;
     return all;
   }
   /// Proves some blocks: `count` blocks from `begin` on, each `stride` after the one before, as far as there are.
@@ -53,20 +53,20 @@ class generation_reader {
   {
     std::uint64_t first = 0;  // block of the file
     std::uint32_t file = 0;
-    for (std::uint64_t at = begin; count-- > 0; at += stride) {
-      for (; file < is_.files.size() && at - first >= is_.content.files[file].sums.size() - 1; ++file)
+    for (std::uint64_t index = begin; count-- > 0; index += stride) {
+      for (; file < is_.files.size() && index - first >= is_.content.files[file].sums.size() - 1; ++file)
         first += is_.content.files[file].sums.size() - 1;
       if (file == is_.files.size()) return;
-      (void)block(file, 1 + (at - first));
+      (void)block(file, 1 + (index - first));
     }
   }
   /// Reads bytes of a file from `begin` on, once all were checked. @pre   they are in the file, after its header
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to)
   {
     while (!to.empty()) {
-      const stored_file& it = is_.content.files[file];
-      const std::uint64_t which = block_of(begin, it.header);
-      const std::uint64_t skipped = begin - block_at(which, it.size, it.header).begin;
+      const stored_file& stored = is_.content.files[file];
+      const std::uint64_t which = block_of(begin, stored.header);
+      const std::uint64_t skipped = begin - block_at(which, stored.size, stored.header).begin;
       const std::span<const std::byte> found = block_again(file, which).subspan(static_cast<std::size_t>(skipped));
       const std::size_t size = std::min(found.size(), to.size());
       std::memcpy(to.data(), found.data(), size);

@@ -45,11 +45,11 @@ namespace detail {
 }
 
 /// An item that comes from a file of weights, or has to begin anew with them; not states of the trainer.
-[[nodiscard]] inline bool is_imported(const model_item& it, const stored_index& index)
+[[nodiscard]] inline bool is_imported(const model_item& item, const stored_index& index)
 {
-  if (it.is_state()) return false;
-  if (it.starts_at_zero) return it.is_filled;
-  for (const item_piece& piece : it.pieces)
+  if (item.is_state()) return false;
+  if (item.starts_at_zero) return item.is_filled;
+  for (const item_piece& piece : item.pieces)
     if (index.find(piece.name) != nullptr) return true;
   return false;
 }
@@ -58,8 +58,8 @@ namespace detail {
 /// were not compared.
 inline void begin_states_anew(std::vector<model_item>& items)
 {
-  for (model_item& it : items)
-    if (it.starts_at_zero) it.pieces.clear();
+  for (model_item& item : items)
+    if (item.starts_at_zero) item.pieces.clear();
 }
 
 }  // namespace detail
@@ -118,14 +118,15 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
   const stored_index index{file.tensors(), file.payload()};
   imported_values result = match_values(
       [&](auto visit) {
-        for (const model_item& it : items)
-          if (!it.is_state() && !it.starts_at_zero) visit(it.name, it.extents, it.part != role::buffer, it.type);
+        for (const model_item& item : items)
+          if (!item.is_state() && !item.starts_at_zero)
+            visit(item.name, item.extents, item.part != role::buffer, item.type);
       },
       index, options);
   detail::begin_states_anew(items);
   m.content().begin_load();
-  for (const model_item& it : items)
-    if (detail::is_imported(it, index)) (void)fill_item(m, it, index, file);
+  for (const model_item& item : items)
+    if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file);
   m.content().end_load();
   return result;
 }

@@ -97,14 +97,14 @@ void match_lists(const Manager& m, const manifest& stored)
 /// config_error   they are not, or have not
 inline void match_items(const std::vector<model_item>& items, const stored_index& from)
 {
-  for (const model_item& it : items) {
-    bool has_any = it.is_filled;
-    for (const item_piece& piece : it.pieces) has_any = has_any || from.find(piece.name) != nullptr;
-    for (const item_piece& piece : it.pieces) {
+  for (const model_item& item : items) {
+    bool has_any = item.is_filled;
+    for (const item_piece& piece : item.pieces) has_any = has_any || from.find(piece.name) != nullptr;
+    for (const item_piece& piece : item.pieces) {
       const stored_value* const known = from.find(piece.name);
-      if (known == nullptr && has_any && !it.starts_at_zero)
+      if (known == nullptr && has_any && !item.starts_at_zero)
         detail::refuse_model("it was saved without bytes for", piece.name);
-      if (known != nullptr && !is_convertible(known->type, it.type))
+      if (known != nullptr && !is_convertible(known->type, item.type))
         detail::refuse_model("another element type", piece.name);
     }
   }
@@ -115,22 +115,22 @@ namespace detail {
 /// Writes all pieces of an item in one list. Elements between pieces, and pieces without bytes in the checkpoint,
 /// become zeros.
 template <class Manager, element_reader Reader>
-void fill_list(Manager& m, const model_item& it, const stored_index& index, Reader& from)
+void fill_list(Manager& m, const model_item& item, const stored_index& index, Reader& from)
 {
-  with_bytes(m, it, access::write, [&](std::span<std::byte> to) {
+  with_bytes(m, item, access::write, [&](std::span<std::byte> to) {
     std::uint64_t end = 0;  // of the pieces so far
     const auto fill_until = [&](std::uint64_t element) {
-      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * size_of(it.type)),
-                to.begin() + static_cast<std::ptrdiff_t>(element * size_of(it.type)), std::byte{0});
+      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * size_of(item.type)),
+                to.begin() + static_cast<std::ptrdiff_t>(element * size_of(item.type)), std::byte{0});
     };
-    for (const item_piece& piece : it.pieces) {
+    for (const item_piece& piece : item.pieces) {
       const stored_value* const known = index.find(piece.name);
       if (known == nullptr) continue;
       fill_until(piece.begin);
-      read_elements(from, *known, piece.first, piece.elements, to.data() + piece.begin * size_of(it.type), it.type);
+      read_elements(from, *known, piece.first, piece.elements, to.data() + piece.begin * size_of(item.type), item.type);
       end = piece.begin + piece.elements;
     }
-    fill_until(to.size() / size_of(it.type));
+    fill_until(to.size() / size_of(item.type));
   });
 }
 
@@ -141,13 +141,13 @@ void fill_list(Manager& m, const model_item& it, const stored_index& index, Read
 template <class Manager, element_reader Reader>
 void check_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
 {
-  for (const model_item& it : items) {
-    if (!it.is_state()) continue;
-    const auto check = m.content().check_of_state(std::string_view{it.name}.substr(detail::state_prefix.size()));
-    const stored_value* const known = index.find(it.pieces.front().name);
+  for (const model_item& item : items) {
+    if (!item.is_state()) continue;
+    const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
+    const stored_value* const known = index.find(item.pieces.front().name);
     if (check == nullptr || known == nullptr) continue;
-    std::vector<std::byte> loaded(it.size());
-    read_elements(from, *known, 0, it.size(), loaded.data(), it.type);
+    std::vector<std::byte> loaded(item.size());
+    read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
     check(loaded);
   }
 }
@@ -156,23 +156,23 @@ void check_states(const Manager& m, const std::vector<model_item>& items, const 
 /// saved bytes, the value as its optimizer would make it. @return   about how many bytes were written @throws as pins
 /// and `from`
 template <class Manager, element_reader Reader>
-std::uint64_t fill_item(Manager& m, const model_item& it, const stored_index& index, Reader& from)
+std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& index, Reader& from)
 {
-  bool is_stored = it.is_filled;  // else it stays without bytes
-  for (const item_piece& piece : it.pieces) is_stored = is_stored || index.find(piece.name) != nullptr;
+  bool is_stored = item.is_filled;  // else it stays without bytes
+  for (const item_piece& piece : item.pieces) is_stored = is_stored || index.find(piece.name) != nullptr;
   if (!is_stored) return 0;
-  model_item part = it;
+  model_item part = item;
   const auto fill = [&](list_id list, dtype type) {
     part.list = list;
     part.type = type;
     detail::fill_list(m, part, index, from);
   };
-  if (it.master != list_id::none) fill(it.master, dtype::float32);
-  if (it.is_state())
-    fill(value_list, it.type);
+  if (item.master != list_id::none) fill(item.master, dtype::float32);
+  if (item.is_state())
+    fill(value_list, item.type);
   else
-    fill(it.master != list_id::none ? value_list : it.list, it.value_type);
-  return it.size();
+    fill(item.master != list_id::none ? value_list : item.list, item.value_type);
+  return item.size();
 }
 
 namespace detail {
@@ -232,16 +232,16 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   expect_one_run(folder, content.generation, content.run);
   const stored_index index{from->generation()};
   match_lists(m, content);
-  for (const model_item& it : items) refuse_other_ranks(it.name, 1, index);
+  for (const model_item& item : items) refuse_other_ranks(item.name, 1, index);
   match_names(
       [&](auto visit) {
-        for (const model_item& it : items) visit(it.name, it.extents);
+        for (const model_item& item : items) visit(item.name, item.extents);
       },
       index, content);
   match_items(items, index);
   check_states(m, items, index, *from);
   m.content().begin_load();
-  for (const model_item& it : items) (void)fill_item(m, it, index, *from);
+  for (const model_item& item : items) (void)fill_item(m, item, index, *from);
   m.content().end_load();
   m.content().belongs_to(content.run);
   result.number = content.generation;

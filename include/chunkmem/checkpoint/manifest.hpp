@@ -77,14 +77,14 @@ namespace detail {
 [[nodiscard]] inline std::string from_word(const text_reader& text, std::string_view word)
 {
   std::string name;
-  for (std::size_t at = 0; at < word.size(); ++at) {
-    if (word[at] != '%') {
-      name += word[at];
+  for (std::size_t index = 0; index < word.size(); ++index) {
+    if (word[index] != '%') {
+      name += word[index];
       continue;
     }
-    if (word.size() - at < 3) text.refuse("a name ends in the middle of a character");
-    name += static_cast<char>(text.number<unsigned char>(word.substr(at + 1, 2), 16));
-    at += 2;
+    if (word.size() - index < 3) text.refuse("a name ends in the middle of a character");
+    name += static_cast<char>(text.number<unsigned char>(word.substr(index + 1, 2), 16));
+    index += 2;
   }
   if (as_word(name) != word) text.refuse("a name is not written as this library writes it");
   return name;

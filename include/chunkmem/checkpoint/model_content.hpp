@@ -104,7 +104,7 @@ inline void sort_by_alignment(std::vector<model_item>& items)
 inline void refuse_equal_names(const std::vector<model_item>& items)
 {
   std::vector<std::string_view> names;
-  for (const model_item& it : items) names.push_back(it.name);
+  for (const model_item& item : items) names.push_back(item.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
@@ -171,8 +171,8 @@ template <class Manager>
     state.state = content;
     items.push_back(std::move(state));
   });
-  for (model_item& it : items)
-    it.pieces.push_back({it.name, it.extents, 0, size_of_tensor(dtype::uint8, it.extents).count(), 0});
+  for (model_item& item : items)
+    item.pieces.push_back({item.name, item.extents, 0, size_of_tensor(dtype::uint8, item.extents).count(), 0});
   refuse_equal_names(items);
   sort_by_alignment(items);
   return items;
@@ -222,17 +222,17 @@ namespace detail {
 
 /// Calls `use(bytes)` with the bytes of a tensor in a list, in the tier where the thread can reach them.
 template <class Manager, access_choice Access, class Use>
-void with_pinned(Manager& m, const model_item& it, Access mode, at place, Use use)
+void with_pinned(Manager& m, const model_item& item, Access mode, memory_location place, Use use)
 {
   const auto typed = [&]<class Element>(Element) {
-    const auto pin = m.acquire(tensor<Element>{it.tensor}, mode, place);
+    const auto pin = m.acquire(tensor<Element>{item.tensor}, mode, place);
     use(bytes_of(pin.span()));
   };
-  if (it.part == role::parameter) {
-    const auto pin = m.acquire_bytes(it.tensor, it.list, mode, place);
+  if (item.part == role::parameter) {
+    const auto pin = m.acquire_bytes(item.tensor, item.list, mode, place);
     return use(bytes_of(pin.span()));
   }
-  switch (it.type) {
+  switch (item.type) {
     case dtype::float32: return typed(float{});
     case dtype::bfloat16: return typed(bf16{});
     case dtype::float16: return typed(fp16{});
@@ -244,19 +244,19 @@ void with_pinned(Manager& m, const model_item& it, Access mode, at place, Use us
 
 /// Reads on the host. Where the host has no room, and the thread can read the device, it reads there.
 template <class Manager, access_choice Access, class Use>
-void with_bytes(Manager& m, const model_item& it, Access mode, Use use)
+void with_bytes(Manager& m, const model_item& item, Access mode, Use use)
 {
-  if (it.is_state()) return use(it.state);
+  if (item.is_state()) return use(item.state);
   bool used = false;
   try {
-    return with_pinned(m, it, mode, at::host, [&](auto content) {
+    return with_pinned(m, item, mode, memory_location::host, [&](auto content) {
       used = true;
       use(content);
     });
   } catch (const out_of_memory&) {
     if (used || !Manager::engine_type::host_addressable) throw;
   }
-  with_pinned(m, it, mode, at::device, use);
+  with_pinned(m, item, mode, memory_location::device, use);
 }
 
 }  // namespace detail

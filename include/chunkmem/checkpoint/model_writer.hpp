@@ -46,14 +46,14 @@ namespace detail {
 {
   std::vector<std::vector<save_plan::entry>> files;
   std::uint64_t now = file_size.count();
-  for (const model_item& it : items) {
-    if (!it.is_filled || !it.is_written) continue;
-    for (const item_piece& piece : it.pieces) {
+  for (const model_item& item : items) {
+    if (!item.is_filled || !item.is_written) continue;
+    for (const item_piece& piece : item.pieces) {
       if (now >= file_size.count()) {
         files.emplace_back();
         now = 0;
       }
-      files.back().push_back({&it, &piece});
+      files.back().push_back({&item, &piece});
       now += files.back().back().size();
     }
   }
@@ -82,11 +82,11 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
   manifest longest = plan.rest;
   longest.generation = UINT64_MAX;
   for (std::size_t all = 0; all < plan.files.size() * ranks; ++all) {
-    const std::size_t at = all % plan.files.size();
-    std::uint64_t size = plan.tables[at].size();
-    for (const save_plan::entry& it : plan.files[at]) size += it.size();
-    const std::uint64_t header = plan.tables[at].size();
-    longest.files.push_back({tensors_name(UINT64_MAX, at), size, header,
+    const std::size_t index = all % plan.files.size();
+    std::uint64_t size = plan.tables[index].size();
+    for (const save_plan::entry& it : plan.files[index]) size += it.size();
+    const std::uint64_t header = plan.tables[index].size();
+    longest.files.push_back({tensors_name(UINT64_MAX, index), size, header,
                              std::vector<std::uint64_t>(static_cast<std::size_t>(blocks_in(size, header)))});
   }
   try {
@@ -110,8 +110,8 @@ template <class Manager>
   m.for_each_list([&](list_id, const list_spec& spec) {
     rest.lists.push_back({std::string{spec.name}, spec.version});
   });
-  for (const model_item& it : items)
-    if (!it.is_filled) rest.empty.push_back(it.name);
+  for (const model_item& item : items)
+    if (!item.is_filled) rest.empty.push_back(item.name);
   return rest;
 }
 

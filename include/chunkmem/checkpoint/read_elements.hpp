@@ -28,11 +28,11 @@ namespace detail {
 template <class From, class To>
 void convert(std::span<const std::byte> from, std::byte* to) noexcept
 {
-  for (std::size_t at = 0; at < from.size() / sizeof(From); ++at) {
+  for (std::size_t index = 0; index < from.size() / sizeof(From); ++index) {
     From value;
-    std::memcpy(&value, from.data() + at * sizeof(From), sizeof value);
+    std::memcpy(&value, from.data() + index * sizeof(From), sizeof value);
     const To made = round_to<To>(to_float(value));
-    std::memcpy(to + at * sizeof(To), &made, sizeof made);
+    std::memcpy(to + index * sizeof(To), &made, sizeof made);
   }
 }
 template <class From>

@@ -166,13 +166,13 @@ inline void refuse_long_tokens(std::string_view header, const loader_limits& lim
   constexpr std::string_view structure = "{}[]:,";
   bool in_text = false;
   std::size_t length = 0;
-  for (std::size_t at = 0; at < header.size(); ++at) {
-    if (header[at] == '"') in_text = !in_text;
-    if (header[at] == '"' || (!in_text && structure.find(header[at]) != structure.npos)) {
+  for (std::size_t index = 0; index < header.size(); ++index) {
+    if (header[index] == '"') in_text = !in_text;
+    if (header[index] == '"' || (!in_text && structure.find(header[index]) != structure.npos)) {
       length = 0;
       continue;
     }
-    if (in_text && header[at] == '\\') ++at;
+    if (in_text && header[index] == '\\') ++index;
     if (++length > (in_text ? std::max(limits.text_length, limits.name_length) : longest_gap))
       table_events::refuse("a text, a number or a gap is too long");
   }
@@ -202,16 +202,16 @@ inline void sort_by_begin(std::vector<stored_tensor>& table)
 inline void check_regions(const std::vector<stored_tensor>& by_begin, std::uint64_t payload)
 {
   std::uint64_t end = 0;
-  for (const stored_tensor& it : by_begin) {
-    if (it.begin != end) table_events::refuse("tensors overlap, or leave a hole");
-    if (it.end < it.begin || it.end > payload) table_events::refuse("a tensor lies outside of the file");
+  for (const stored_tensor& stored : by_begin) {
+    if (stored.begin != end) table_events::refuse("tensors overlap, or leave a hole");
+    if (stored.end < stored.begin || stored.end > payload) table_events::refuse("a tensor lies outside of the file");
     bool fits = false;
     try {
-      fits = size_of_tensor(it.type, it.extents).count() == it.size();
+      fits = size_of_tensor(stored.type, stored.extents).count() == stored.size();
     } catch (const size_overflow&) {  // its size is no number of bytes
     }
     if (!fits) table_events::refuse("a tensor has another size than its shape says");
-    end = it.end;
+    end = stored.end;
   }
   if (end != payload) table_events::refuse("the file goes on after its last tensor");
 }
@@ -220,7 +220,7 @@ inline void check_names(const std::vector<stored_tensor>& table)
 {
   std::vector<std::string_view> names;
   names.reserve(table.size());
-  for (const stored_tensor& it : table) names.push_back(it.name);
+  for (const stored_tensor& stored : table) names.push_back(stored.name);
   std::sort(names.begin(), names.end());
   if (std::adjacent_find(names.begin(), names.end()) != names.end()) table_events::refuse("two tensors have one name");
 }
@@ -258,16 +258,16 @@ inline void check_names(const std::vector<stored_tensor>& table)
 namespace detail {
 
 /// As JSON. @throws config_error   the tensor could be written, and no loader would take it back
-[[nodiscard]] inline std::string quoted_name(const stored_tensor& it)
+[[nodiscard]] inline std::string quoted_name(const stored_tensor& stored)
 {
   const auto refuse = [&](std::string_view why) {
     throw config_error{error_text{} << "chunkmem: a tensor cannot be saved under its name: " << why
                                     << " (give it another name)"};
   };
-  if (it.name == "__metadata__") refuse("safetensors means something else by __metadata__");
-  if (it.name.size() > loader_limits{}.name_length) refuse("it is longer than a loader takes");
+  if (stored.name == "__metadata__") refuse("safetensors means something else by __metadata__");
+  if (stored.name.size() > loader_limits{}.name_length) refuse("it is longer than a loader takes");
   try {
-    return nlohmann::json(it.name).dump();
+    return nlohmann::json(stored.name).dump();
   } catch (const nlohmann::json::type_error&) {
     refuse("it is no UTF-8");
   }
@@ -283,9 +283,9 @@ inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uin
         error_text{} << "chunkmem: one safetensors file cannot hold so many names: its header would have " << header
                      << " B for " << table.size() << " tensors, a loader takes " << limits.header.count() << " B and "
                      << limits.tensors << " (let files be smaller, or give shorter names)"};
-  for (const stored_tensor& it : table)
-    if (it.extents.size() > limits.rank)
-      throw config_error{error_text{} << "chunkmem: a tensor cannot be saved: it has " << it.extents.size()
+  for (const stored_tensor& stored : table)
+    if (stored.extents.size() > limits.rank)
+      throw config_error{error_text{} << "chunkmem: a tensor cannot be saved: it has " << stored.extents.size()
                                       << " extents, a loader takes " << limits.rank << " (merge some)"};
 }
 
@@ -299,12 +299,12 @@ inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uin
 {
   std::string text(8, '\0');
   text += '{';
-  for (const stored_tensor& it : table) {
-    text += (text.size() > 9 ? "," : "") + detail::quoted_name(it) + ":{\"dtype\":\"";
-    text.append(stored_name_of(it.type)).append("\",\"shape\":[");
-    for (std::size_t axis = 0; axis < it.extents.size(); ++axis)
-      text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
-    text += "],\"data_offsets\":[" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";
+  for (const stored_tensor& stored : table) {
+    text += (text.size() > 9 ? "," : "") + detail::quoted_name(stored) + ":{\"dtype\":\"";
+    text.append(stored_name_of(stored.type)).append("\",\"shape\":[");
+    for (std::size_t axis = 0; axis < stored.extents.size(); ++axis)
+      text += (axis == 0 ? "" : ",") + std::to_string(stored.extents[axis]);
+    text += "],\"data_offsets\":[" + std::to_string(stored.begin) + "," + std::to_string(stored.end) + "]}";
   }
   text += '}';
   text.resize(align_up(bytes{text.size()}, tensor_alignment).count(), ' ');

@@ -29,14 +29,14 @@ class save_queue {
   struct order {
     kind what;
     std::vector<std::byte> content;
-    std::span<const std::byte> lent;  ///< instead of content
+    std::span<const std::byte> borrowed;  ///< instead of content
     std::uint64_t header = 0;
     manifest rest;
-    std::uint64_t arrivals = 0;  ///< calls of `arrive` that have to come before the lent bytes are there
+    std::uint64_t arrivals = 0;  ///< calls of `arrive` that have to come before the borrowed bytes are there
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept
     {
-      return lent.empty() ? std::span<const std::byte>{content} : lent;
+      return borrowed.empty() ? std::span<const std::byte>{content} : borrowed;
     }
   };
 
@@ -114,11 +114,11 @@ class save_queue {
       std::unique_lock guard{mutex_};
       if (from_end >= orders_.size()) break;
       order& it = orders_[orders_.size() - 1 - from_end];
-      if (it.lent.empty()) continue;
-      if (held_ + it.lent.size() > bound_ || !copies(it)) break;
+      if (it.borrowed.empty()) continue;
+      if (held_ + it.borrowed.size() > bound_ || !copies(it)) break;
     }
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return lent_ == 0; });
+    changed_.wait(guard, [this] { return borrowed_ == 0; });
   }
 
   // For the thread that writes.
@@ -140,7 +140,7 @@ class save_queue {
   {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
-    lent_ -= it.lent.size();
+    borrowed_ -= it.borrowed.size();
     done_ += it.bytes().size();
     changed_.notify_all();
   }
@@ -169,7 +169,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     if (failed_ == nullptr) failed_ = std::move(why);
     drop_orders();
-    lent_ = 0;
+    borrowed_ = 0;
     changed_.notify_all();
   }
   [[nodiscard]] std::exception_ptr failure() const
@@ -199,7 +199,7 @@ class save_queue {
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     held_ += next.content.size();
-    lent_ += next.lent.size();
+    borrowed_ += next.borrowed.size();
     most_held_ = std::max(most_held_, held_);
     orders_.push_back(std::move(next));
     changed_.notify_all();
@@ -207,20 +207,20 @@ class save_queue {
   /// Under the lock, as the next.
   void drop_orders() noexcept
   {
-    for (const order& it : orders_) held_ -= it.content.size(), lent_ -= it.lent.size();
+    for (const order& it : orders_) held_ -= it.content.size(), borrowed_ -= it.borrowed.size();
     orders_.clear();
   }
   /// @return   there was memory for it
   bool copies(order& it) noexcept
   {
     try {
-      it.content.assign(it.lent.begin(), it.lent.end());
+      it.content.assign(it.borrowed.begin(), it.borrowed.end());
     } catch (...) {
       return false;
     }
-    lent_ -= it.lent.size();
+    borrowed_ -= it.borrowed.size();
     held_ += it.content.size();
-    it.lent = {};
+    it.borrowed = {};
     most_held_ = std::max(most_held_, held_);
     return true;
   }
@@ -235,7 +235,7 @@ class save_queue {
   std::exception_ptr failed_;
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
-  std::uint64_t lent_ = 0;
+  std::uint64_t borrowed_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t arrived_ = 0;
   bool closed_ = false;

@@ -80,14 +80,14 @@ class stored_index {
       divided_.insert(it.name);
     }
     for (std::uint32_t file = 0; file < from.files.size(); ++file)
-      for (const stored_tensor& it : from.files[file].tensors)
-        add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
+      for (const stored_tensor& stored : from.files[file].tensors)
+        add_entry(stored, {0, 0, file, from.files[file].payload + stored.begin});
     for (auto& [name, value] : tensors_) check(name, value);
   }
   /// The index of one file that is no generation.
   stored_index(const std::vector<stored_tensor>& table, std::uint64_t payload)
   {
-    for (const stored_tensor& it : table) add_entry(it, {0, 0, 0, payload + it.begin});
+    for (const stored_tensor& stored : table) add_entry(stored, {0, 0, 0, payload + stored.begin});
     for (auto& [name, value] : tensors_) check(name, value);
   }
 
@@ -105,19 +105,20 @@ class stored_index {
       throw config_error{error_text{} << "chunkmem: this checkpoint has two tensors of one name: " << name
                                       << " (it was put together by hand?)"};
   }
-  void add_entry(const stored_tensor& it, stored_run where)
+  void add_entry(const stored_tensor& stored, stored_run where)
   {
-    const std::optional<part_label> part = part_of_name(it.name);
+    const std::optional<part_label> part = part_of_name(stored.name);
     if (!part || !divided_.contains(part->tensor)) {
-      where.elements = elements_of(it.extents);
-      return add(it.name, {it.type, it.extents, {where}});
+      where.elements = elements_of(stored.extents);
+      return add(stored.name, {stored.type, stored.extents, {where}});
     }
     stored_value& value = tensors_.find(part->tensor)->second;
     where.first = part->first;
     where.elements = part->end - part->first;
-    if (it.extents != std::vector{where.elements}) refuse(part->tensor, "a part has another size than its name says");
-    if (!value.runs.empty() && value.type != it.type) refuse(part->tensor, "its parts have several element types");
-    value.type = it.type;
+    if (stored.extents != std::vector{where.elements})
+      refuse(part->tensor, "a part has another size than its name says");
+    if (!value.runs.empty() && value.type != stored.type) refuse(part->tensor, "its parts have several element types");
+    value.type = stored.type;
     value.runs.push_back(where);
   }
 

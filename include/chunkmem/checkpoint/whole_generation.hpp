@@ -68,34 +68,34 @@ template <file_folder Folder>
 /// Reads a block of a file and proves it. @param room   grows to the largest block @return   its bytes, in `room`
 /// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
 template <file_reader Reader>
-[[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& it, std::uint64_t block,
+[[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& stored, std::uint64_t block,
                                                     std::vector<std::byte>& room)
 {
-  const block_range where = block_at(block, it.size, it.header);
+  const block_range where = block_at(block, stored.size, stored.header);
   if (room.size() < where.size()) room.resize(static_cast<std::size_t>(where.size()));
   const std::span bytes = std::span{room}.first(static_cast<std::size_t>(where.size()));
-  io::read_all(from, where.begin, bytes, it.name);
-  if (io::checksum_of(bytes) != it.sums[static_cast<std::size_t>(block)]) refuse_damaged(it.name);
+  io::read_all(from, where.begin, bytes, stored.name);
+  if (io::checksum_of(bytes) != stored.sums[static_cast<std::size_t>(block)]) refuse_damaged(stored.name);
   return bytes;
 }
 
 /// @throws corrupt_data, format_error, io_error
 template <file_reader Reader>
-[[nodiscard]] whole_generation::file read_tensors(Reader& from, const stored_file& it, const loader_limits& limits)
+[[nodiscard]] whole_generation::file read_tensors(Reader& from, const stored_file& stored, const loader_limits& limits)
 {
   constexpr std::size_t number = 8;
-  if (it.header < number || it.header > it.size || it.header > limits.header.count() ||
-      it.sums.size() != blocks_in(it.size, it.header))
+  if (stored.header < number || stored.header > stored.size || stored.header > limits.header.count() ||
+      stored.sums.size() != blocks_in(stored.size, stored.header))
     throw format_error{
         "a manifest of a checkpoint names a file that cannot be: other numbers than a file has, or a header longer "
         "than the limit"};
-  if (from.size() != it.size) refuse_damaged(it.name);
+  if (from.size() != stored.size) refuse_damaged(stored.name);
   std::vector<std::byte> room;
-  const std::span<const std::byte> header = read_block(from, it, 0, room);
-  if (header_text_size(header) != it.header - number)
+  const std::span<const std::byte> header = read_block(from, stored, 0, room);
+  if (header_text_size(header) != stored.header - number)
     throw format_error{"the header of a safetensors file has another length than its manifest says"};
   const std::string_view text{reinterpret_cast<const char*>(header.data()) + number, header.size() - number};
-  return {read_table(text, it.size - it.header, limits), it.header};
+  return {read_table(text, stored.size - stored.header, limits), stored.header};
 }
 
 }  // namespace detail
@@ -114,13 +114,13 @@ template <file_folder Folder>
   found.content = read_manifest(detail::read_text(folder, detail::manifest_name(number), limits.manifest), limits);
   if (found.content.generation != number)
     throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
-  for (std::size_t at = 0; at < found.content.files.size(); ++at) {
-    const stored_file& it = found.content.files[at];
-    if (it.name != detail::tensors_name(number, at))
+  for (std::size_t index = 0; index < found.content.files.size(); ++index) {
+    const stored_file& stored = found.content.files[index];
+    if (stored.name != detail::tensors_name(number, index))
       throw format_error{"a manifest of a checkpoint names a file that is not its own"};
-    auto file = io::open_own(folder, it.name);
-    found.files.push_back(detail::read_tensors(file, it, limits));
-    if (open != nullptr && at < detail::most_open) open->push_back(std::move(file));
+    auto file = io::open_own(folder, stored.name);
+    found.files.push_back(detail::read_tensors(file, stored, limits));
+    if (open != nullptr && index < detail::most_open) open->push_back(std::move(file));
   }
   return found;
 }

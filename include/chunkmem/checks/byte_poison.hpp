@@ -37,7 +37,7 @@ struct unwritten_count {
 [[gnu::noinline, gnu::no_sanitize_address]] inline void fill_with_poison(std::span<std::byte> content) noexcept
 {
   volatile std::byte* const to = content.data();
-  for (std::size_t at = 0; at < content.size(); ++at) to[at] = poison;
+  for (std::size_t index = 0; index < content.size(); ++index) to[index] = poison;
 }
 
 /// A number that changes with every single word of these bytes. @complexity   O(bytes)
@@ -47,13 +47,13 @@ struct unwritten_count {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
   const volatile std::byte* const from = content.data();
   std::uint64_t sum = content.size();
-  std::size_t at = 0;
+  std::size_t index = 0;
   if (reinterpret_cast<std::uintptr_t>(content.data()) % alignof(std::uint64_t) == 0) {
     const auto* const words = reinterpret_cast<const volatile std::uint64_t*>(content.data());
-    for (; at + sizeof(std::uint64_t) <= content.size(); at += sizeof(std::uint64_t))
-      sum = std::rotl((sum ^ words[at / sizeof(std::uint64_t)]) * odd, 29);
+    for (; index + sizeof(std::uint64_t) <= content.size(); index += sizeof(std::uint64_t))
+      sum = std::rotl((sum ^ words[index / sizeof(std::uint64_t)]) * odd, 29);
   }
-  for (; at < content.size(); ++at) sum = std::rotl((sum ^ static_cast<std::uint64_t>(from[at])) * odd, 29);
+  for (; index < content.size(); ++index) sum = std::rotl((sum ^ static_cast<std::uint64_t>(from[index])) * odd, 29);
   return sum;
 }
 
@@ -64,7 +64,8 @@ struct unwritten_count {
   const std::uint32_t bits = unwritten_element(type);
   const std::size_t size = size_of(type);
   volatile std::byte* const to = content.data();
-  for (std::size_t at = 0; at < content.size(); ++at) to[at] = static_cast<std::byte>(bits >> 8 * (at % size));
+  for (std::size_t index = 0; index < content.size(); ++index)
+    to[index] = static_cast<std::byte>(bits >> 8 * (index % size));
 }
 
 /// How many elements of a gradient still have that mark. @complexity   O(bytes)
@@ -77,8 +78,8 @@ struct unwritten_count {
   unwritten_count found;
   for (std::size_t element = 0; element < content.size() / size; ++element) {
     bool same = true;
-    for (std::size_t at = 0; at < size; ++at)
-      same = same && from[element * size + at] == static_cast<std::byte>(bits >> 8 * at);
+    for (std::size_t index = 0; index < size; ++index)
+      same = same && from[element * size + index] == static_cast<std::byte>(bits >> 8 * index);
     if (same && found.elements++ == 0) found.first = element;
   }
   return found;

@@ -18,8 +18,8 @@ struct call_place {
   unsigned line = 0;
 
   explicit constexpr call_place(const char* from = __builtin_FILE(),
-                                unsigned at = static_cast<unsigned>(__builtin_LINE())) noexcept
-      : file{from}, line{at}
+                                unsigned index = static_cast<unsigned>(__builtin_LINE())) noexcept
+      : file{from}, line{index}
   {
   }
 };

@@ -29,7 +29,7 @@ struct pin_event {
   std::uint32_t cell = 0;  ///< its bytes: another slot's where it shares them
   std::span<std::byte> content;
   access how = access::read;
-  bool stays = true;  ///< without a pin nobody changes these bytes; else ranks may
+  bool retained = true;  ///< without a pin nobody changes these bytes; else ranks may
 };
 
 /// A gradient, for checks.

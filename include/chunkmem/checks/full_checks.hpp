@@ -79,7 +79,7 @@ class full_checks {
   void released(const pin_event& pin) noexcept
   {
     settle();
-    if (cells_.released(pin.cell, pin.content, pin.stays) == pinned_cells::finding::written_through_read) {
+    if (cells_.released(pin.cell, pin.content, pin.retained) == pinned_cells::finding::written_through_read) {
       error_text text = begin_with("a pin that reads ");
       describe(pin.slot, text);
       mistakes_.add(text << " was written through; the last pin was acquired at " << cells_.last_pin(pin.cell)

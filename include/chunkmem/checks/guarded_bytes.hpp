@@ -85,12 +85,12 @@ class guarded_bytes {
   }
 
   /// A pin or lease that lives holds this byte.
-  [[nodiscard]] bool is_open(const std::byte* at) const noexcept
+  [[nodiscard]] bool is_open(const std::byte* place) const noexcept
   {
-    auto it = open_.upper_bound(at);
+    auto it = open_.upper_bound(place);
     if (it == open_.begin()) return false;
     --it;
-    return at < it->first + it->second.size;
+    return place < it->first + it->second.size;
   }
 
  private:

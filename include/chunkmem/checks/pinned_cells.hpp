@@ -26,9 +26,9 @@ class pinned_cells {
   void reset(std::size_t cells) { cells_.assign(cells, {}); }
 
   /// A pin begins. @pre   `compare` was called where the bytes were not pinned and are still what they were
-  void pinned(std::uint32_t at, std::span<const std::byte> content, bool writes, const call_place& from) noexcept
+  void pinned(std::uint32_t index, std::span<const std::byte> content, bool writes, const call_place& from) noexcept
   {
-    cell& it = cells_[at];
+    cell& it = cells_[index];
     if (it.pins++ == 0) it.writers = false;
     it.from = from;
     if (writes)
@@ -37,17 +37,17 @@ class pinned_cells {
       it.know(sum_of_bytes(content));
   }
 
-  /// A pin ends. @param stays   these bytes are the same until the next pin
-  [[nodiscard]] finding released(std::uint32_t at, std::span<const std::byte> content, bool stays) noexcept
+  /// A pin ends. @param retained   these bytes are the same until the next pin
+  [[nodiscard]] finding released(std::uint32_t index, std::span<const std::byte> content, bool retained) noexcept
   {
-    cell& it = cells_[at];
+    cell& it = cells_[index];
     finding found = finding::fine;
     if (!it.writers && it.known && it.sum != sum_of_bytes(content)) {
       found = finding::written_through_read;
       it.know(sum_of_bytes(content));  // told once
     }
     if (--it.pins > 0) return found;
-    if (!stays)
+    if (!retained)
       it.known = false;
     else if (!it.known)
       it.know(sum_of_bytes(content));
@@ -55,26 +55,29 @@ class pinned_cells {
   }
 
   /// Looks at bytes that nobody holds. @param content   a valid copy of the cell
-  [[nodiscard]] finding compare(std::uint32_t at, std::span<const std::byte> content) noexcept
+  [[nodiscard]] finding compare(std::uint32_t index, std::span<const std::byte> content) noexcept
   {
-    cell& it = cells_[at];
+    cell& it = cells_[index];
     if (it.pins > 0 || !it.known || it.sum == sum_of_bytes(content)) return finding::fine;
     it.known = false;  // told once
     return finding::written_unpinned;
   }
 
   /// The bytes are dead, or others changed them by right.
-  void forget(std::uint32_t at) noexcept { cells_[at].known = false; }
+  void forget(std::uint32_t index) noexcept { cells_[index].known = false; }
   void forget_all() noexcept
   {
     for (cell& it : cells_) it.known = false;
   }
 
-  [[nodiscard]] bool is_pinned(std::uint32_t at) const noexcept { return cells_[at].pins > 0; }
+  [[nodiscard]] bool is_pinned(std::uint32_t index) const noexcept { return cells_[index].pins > 0; }
   /// Something is known of bytes that nobody holds.
-  [[nodiscard]] bool is_watched(std::uint32_t at) const noexcept { return cells_[at].known && cells_[at].pins == 0; }
+  [[nodiscard]] bool is_watched(std::uint32_t index) const noexcept
+  {
+    return cells_[index].known && cells_[index].pins == 0;
+  }
   /// Where its last pin was asked for.
-  [[nodiscard]] const call_place& last_pin(std::uint32_t at) const noexcept { return cells_[at].from; }
+  [[nodiscard]] const call_place& last_pin(std::uint32_t index) const noexcept { return cells_[index].from; }
 
  private:
   struct cell {

@@ -55,9 +55,9 @@ class best_fit_layout {
     }
     if (sizes.empty()) return true;
     chunk_place next = put(total.count(), largest);
-    for (std::size_t at = 0; at < sizes.size(); ++at) {
-      places[at] = next;
-      next.offset += frame_size::padded(sizes[at]);
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      places[index] = next;
+      next.offset += frame_size::padded(sizes[index]);
     }
     return true;
   }

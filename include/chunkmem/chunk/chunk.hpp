@@ -30,7 +30,7 @@ struct chunk {
   std::uint32_t frames = 1;                                     ///< how many neighbours it takes in every tier
   per_tier<std::uint32_t> first_frame = filled_tiers(nowhere);  ///< nowhere, elsewhere, or a frame of the tier
   per_tier<std::uint32_t> pins = {};
-  std::uint32_t next_use = nowhere;  ///< moment of its next recorded access
+  std::uint32_t next_use = nowhere;  ///< access of its next recorded access
   std::uint32_t live = 0;            ///< tensors in it that hold bytes; 0: nothing to save
   std::uint16_t writers = 0;         ///< pins below the device that write: the device has no copy meanwhile
   std::uint8_t bits = 0;             ///< tiers whose copy is valid, and the two hints below

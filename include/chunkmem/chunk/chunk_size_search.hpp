@@ -95,14 +95,14 @@ class chunk_size_search {
   void search(std::uint64_t low, std::uint64_t high, result& best)
   {
     std::uint64_t limit = best.frames == 0 ? frame_size::never : best.frame.count() * best.frames + 1;
-    for (std::uint64_t at = low; at <= high;) {
+    for (std::uint64_t index = low; index <= high;) {
       changes_ = frame_size::never;
-      const std::uint64_t frames = frames_below(limit, at, best.evaluations);
-      if (frames * at < limit) {
-        limit = frames * at;
-        best = {bytes{at}, frames, payload_, best.evaluations};
+      const std::uint64_t frames = frames_below(limit, index, best.evaluations);
+      if (frames * index < limit) {
+        limit = frames * index;
+        best = {bytes{index}, frames, payload_, best.evaluations};
       }
-      at = changes_;  // up to there nothing is better than here
+      index = changes_;  // up to there nothing is better than here
     }
   }
 

@@ -29,9 +29,9 @@ template <class Price>
   for (std::uint32_t first = begin; first < end && first < starts; ++first) {
     std::uint32_t total = 0;
     for (std::uint32_t frame = first; frame < first + count && total != impossible_run; ++frame) {
-      const std::uint32_t who = space.occupant(frame);
-      if (who == tier_space::free_frame) continue;
-      const std::uint32_t one = who == tier_space::leased_frame ? impossible_run : price(who);
+      const std::uint32_t occupant = space.occupant(frame);
+      if (occupant == tier_space::free_frame) continue;
+      const std::uint32_t one = occupant == tier_space::leased_frame ? impossible_run : price(occupant);
       total = one == impossible_run ? impossible_run : total + one;
     }
     if (total < least) {

@@ -78,7 +78,7 @@ class max_tree {
   {
     const std::size_t leaves = std::max<std::size_t>(2 * leaves_, 16);
     sequence<std::uint64_t> nodes(2 * leaves, 0);
-    for (std::size_t at = 0; at < size_; ++at) nodes[leaves + at] = nodes_[leaves_ + at];
+    for (std::size_t index = 0; index < size_; ++index) nodes[leaves + index] = nodes_[leaves_ + index];
     for (std::size_t node = leaves - 1; node > 0; --node) nodes[node] = std::max(nodes[2 * node], nodes[2 * node + 1]);
     nodes_.swap(nodes);
     leaves_ = leaves;

@@ -19,7 +19,7 @@ void place_all(Layout& layout, std::span<const bytes> sizes, std::span<chunk_pla
   if constexpr (arranging_layout<Layout>)
     layout.arrange(sizes, places);
   else
-    for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
+    for (std::size_t index = 0; index < sizes.size(); ++index) places[index] = layout.place(sizes[index]);
 }
 
 }  // namespace chunkmem::inline v0

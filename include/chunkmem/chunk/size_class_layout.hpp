@@ -87,18 +87,18 @@ class size_class_layout {
   /// The body in the given order, near its neighbours or in the first chunk with room; the rest as declared.
   void fill(std::span<const std::uint32_t> order, std::span<chunk_place> places, bool near_neighbours)
   {
-    for (std::size_t at = 0; at < padded_.size(); ++at)
-      if (padded_[at] > frame_.count()) places[at] = chunks_.open(padded_[at]);
+    for (std::size_t index = 0; index < padded_.size(); ++index)
+      if (padded_[index] > frame_.count()) places[index] = chunks_.open(padded_[index]);
     std::uint32_t near = 0;
-    for (const std::uint32_t at : order) {
-      if (padded_[at] > frame_.count() || is_tiny(padded_[at])) continue;
-      places[at] = chunks_.place(padded_[at], near);
-      if (near_neighbours) near = places[at].chunk;
+    for (const std::uint32_t index : order) {
+      if (padded_[index] > frame_.count() || is_tiny(padded_[index])) continue;
+      places[index] = chunks_.place(padded_[index], near);
+      if (near_neighbours) near = places[index].chunk;
     }
     near = 0;
-    for (std::size_t at = 0; at < padded_.size(); ++at) {
-      if (is_tiny(padded_[at])) places[at] = chunks_.place(padded_[at], near);
-      near = places[at].chunk;
+    for (std::size_t index = 0; index < padded_.size(); ++index) {
+      if (is_tiny(padded_[index])) places[index] = chunks_.place(padded_[index], near);
+      near = places[index].chunk;
     }
   }
 

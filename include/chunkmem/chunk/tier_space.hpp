@@ -54,14 +54,14 @@ class tier_space {
   void place(std::uint32_t chunk, std::uint32_t first, std::uint32_t count) noexcept
   {
     pool_.take(first, count);
-    for (std::uint32_t at = first; at < first + count; ++at) occupant_[at] = chunk;
+    for (std::uint32_t index = first; index < first + count; ++index) occupant_[index] = chunk;
     chunk_frames_ += count;
     peak_ = std::max(peak_, in_use());
   }
 
   void vacate(std::uint32_t first, std::uint32_t count) noexcept
   {
-    for (std::uint32_t at = first; at < first + count; ++at) occupant_[at] = free_frame;
+    for (std::uint32_t index = first; index < first + count; ++index) occupant_[index] = free_frame;
     pool_.give(first, count);
     chunk_frames_ -= count;
   }

@@ -40,21 +40,21 @@ concept knows_ranks = requires(const Communicator& view) {
 
 /// Moves shares of a run of bytes.
 template <class Communicator, class Backend>
-concept moves_shares = requires(Communicator& ranks, Backend& backend, agent who, std::byte* whole,
+concept moves_shares = requires(Communicator& ranks, Backend& backend, agent stream, std::byte* whole,
                                 const collective::shares& parts, collective::sum how, std::uint32_t label) {
-  ranks.all_gather(backend, who, whole, parts, label);
-  ranks.reduce_scatter(backend, who, whole, parts, how, label);
-  ranks.all_reduce(backend, who, whole, parts, how, label);
+  ranks.all_gather(backend, stream, whole, parts, label);
+  ranks.reduce_scatter(backend, stream, whole, parts, how, label);
+  ranks.all_reduce(backend, stream, whole, parts, how, label);
 };
 
 /// Moves bytes from one rank to others.
 template <class Communicator, class Backend>
-concept moves_from_root = requires(Communicator& ranks, Backend& backend, agent who, std::byte* place, bytes size,
+concept moves_from_root = requires(Communicator& ranks, Backend& backend, agent stream, std::byte* place, bytes size,
                                    rank_id other, std::uint32_t label) {
-  ranks.broadcast(backend, who, place, size, other, label);
-  ranks.send(backend, who, place, size, other, label);
-  ranks.receive(backend, who, place, size, other, label);
-  ranks.barrier(backend, who, label);
+  ranks.broadcast(backend, stream, place, size, other, label);
+  ranks.send(backend, stream, place, size, other, label);
+  ranks.receive(backend, stream, place, size, other, label);
+  ranks.barrier(backend, stream, label);
 };
 
 /// Lets the calling threads agree.

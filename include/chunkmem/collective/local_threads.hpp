@@ -7,12 +7,12 @@
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/collective/thread_group.hpp>
-#include <chunkmem/collective/thread_meeting.hpp>
+#include <chunkmem/collective/thread_rendezvous.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstddef>
@@ -30,44 +30,45 @@ namespace detail {
 
 /// One queued operation of one rank: meets the others, then moves bytes between their memories and its own.
 struct thread_work {
-  std::shared_ptr<thread_meeting> meeting;  // so that work may outlive its communicator
+  std::shared_ptr<thread_rendezvous> rendezvous;  // so that work may outlive its communicator
   std::byte* whole = nullptr;
-  meeting_request mine;
+  rendezvous_request mine;
   std::uint32_t rank = 0;
 
   void operator()() const noexcept
   {
-    if (!meeting->meet(meeting_lane::agents, rank, mine) || mine.asked.size == 0) return;
+    if (!rendezvous->meet(rendezvous_lane::agents, rank, mine) || mine.asked.size == 0) return;
     const operation what = mine.asked.what;
     if (what == operation::all_gather) gather();
     if (what == operation::reduce_scatter || what == operation::all_reduce) add();
     if (what == operation::broadcast || what == operation::send) fetch(mine.asked.root);
     if (what == operation::all_reduce) {
-      meeting->settle(meeting_lane::agents, rank, false);  // until then others read the bytes that are replaced below
+      rendezvous->settle(rendezvous_lane::agents, rank,
+                         false);  // until then others read the bytes that are replaced below
       gather();
     }
-    meeting->settle(meeting_lane::agents, rank, true);
+    rendezvous->settle(rendezvous_lane::agents, rank, true);
   }
 
  private:
-  [[nodiscard]] shares parts() const noexcept { return {mine.asked.size, mine.each, meeting->ranks()}; }
+  [[nodiscard]] shares parts() const noexcept { return {mine.asked.size, mine.each, rendezvous->ranks()}; }
   [[nodiscard]] const std::byte* place_of(std::uint32_t other) const noexcept
   {
-    return meeting->place_of(meeting_lane::agents, other);
+    return rendezvous->place_of(rendezvous_lane::agents, other);
   }
 
   void gather() const noexcept
   {
-    for (std::uint32_t other = 0; other < meeting->ranks(); ++other)
+    for (std::uint32_t other = 0; other < rendezvous->ranks(); ++other)
       if (const std::uint64_t size = parts().size(other); other != rank && size != 0)
         std::memcpy(whole + parts().begin(other), place_of(other) + parts().begin(other), size);
   }
   void add() const noexcept
   {
     const std::uint64_t begin = parts().begin(rank);
-    const std::byte** const sources = meeting->sources_of(rank);
-    for (std::uint32_t other = 0; other < meeting->ranks(); ++other) sources[other] = place_of(other) + begin;
-    add_in_order(whole + begin, {sources, meeting->ranks()}, bytes{parts().size(rank)},
+    const std::byte** const sources = rendezvous->sources_of(rank);
+    for (std::uint32_t other = 0; other < rendezvous->ranks(); ++other) sources[other] = place_of(other) + begin;
+    add_in_order(whole + begin, {sources, rendezvous->ranks()}, bytes{parts().size(rank)},
                  {.type = mine.asked.type, .scale = bits_as<float>(mine.asked.scale)});
   }
   void fetch(std::uint32_t root) const noexcept
@@ -105,67 +106,68 @@ class local_threads {
   static constexpr std::string_view name = "local_threads";
 
   /// @throws usage_error   there is no such rank in the group, or it was there before
-  local_threads(const thread_group& group, rank_id rank) : meeting_{group.meeting()}, rank_{rank}
+  local_threads(const thread_group& group, rank_id rank) : rendezvous_{group.rendezvous()}, rank_{rank}
   {
-    meeting_->take(index_of(rank));
+    rendezvous_->take(index_of(rank));
   }
   local_threads(const local_threads&) = delete;
   local_threads& operator=(const local_threads&) = delete;
-  ~local_threads() { meeting_->leave(index_of(rank_), given_); }
+  ~local_threads() { rendezvous_->leave(index_of(rank_), given_); }
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
-  [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return rendezvous_->ranks(); }
 
   /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
   ///   other calls below
   /// @throws comm_error    the group failed before: the first cause. So for the other calls below
   template <stream_backend Backend>
-  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
     require(parts);
-    give(backend, who, whole, {.what = operation::all_gather, .size = parts.whole, .label = label}, parts.each);
+    give(backend, stream, whole, {.what = operation::all_gather, .size = parts.whole, .label = label}, parts.each);
   }
   /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
   template <stream_backend Backend>
-  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
-    give_sum(operation::reduce_scatter, backend, who, whole, parts, how, label);
+    give_sum(operation::reduce_scatter, backend, stream, whole, parts, how, label);
   }
   /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
   template <stream_backend Backend>
-  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    give_sum(operation::all_reduce, backend, who, whole, parts, how, label);
+    give_sum(operation::all_reduce, backend, stream, whole, parts, how, label);
   }
 
   /// @throws usage_error   no such rank
   template <stream_backend Backend>
-  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  void broadcast(Backend& backend, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require_other(root, false);
-    give(backend, who, place,
+    give(backend, stream, place,
          {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
-  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  void send(Backend& backend, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
     require_other(to, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label},
-         0, to);
+    give(backend, stream, place,
+         {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label}, 0, to);
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
-  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  void receive(Backend& backend, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
     require_other(from, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label},
-         0, from);
+    give(backend, stream, place,
+         {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label}, 0, from);
   }
   template <stream_backend Backend>
-  void barrier(Backend& backend, agent who, std::uint32_t label)
+  void barrier(Backend& backend, agent stream, std::uint32_t label)
   {
-    give(backend, who, nullptr, {.what = operation::barrier, .label = label});
+    give(backend, stream, nullptr, {.what = operation::barrier, .label = label});
   }
 
   /// `mine` and `all` may not overlap.
@@ -174,32 +176,32 @@ class local_threads {
   {
     if (all.size() != mine.size() * ranks())
       throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    meeting_->expect_own_process();
+    rendezvous_->expect_own_process();
     check();
-    const meeting_request request{
+    const rendezvous_request request{
         .asked = {.what = operation::exchange, .type = dtype::int64, .size = mine.size_bytes()},
         .place = reinterpret_cast<const std::byte*>(mine.data())};
-    if (!meeting_->meet(meeting_lane::callers, index_of(rank_), request)) return check();
+    if (!rendezvous_->meet(rendezvous_lane::callers, index_of(rank_), request)) return check();
     if (mine.empty()) return;
     for (std::uint32_t other = 0; other < ranks(); ++other)
-      std::memcpy(all.data() + other * mine.size(), meeting_->place_of(meeting_lane::callers, other),
+      std::memcpy(all.data() + other * mine.size(), rendezvous_->place_of(rendezvous_lane::callers, other),
                   mine.size_bytes());
-    meeting_->settle(meeting_lane::callers, index_of(rank_), true);
+    rendezvous_->settle(rendezvous_lane::callers, index_of(rank_), true);
   }
 
   /// @throws comm_error   why the group failed, if it has
-  void check() const { meeting_->check(); }
-  void revoke() noexcept { meeting_->revoke(index_of(rank_)); }
+  void check() const { rendezvous_->check(); }
+  void revoke() noexcept { rendezvous_->revoke(index_of(rank_)); }
 
  private:
   template <stream_backend Backend>
-  void give_sum(operation what, Backend& backend, agent who, std::byte* whole, const shares& parts, sum how,
+  void give_sum(operation what, Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
                 std::uint32_t label)
   {
     require(parts);
     require_summable(how, parts.whole);
     require_summable(how, parts.each);
-    give(backend, who, whole,
+    give(backend, stream, whole,
          {.what = what,
           .type = how.type,
           .size = parts.whole,
@@ -209,7 +211,7 @@ class local_threads {
   }
 
   template <stream_backend Backend>
-  void give(Backend& backend, agent who, std::byte* place, const call& asked, std::uint64_t each = 0,
+  void give(Backend& backend, agent stream, std::byte* place, const call& asked, std::uint64_t each = 0,
             rank_id other = rank_id::none)
   {
     static_assert(Backend::host_addressable,
@@ -218,10 +220,10 @@ class local_threads {
     if (place == nullptr && asked.size != 0)
       throw usage_error{error_text{} << "chunkmem: ranks move " << asked.size
                                      << " B at a null address (pass memory that allocate() gave)"};
-    meeting_->expect_own_process();
+    rendezvous_->expect_own_process();
     check();
-    const meeting_request mine{.asked = asked, .each = each, .place = place, .other = other};
-    backend.launch(who, detail::thread_work{meeting_, place, mine, index_of(rank_)});
+    const rendezvous_request mine{.asked = asked, .each = each, .place = place, .other = other};
+    backend.launch(stream, detail::thread_work{rendezvous_, place, mine, index_of(rank_)});
     ++given_;
   }
 
@@ -240,7 +242,7 @@ class local_threads {
                                    << " (name one that is there; bytes are sent to others)"};
   }
 
-  std::shared_ptr<thread_meeting> meeting_;
+  std::shared_ptr<thread_rendezvous> rendezvous_;
   rank_id rank_;
   std::uint64_t given_ = 0;  ///< to agents
 };

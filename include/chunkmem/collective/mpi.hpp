@@ -124,54 +124,55 @@ class mpi {
   /// @throws comm_error    the group has ended; so for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
     require(parts);
-    give(backend, who, whole, parts.each, {.what = operation::all_gather, .size = parts.whole, .label = label});
+    give(backend, stream, whole, parts.each, {.what = operation::all_gather, .size = parts.whole, .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
-    add_up(backend, who, operation::reduce_scatter, whole, parts, how, label);
+    add_up(backend, stream, operation::reduce_scatter, whole, parts, how, label);
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    add_up(backend, who, operation::all_reduce, whole, parts, how, label);
+    add_up(backend, stream, operation::all_reduce, whole, parts, how, label);
   }
 
   /// @throws usage_error   there is no such rank; so for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  void broadcast(Backend& backend, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require(root);
-    give(backend, who, place, 0,
+    give(backend, stream, place, 0,
          {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  void send(Backend& backend, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
     require_other(to);
-    give_pair(backend, who, place, index_of(to),
+    give_pair(backend, stream, place, index_of(to),
               {.what = operation::send, .size = size.count(), .root = index_of(rank()), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  void receive(Backend& backend, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
     require_other(from);
-    give_pair(backend, who, place, index_of(from),
+    give_pair(backend, stream, place, index_of(from),
               {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
-  void barrier(Backend& backend, agent who, std::uint32_t label)
+  void barrier(Backend& backend, agent stream, std::uint32_t label)
   {
-    give(backend, who, nullptr, 0, {.what = operation::barrier, .label = label});
+    give(backend, stream, nullptr, 0, {.what = operation::barrier, .label = label});
   }
 
   /// @throws usage_error   `all` is not as long as all ranks' words
@@ -180,15 +181,15 @@ class mpi {
     check();
     if (all.size() != mine.size() * ranks())
       throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    const attempt at{
+    const attempt this_attempt{
         .what = {.what = operation::exchange, .size = mine.size_bytes()}, .of = part::words, .sequence = ++exchanges_};
     try {
-      state_->words.agree(at);
-      const std::span<const std::uint64_t> found = state_->words.gather(at, mine);
+      state_->words.agree(this_attempt);
+      const std::span<const std::uint64_t> found = state_->words.gather(this_attempt, mine);
       for (std::uint32_t step = 0; step < ranks(); ++step)
         std::ranges::copy(found.subspan(step * mine.size(), mine.size()),
                           all.subspan((index_of(rank()) + step) % ranks() * mine.size(), mine.size()).begin());
-      state_->group.finish(at);
+      state_->group.finish(this_attempt);
     } catch (const comm_error& error) {
       state_->words.cancel();
       state_->group.fail(error);
@@ -232,13 +233,13 @@ class mpi {
   };
 
   template <class Backend>
-  void add_up(Backend& backend, agent who, operation what, std::byte* whole, const shares& parts, sum how,
+  void add_up(Backend& backend, agent stream, operation what, std::byte* whole, const shares& parts, sum how,
               std::uint32_t label)
   {
     require(parts);
     require_summable(how, parts.whole);
     state_->work.prepare_sums();
-    give(backend, who, whole, parts.each,
+    give(backend, stream, whole, parts.each,
          {.what = what,
           .type = how.type,
           .size = parts.whole,
@@ -247,10 +248,10 @@ class mpi {
   }
 
   template <class Backend>
-  void give(Backend& backend, agent who, std::byte* place, std::uint64_t each, const call& what)
+  void give(Backend& backend, agent stream, std::byte* place, std::uint64_t each, const call& what)
   {
     check();
-    launch(backend, who,
+    launch(backend, stream,
            {.at = {.what = what, .each = each, .sequence = operations_ + 1},
             .place = place,
             .agrees = !is_agreed_ || what.what == operation::barrier});
@@ -259,23 +260,23 @@ class mpi {
     rolled_.add(each);
   }
   template <class Backend>
-  void give_pair(Backend& backend, agent who, std::byte* place, std::uint32_t peer, const call& what)
+  void give_pair(Backend& backend, agent stream, std::byte* place, std::uint32_t peer, const call& what)
   {
     check();
     std::uint64_t& count = state_->pairs[peer];
-    launch(backend, who,
+    launch(backend, stream,
            {.at = {.what = what, .of = part::pair, .sequence = count + 1, .peer = peer, .group_sequence = operations_},
             .place = place});
     ++count;
   }
   template <class Backend>
-  void launch(Backend& backend, agent who, const mpi_work::job& job)
+  void launch(Backend& backend, agent stream, const mpi_work::job& job)
   {
     if (job.place == nullptr && job.at.what.size != 0)
       throw usage_error{"ranks cannot move bytes at a null address (give an address)"};
     state_->work.expect();
     try {
-      backend.launch(who, [work = &state_->work, job]() noexcept { work->run(job); });
+      backend.launch(stream, [work = &state_->work, job]() noexcept { work->run(job); });
     } catch (...) {
       state_->work.expect_no_more();
       throw;

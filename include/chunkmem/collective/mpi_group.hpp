@@ -97,12 +97,12 @@ class mpi_group {
 
   /// For a rank that waits: the notice of another rank ends the wait, if it concerns this attempt.
   /// @throws comm_error   the first cause
-  void look(const attempt& at, std::chrono::nanoseconds waited)
+  void look(const attempt& this_attempt, std::chrono::nanoseconds waited)
   {
-    listen(at, waited);
+    listen(this_attempt, waited);
     failure_.check();
-    const std::uint32_t gone = left_before(at);
-    if (gone != UINT32_MAX) throw error(comm_failure::peer_lost, at, waited, gone);
+    const std::uint32_t gone = left_before(this_attempt);
+    if (gone != UINT32_MAX) throw error(comm_failure::peer_lost, this_attempt, waited, gone);
   }
   /// For a rank that does not wait.
   /// @throws comm_error   the first cause
@@ -113,10 +113,12 @@ class mpi_group {
   }
 
   /// Counts: this rank has done its part.
-  void finish(const attempt& at) noexcept
+  void finish(const attempt& this_attempt) noexcept
   {
-    auto& count = at.of == part::pair ? pairs_[at.peer].done : at.of == part::group ? group_done_ : words_done_;
-    count.store(at.sequence, std::memory_order_relaxed);
+    auto& count = this_attempt.of == part::pair    ? pairs_[this_attempt.peer].done
+                  : this_attempt.of == part::group ? group_done_
+                                                   : words_done_;
+    count.store(this_attempt.sequence, std::memory_order_relaxed);
   }
 
   /// Ends the group with an error. The first error is kept, and told to all. Waits some milliseconds for MPI to take
@@ -150,20 +152,21 @@ class mpi_group {
   }
 
   /// A failure of this attempt, in words and numbers.
-  [[nodiscard]] comm_error error(comm_failure failure, const attempt& at, std::chrono::nanoseconds waited,
-                                 std::uint32_t who = UINT32_MAX) const noexcept
+  [[nodiscard]] comm_error error(comm_failure failure, const attempt& this_attempt, std::chrono::nanoseconds waited,
+                                 std::uint32_t failed_rank = UINT32_MAX) const noexcept
   {
     error_text text;
-    text << "chunkmem: " << name_of(at.what.what) << " of " << at.what.size << " B failed: " << name_of(failure)
-         << ", operation " << at.sequence << " with label " << at.what.label << " on rank " << rank_ << " of " << ranks_
-         << ", waited " << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
-    if (who != UINT32_MAX) text << ", rank " << who;
+    text << "chunkmem: " << name_of(this_attempt.what.what) << " of " << this_attempt.what.size
+         << " B failed: " << name_of(failure) << ", operation " << this_attempt.sequence << " with label "
+         << this_attempt.what.label << " on rank " << rank_ << " of " << ranks_ << ", waited "
+         << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
+    if (failed_rank != UINT32_MAX) text << ", rank " << failed_rank;
     text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
                                                : " (see what that rank says, and start the ranks again)");
     return {text,
             {.failure = failure,
-             .rank = who,
-             .sequence = at.sequence,
+             .rank = failed_rank,
+             .sequence = this_attempt.sequence,
              .waited = static_cast<std::uint64_t>(waited.count())}};
   }
 
@@ -178,12 +181,12 @@ class mpi_group {
   static constexpr std::uint64_t never = UINT64_MAX;
   using notice = std::array<std::uint64_t, 5>;  // why, who, and what was done: of all, of the pair, words
 
-  void tell(std::uint64_t why, std::uint32_t who, std::chrono::milliseconds patience) noexcept
+  void tell(std::uint64_t why, std::uint32_t failed_rank, std::chrono::milliseconds patience) noexcept
   {
     if (has_told_.exchange(true)) return;
     for (std::uint32_t to = 0; to < ranks_; ++to) {
       if (to == rank_) continue;
-      outgoing_[to] = {why, who, group_done_.load(), pairs_[to].done.load(), words_done_.load()};
+      outgoing_[to] = {why, failed_rank, group_done_.load(), pairs_[to].done.load(), words_done_.load()};
       MPI_Isend(outgoing_[to].data(), 5, MPI_UINT64_T, static_cast<int>(to), notice_tag, notices_, &requests_[to]);
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -193,7 +196,7 @@ class mpi_group {
     }
   }
 
-  void listen(const attempt& at, std::chrono::nanoseconds waited) noexcept
+  void listen(const attempt& this_attempt, std::chrono::nanoseconds waited) noexcept
   {
     for (;;) {
       int is_there = 0;
@@ -203,11 +206,12 @@ class mpi_group {
         return;
       notice told{};
       if (MPI_Mrecv(told.data(), 5, MPI_UINT64_T, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-      hear(static_cast<std::uint32_t>(from.MPI_SOURCE), told, at, waited);
+      hear(static_cast<std::uint32_t>(from.MPI_SOURCE), told, this_attempt, waited);
     }
   }
 
-  void hear(std::uint32_t from, const notice& told, const attempt& at, std::chrono::nanoseconds waited) noexcept
+  void hear(std::uint32_t from, const notice& told, const attempt& this_attempt,
+            std::chrono::nanoseconds waited) noexcept
   {
     if (told[0] == has_left) {
       pairs_[from].left_at.store(told[3]);
@@ -217,7 +221,7 @@ class mpi_group {
       // A rank that only waited too long gave up. Any other cause is handed on as it is, with the rank that began it.
       const auto cause = static_cast<comm_failure>(told[0]);
       const bool gave_up = cause == comm_failure::deadline || told[1] >= ranks_;
-      fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, at, waited,
+      fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, this_attempt, waited,
                  gave_up ? from : static_cast<std::uint32_t>(told[1])));
     }
     heard_.fetch_add(1);
@@ -231,11 +235,13 @@ class mpi_group {
     }
   }
 
-  [[nodiscard]] std::uint32_t left_before(const attempt& at) const noexcept
+  [[nodiscard]] std::uint32_t left_before(const attempt& this_attempt) const noexcept
   {
-    if (at.of == part::pair) return pairs_[at.peer].left_at.load() < at.sequence ? at.peer : UINT32_MAX;
-    const std::uint64_t least = (at.of == part::group ? group_left_ : words_left_).load();
-    return least != never && least >> 24U < at.sequence ? static_cast<std::uint32_t>(least & 0xffffffU) : UINT32_MAX;
+    if (this_attempt.of == part::pair)
+      return pairs_[this_attempt.peer].left_at.load() < this_attempt.sequence ? this_attempt.peer : UINT32_MAX;
+    const std::uint64_t least = (this_attempt.of == part::group ? group_left_ : words_left_).load();
+    return least != never && least >> 24U < this_attempt.sequence ? static_cast<std::uint32_t>(least & 0xffffffU)
+                                                                  : UINT32_MAX;
   }
 
   mpi_session* session_;

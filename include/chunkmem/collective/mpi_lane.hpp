@@ -43,25 +43,26 @@ class mpi_lane {
   }
 
   /// Room for a message that is received later in this attempt, or sent; `wait` ends them together.
-  void receive(const attempt& at, std::uint32_t from, std::byte* place, std::uint64_t size)
+  void receive(const attempt& this_attempt, std::uint32_t from, std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.receive(comm_, tag_of(at), from, place, size);
+    if (size != 0) transfers_.receive(comm_, tag_of(this_attempt), from, place, size);
   }
-  void send(const attempt& at, std::uint32_t to, const std::byte* place, std::uint64_t size)
+  void send(const attempt& this_attempt, std::uint32_t to, const std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.send(comm_, tag_of(at), to, place, size);
+    if (size != 0) transfers_.send(comm_, tag_of(this_attempt), to, place, size);
   }
 
   /// @throws comm_error   a rank is lost, said that it failed, or did not come before the deadline
-  void wait(const attempt& at, bool agrees = false)
+  void wait(const attempt& this_attempt, bool agrees = false)
   {
     const auto begin = std::chrono::steady_clock::now();
     for (unsigned turn = 0; !transfers_.are_done(); ++turn) {
       if (turn < quick_turns) continue;
       const auto waited = std::chrono::steady_clock::now() - begin;
-      group_->look(at, waited);
-      if (agrees && at.of == mpi_group::part::group) look_for_pairs(at, waited);
-      if (waited >= group_->deadline()) throw group_->error(comm_failure::deadline, at, waited, transfers_.awaited());
+      group_->look(this_attempt, waited);
+      if (agrees && this_attempt.of == mpi_group::part::group) look_for_pairs(this_attempt, waited);
+      if (waited >= group_->deadline())
+        throw group_->error(comm_failure::deadline, this_attempt, waited, transfers_.awaited());
       if (waited < std::chrono::microseconds{500})
         std::this_thread::yield();
       else
@@ -71,34 +72,35 @@ class mpi_lane {
 
   /// All ranks ask for the same, or all get an error. No rank returns before all have come.
   /// @throws comm_error   mismatch, or as `wait`
-  void agree(const attempt& at)
+  void agree(const attempt& this_attempt)
   {
     fingerprint mine;
-    for (const std::uint64_t word : packed(at)) mine.add(word);
+    for (const std::uint64_t word : packed(this_attempt)) mine.add(word);
     least_ = {mine.value(), ~mine.value()};
     int round = 0;
     for (std::uint32_t distance = 1; distance < ranks(); distance *= 2, ++round) {
       transfers_.receive(comm_, round, before(distance), as_bytes(theirs_), sizeof theirs_);
       transfers_.send(comm_, round, after(distance), as_bytes(least_), sizeof least_);
-      wait(at, true);
+      wait(this_attempt, true);
       for (std::size_t end = 0; end < 2; ++end) least_[end] = std::min(least_[end], theirs_[end]);
     }
-    if (least_[0] != ~least_[1]) tell_apart(at);
+    if (least_[0] != ~least_[1]) tell_apart(this_attempt);
   }
 
   /// As `agree`, between the two ends of a pair.
-  void agree_with_peer(const attempt& at)
+  void agree_with_peer(const attempt& this_attempt)
   {
-    const int tag = pair_tag(at.group_sequence);
-    pair_mine_ = packed(at);
-    transfers_.receive(comm_, tag, at.peer, as_bytes(pair_theirs_), sizeof pair_theirs_);
-    transfers_.send(comm_, tag, at.peer, as_bytes(pair_mine_), sizeof pair_mine_);
-    wait(at);
-    if (pair_mine_ != pair_theirs_) throw mismatch(at, at.peer, pair_theirs_, group_->rank(), pair_mine_);
+    const int tag = pair_tag(this_attempt.group_sequence);
+    pair_mine_ = packed(this_attempt);
+    transfers_.receive(comm_, tag, this_attempt.peer, as_bytes(pair_theirs_), sizeof pair_theirs_);
+    transfers_.send(comm_, tag, this_attempt.peer, as_bytes(pair_mine_), sizeof pair_mine_);
+    wait(this_attempt);
+    if (pair_mine_ != pair_theirs_)
+      throw mismatch(this_attempt, this_attempt.peer, pair_theirs_, group_->rank(), pair_mine_);
   }
 
   /// Every rank's words: the words of this rank first, then those of the next rank.
-  [[nodiscard]] std::span<const std::uint64_t> gather(const attempt& at, std::span<const std::uint64_t> mine)
+  [[nodiscard]] std::span<const std::uint64_t> gather(const attempt& this_attempt, std::span<const std::uint64_t> mine)
   {
     words_.resize(std::max(words_.size(), mine.size() * ranks()));
     std::copy(mine.begin(), mine.end(), words_.begin());
@@ -109,7 +111,7 @@ class mpi_lane {
       auto* const place = reinterpret_cast<std::byte*>(words_.data());
       transfers_.receive(comm_, gather_tag + round, after(have), place + have * block, size);
       transfers_.send(comm_, gather_tag + round, before(have), place, size);
-      wait(at);
+      wait(this_attempt);
     }
     return {words_.data(), mine.size() * ranks()};
   }
@@ -139,10 +141,10 @@ class mpi_lane {
   {
     return first_pair_tag + static_cast<int>(sequence % pair_tags);
   }
-  [[nodiscard]] static int tag_of(const attempt& at) noexcept
+  [[nodiscard]] static int tag_of(const attempt& this_attempt) noexcept
   {
-    return first_data_tag + (at.of == mpi_group::part::pair ? data_tags : 0) +
-           static_cast<int>(at.sequence % data_tags);
+    return first_data_tag + (this_attempt.of == mpi_group::part::pair ? data_tags : 0) +
+           static_cast<int>(this_attempt.sequence % data_tags);
   }
   template <class Words>
   [[nodiscard]] static std::byte* as_bytes(Words& words) noexcept
@@ -150,32 +152,32 @@ class mpi_lane {
     return reinterpret_cast<std::byte*>(words.data());
   }
 
-  [[nodiscard]] static request_words packed(const attempt& at) noexcept
+  [[nodiscard]] static request_words packed(const attempt& this_attempt) noexcept
   {
-    const call& it = at.what;
+    const call& it = this_attempt.what;
     return {static_cast<std::uint64_t>(it.what) << 8U | static_cast<std::uint64_t>(it.type),
             it.size,
             std::uint64_t{it.root} << 32U | it.label,
             it.scale,
-            at.sequence,
-            at.each};
+            this_attempt.sequence,
+            this_attempt.each};
   }
 
   /// A rank that waits for this one to send or receive, before it will come to this operation of all, never comes.
-  void look_for_pairs(const attempt& at, std::chrono::nanoseconds waited)
+  void look_for_pairs(const attempt& this_attempt, std::chrono::nanoseconds waited)
   {
     int is_there = 0;
     MPI_Status from;
     detail::require_mpi("looking for messages",
-                        MPI_Iprobe(MPI_ANY_SOURCE, pair_tag(at.sequence - 1), comm_, &is_there, &from));
+                        MPI_Iprobe(MPI_ANY_SOURCE, pair_tag(this_attempt.sequence - 1), comm_, &is_there, &from));
     if (is_there != 0)
-      throw group_->error(comm_failure::mismatch, at, waited, static_cast<std::uint32_t>(from.MPI_SOURCE));
+      throw group_->error(comm_failure::mismatch, this_attempt, waited, static_cast<std::uint32_t>(from.MPI_SOURCE));
   }
 
-  [[noreturn]] void tell_apart(const attempt& at)
+  [[noreturn]] void tell_apart(const attempt& this_attempt)
   {
-    const request_words mine = packed(at);
-    const std::span<const std::uint64_t> all = gather(at, mine);
+    const request_words mine = packed(this_attempt);
+    const std::span<const std::uint64_t> all = gather(this_attempt, mine);
     const auto of = [&](std::uint32_t rank) {
       request_words words{};
       std::memcpy(words.data(), &all[(rank + ranks() - group_->rank()) % ranks() * words.size()], sizeof words);
@@ -191,7 +193,7 @@ class mpi_lane {
     }
     std::uint32_t odd = 0;
     while (odd + 1 < ranks() && of(odd) == of(usual)) ++odd;
-    throw mismatch(at, odd, of(odd), usual, of(usual));
+    throw mismatch(this_attempt, odd, of(odd), usual, of(usual));
   }
 
   static void write(error_text& text, std::uint32_t rank, const request_words& asked) noexcept
@@ -200,16 +202,16 @@ class mpi_lane {
          << " of " << asked[1] << " B in shares of " << asked[5] << " B of type " << (asked[0] & 0xffU) << " with root "
          << (asked[2] >> 32U) << ", label " << (asked[2] & 0xffffffffU) << ", scale " << asked[3];
   }
-  [[nodiscard]] comm_error mismatch(const attempt& at, std::uint32_t odd, const request_words& its, std::uint32_t usual,
-                                    const request_words& others) const noexcept
+  [[nodiscard]] comm_error mismatch(const attempt& this_attempt, std::uint32_t odd, const request_words& its,
+                                    std::uint32_t usual, const request_words& others) const noexcept
   {
     error_text text;
-    text << "chunkmem: " << name_of(at.what.what) << " on rank " << group_->rank() << " of " << ranks()
+    text << "chunkmem: " << name_of(this_attempt.what.what) << " on rank " << group_->rank() << " of " << ranks()
          << " failed: ranks ask for different things";
     write(text, odd, its);
     write(text, usual, others);
     text << " (give every rank the same calls in the same order)";
-    return {text, {.failure = comm_failure::mismatch, .rank = odd, .sequence = at.sequence}};
+    return {text, {.failure = comm_failure::mismatch, .rank = odd, .sequence = this_attempt.sequence}};
   }
 
   mpi_group* group_;

@@ -19,7 +19,7 @@ namespace collective {
 ///
 /// A process needs this before it makes its communicators: its place, its groups, and the device of its node that is
 /// its own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
-/// sharding::circles refuses others.
+/// sharding::process_groups refuses others.
 ///
 /// Use:
 ///

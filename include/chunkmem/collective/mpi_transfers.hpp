@@ -59,9 +59,9 @@ class mpi_transfers {
   /// The rank of the first message that has not ended; UINT32_MAX: there is none, or MPI does not say.
   [[nodiscard]] std::uint32_t awaited() noexcept
   {
-    for (std::size_t at = 0; at < requests_.size(); ++at) {
+    for (std::size_t index = 0; index < requests_.size(); ++index) {
       int done = 0;
-      if (MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) return ends_[at].rank;
+      if (MPI_Test(&requests_[index], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) return ends_[index].rank;
     }
     return UINT32_MAX;
   }
@@ -70,14 +70,15 @@ class mpi_transfers {
   /// @return   nothing will be written any more
   bool cancel(unsigned tries) noexcept
   {
-    for (std::size_t at = 0; at < requests_.size(); ++at)
-      if (ends_[at].receives && requests_[at] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[at]);
+    for (std::size_t index = 0; index < requests_.size(); ++index)
+      if (ends_[index].receives && requests_[index] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[index]);
     bool is_quiet = false;
     for (unsigned turn = 0; turn < tries && !is_quiet; ++turn) {
       is_quiet = true;
-      for (std::size_t at = 0; at < requests_.size(); ++at) {
+      for (std::size_t index = 0; index < requests_.size(); ++index) {
         int done = 1;
-        if (ends_[at].receives && requests_[at] != MPI_REQUEST_NULL) MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE);
+        if (ends_[index].receives && requests_[index] != MPI_REQUEST_NULL)
+          MPI_Test(&requests_[index], &done, MPI_STATUS_IGNORE);
         is_quiet = is_quiet && done != 0;
       }
     }
@@ -108,10 +109,10 @@ class mpi_transfers {
 
   [[noreturn]] void refuse(int answer) const
   {
-    for (std::size_t at = 0; answer == MPI_ERR_IN_STATUS && at < statuses_.size(); ++at) {
-      const int number = statuses_[at].MPI_ERROR;
+    for (std::size_t index = 0; answer == MPI_ERR_IN_STATUS && index < statuses_.size(); ++index) {
+      const int number = statuses_[index].MPI_ERROR;
       if (number != MPI_SUCCESS && number != MPI_ERR_PENDING)
-        throw mpi_error(ends_[at].receives ? "receiving" : "sending", number, ends_[at].rank);
+        throw mpi_error(ends_[index].receives ? "receiving" : "sending", number, ends_[index].rank);
     }
     throw mpi_error("waiting for messages", answer);
   }

@@ -10,10 +10,10 @@
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ class nccl {
   [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
 
   template <stream_backend Backend>
-  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
     require(parts);
     agree({.what = operation::all_gather, .size = parts.whole, .label = label});
@@ -133,71 +133,73 @@ class nccl {
       const auto give = [=](const Api& api, comm_type g, auto on) {
         return api.all_gather(own, whole, parts.each, dtype::uint8, g, on);
       };
-      return enqueue(backend, who, "all_gather", give);
+      return enqueue(backend, stream, "all_gather", give);
     }
-    enqueue(backend, who, "all_gather", [=](const Api& api, comm_type group, auto on) {
-      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
-        return api.broadcast(whole + at, whole + at, size, dtype::uint8, static_cast<int>(root), group, on);
+    enqueue(backend, stream, "all_gather", [=](const Api& api, comm_type group, auto on) {
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t index, std::size_t size) {
+        return api.broadcast(whole + index, whole + index, size, dtype::uint8, static_cast<int>(root), group, on);
       });
     });
   }
   template <stream_backend Backend>
-  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
     const auto added = agree_sum(operation::reduce_scatter, parts, how, label);
     const std::size_t each = size_of(how.type);
     if (parts.are_equal()) {
       std::byte* const own = whole + parts.begin(index_of(rank_));
-      return enqueue(backend, who, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
+      return enqueue(backend, stream, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
         return api.reduce_scatter(whole, own, parts.each / each, how.type, added, group, on);
       });
     }
-    enqueue(backend, who, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
-      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
-        return api.reduce(whole + at, whole + at, size / each, how.type, added, static_cast<int>(root), group, on);
+    enqueue(backend, stream, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t index, std::size_t size) {
+        return api.reduce(whole + index, whole + index, size / each, how.type, added, static_cast<int>(root), group,
+                          on);
       });
     });
   }
   template <stream_backend Backend>
-  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
     const auto added = agree_sum(operation::all_reduce, parts, how, label);
     const std::size_t count = parts.whole / size_of(how.type);
-    enqueue(backend, who, "all_reduce", [=](const Api& api, comm_type g, auto on) {
+    enqueue(backend, stream, "all_reduce", [=](const Api& api, comm_type g, auto on) {
       return api.all_reduce(whole, whole, count, how.type, added, g, on);
     });
   }
   template <stream_backend Backend>
-  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  void broadcast(Backend& backend, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require(root, false);
     agree({.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
-    enqueue(backend, who, "broadcast", [=](const Api& api, comm_type g, auto on) {
+    enqueue(backend, stream, "broadcast", [=](const Api& api, comm_type g, auto on) {
       return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), g, on);
     });
   }
   template <stream_backend Backend>
-  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t)
+  void send(Backend& backend, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t)
   {
     require(to, true);
-    enqueue(backend, who, "send", [=](const Api& api, comm_type g, auto on) {
+    enqueue(backend, stream, "send", [=](const Api& api, comm_type g, auto on) {
       return api.send(place, size.count(), dtype::uint8, number_of(to), g, on);
     });
   }
   template <stream_backend Backend>
-  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t)
+  void receive(Backend& backend, agent stream, std::byte* place, bytes size, rank_id from, std::uint32_t)
   {
     require(from, true);
-    enqueue(backend, who, "receive", [=](const Api& api, comm_type g, auto on) {
+    enqueue(backend, stream, "receive", [=](const Api& api, comm_type g, auto on) {
       return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on);
     });
   }
   /// The calling threads meet, each after `finish`: NCCL has no barrier, and a sum would need room on the device.
   template <stream_backend Backend>
-  void barrier(Backend& backend, agent who, std::uint32_t label)
+  void barrier(Backend& backend, agent stream, std::uint32_t label)
   {
     agree({.what = operation::barrier, .label = label});
-    finish(backend, who);
+    finish(backend, stream);
     const std::uint64_t mine[] = {label};
     exchange(mine, std::span{words_}.first(ranks_));
   }
@@ -215,9 +217,9 @@ class nccl {
   /// Waits until all work of the agent is done. Afterwards no wait of the host for that agent is long.
   /// @throws comm_error   the deadline passed, or the group failed; it is ended, and the stream goes on
   template <stream_backend Backend>
-  void finish(Backend& backend, agent who)
+  void finish(Backend& backend, agent stream)
   {
-    const auto on = backend.stream(who);
+    const auto on = backend.stream(stream);
     session_.wait("work of a stream", [&] {
       bool is_done = false;
       session_.require("a query of a stream",
@@ -267,12 +269,12 @@ class nccl {
   }
 
   template <class Backend, class Enqueue>
-  void enqueue(Backend& backend, agent who, std::string_view what, Enqueue&& give)
+  void enqueue(Backend& backend, agent stream, std::string_view what, Enqueue&& give)
   {
     session_.check();
     session_.count();
     int number = 0;
-    backend.launch(who, [&](typename Api::stream_type on) {
+    backend.launch(stream, [&](typename Api::stream_type on) {
       number = session_.enter([&](const Api& api, comm_type group) { return give(api, group, on); });
     });
     session_.settle(what, number);

@@ -96,7 +96,8 @@ class nccl_id_file {
   [[nodiscard]] static std::array<std::byte, size_of_run> as_bytes(std::uint64_t run) noexcept
   {
     std::array<std::byte, size_of_run> all{};
-    for (std::size_t at = 0; at < all.size(); ++at) all[at] = static_cast<std::byte>(run >> (8 * at) & 0xffU);
+    for (std::size_t index = 0; index < all.size(); ++index)
+      all[index] = static_cast<std::byte>(run >> (8 * index) & 0xffU);
     return all;
   }
   [[noreturn]] static void refuse(std::string_view path, std::string_view why, int number, std::string_view advice)

@@ -4,9 +4,9 @@
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact.hpp>
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/half.hpp>
 
@@ -36,14 +36,15 @@ void add_block(Element* to, std::span<const std::byte* const> ranks, std::size_t
                float scale) noexcept
 {
   float sums[sum_block];
-  for (std::size_t at = 0; at < count; ++at)
-    sums[at] = to_float(reinterpret_cast<const Element*>(ranks[0])[first + at]);
+  for (std::size_t index = 0; index < count; ++index)
+    sums[index] = to_float(reinterpret_cast<const Element*>(ranks[0])[first + index]);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     const Element* from = reinterpret_cast<const Element*>(ranks[rank]) + first;
-    for (std::size_t at = 0; at < count; ++at) sums[at] = exact::sum(sums[at], to_float(from[at]));
+    for (std::size_t index = 0; index < count; ++index)
+      sums[index] = strict_fp::sum(sums[index], to_float(from[index]));
   }
-  for (std::size_t at = 0; at < count; ++at)
-    to[first + at] = round_to<Element>(one_nan(exact::product(sums[at], scale)));
+  for (std::size_t index = 0; index < count; ++index)
+    to[first + index] = round_to<Element>(one_nan(strict_fp::product(sums[index], scale)));
 }
 
 template <real_element Element>

@@ -45,13 +45,13 @@ class self {
     require(parts);
   }
   template <stream_backend Backend>
-  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t)
+  void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t)
   {
     require(parts);
     require_summable(how, parts.whole);
     if (how.scale == 1 || parts.whole == 0) return;
     if constexpr (Backend::host_addressable)
-      backend.launch(who, [whole, size = bytes{parts.whole}, how]() noexcept {
+      backend.launch(stream, [whole, size = bytes{parts.whole}, how]() noexcept {
         const std::byte* const only[] = {whole};
         add_in_order(whole, only, size, how);
       });
@@ -59,9 +59,9 @@ class self {
       throw usage_error{"a sum over one rank is scaled where the host cannot reach its bytes (scale by 1 there)"};
   }
   template <stream_backend Backend>
-  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
-    reduce_scatter(backend, who, whole, parts, how, label);
+    reduce_scatter(backend, stream, whole, parts, how, label);
   }
 
   /// @throws usage_error   another rank than 0
@@ -91,7 +91,7 @@ class self {
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     if (all.size() != mine.size()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    for (std::size_t at = 0; at < mine.size(); ++at) all[at] = mine[at];
+    for (std::size_t index = 0; index < mine.size(); ++index) all[index] = mine[index];
   }
   void check() const noexcept {}
   void revoke() noexcept {}

@@ -75,48 +75,49 @@ class simulated_ranks {
 
   /// @throws usage_error   the shares are for another number of ranks, or no such agent: no time passed, nothing was
   ///                       counted; so for all below
-  void all_gather(backend::simulated& backend, agent who, std::byte*, const shares& parts, std::uint32_t)
+  void all_gather(backend::simulated& backend, agent stream, std::byte*, const shares& parts, std::uint32_t)
   {
     require(parts);
-    run(backend, who, operation::all_gather, costs_.all_gather(parts),
+    run(backend, stream, operation::all_gather, costs_.all_gather(parts),
         ring_traffic::of_all_gather(parts, index_of(rank_)));
   }
   /// @throws usage_error   also where such elements are not added
-  void reduce_scatter(backend::simulated& backend, agent who, std::byte*, const shares& parts, sum how, std::uint32_t)
+  void reduce_scatter(backend::simulated& backend, agent stream, std::byte*, const shares& parts, sum how,
+                      std::uint32_t)
   {
     require(parts);
     require_summable(how, parts.whole);
-    run(backend, who, operation::reduce_scatter, costs_.reduce_scatter(parts),
+    run(backend, stream, operation::reduce_scatter, costs_.reduce_scatter(parts),
         ring_traffic::of_reduce_scatter(parts, index_of(rank_)));
   }
   /// @throws usage_error   also where such elements are not added; size_overflow   twice the bytes need more than 64
   ///   bits
-  void all_reduce(backend::simulated& backend, agent who, std::byte*, const shares& parts, sum how, std::uint32_t)
+  void all_reduce(backend::simulated& backend, agent stream, std::byte*, const shares& parts, sum how, std::uint32_t)
   {
     require(parts);
     require_summable(how, parts.whole);
-    run(backend, who, operation::all_reduce, costs_.all_reduce(parts),
+    run(backend, stream, operation::all_reduce, costs_.all_reduce(parts),
         ring_traffic::of_all_reduce(parts, index_of(rank_)));
   }
   /// @throws usage_error   also where there is no such rank
-  void broadcast(backend::simulated& backend, agent who, std::byte*, bytes size, rank_id root, std::uint32_t)
+  void broadcast(backend::simulated& backend, agent stream, std::byte*, bytes size, rank_id root, std::uint32_t)
   {
     require_rank(root);
-    run(backend, who, operation::broadcast, costs_.broadcast(size),
+    run(backend, stream, operation::broadcast, costs_.broadcast(size),
         ring_traffic::of_broadcast(size, index_of(rank_), index_of(root), ranks()));
   }
   /// @throws usage_error   also where there is no such rank, or it is this one
-  void send(backend::simulated& backend, agent who, std::byte*, bytes size, rank_id to, std::uint32_t)
+  void send(backend::simulated& backend, agent stream, std::byte*, bytes size, rank_id to, std::uint32_t)
   {
-    meet(backend, who, operation::send, size, to, {size.count(), 0});
+    meet(backend, stream, operation::send, size, to, {size.count(), 0});
   }
-  void receive(backend::simulated& backend, agent who, std::byte*, bytes size, rank_id from, std::uint32_t)
+  void receive(backend::simulated& backend, agent stream, std::byte*, bytes size, rank_id from, std::uint32_t)
   {
-    meet(backend, who, operation::receive, size, from, {0, size.count()});
+    meet(backend, stream, operation::receive, size, from, {0, size.count()});
   }
-  void barrier(backend::simulated& backend, agent who, std::uint32_t)
+  void barrier(backend::simulated& backend, agent stream, std::uint32_t)
   {
-    run(backend, who, operation::barrier, costs_.barrier(), {});
+    run(backend, stream, operation::barrier, costs_.barrier(), {});
   }
 
   /// @throws usage_error   `all` is not as long as all ranks' words
@@ -126,7 +127,7 @@ class simulated_ranks {
       throw usage_error{error_text{} << "chunkmem: an exchange of " << mine.size() << " words between " << ranks()
                                      << " ranks needs room for " << mine.size() * ranks() << ", not " << all.size()
                                      << " (give room for all ranks' words)"};
-    for (std::size_t at = 0; at < all.size(); ++at) all[at] = mine[at % mine.size()];
+    for (std::size_t index = 0; index < all.size(); ++index) all[index] = mine[index % mine.size()];
     ++counts_[operation::exchange].calls;
   }
   void check() const noexcept {}
@@ -151,29 +152,29 @@ class simulated_ranks {
       throw usage_error{error_text{} << "chunkmem: no such rank: " << index_of(other) << ", the group has " << ranks()
                                      << " (count from 0)"};
   }
-  void meet(backend::simulated& backend, agent who, operation what, bytes size, rank_id other, ring_traffic moved)
+  void meet(backend::simulated& backend, agent stream, operation what, bytes size, rank_id other, ring_traffic moved)
   {
     require_rank(other);
     if (other == rank_) throw usage_error{"a rank sends to itself, or receives from itself (name another rank)"};
     const bool inside = index_of(other) / costs_.of_node == index_of(rank_) / costs_.of_node;
-    run(backend, who, what, costs_.send(size, inside), moved, inside, !inside);
+    run(backend, stream, what, costs_.send(size, inside), moved, inside, !inside);
   }
-  void run(backend::simulated& backend, agent who, operation what, std::uint64_t cost, ring_traffic moved)
+  void run(backend::simulated& backend, agent stream, operation what, std::uint64_t cost, ring_traffic moved)
   {
-    run(backend, who, what, cost, moved, costs_.of_node > 1, costs_.nodes > 1);
+    run(backend, stream, what, cost, moved, costs_.of_node > 1, costs_.nodes > 1);
   }
-  void run(backend::simulated& backend, agent who, operation what, std::uint64_t cost, ring_traffic moved, bool peers,
-           bool network)
+  void run(backend::simulated& backend, agent stream, operation what, std::uint64_t cost, ring_traffic moved,
+           bool peers, bool network)
   {
-    const std::uint64_t ready = later_of(backend.clock(who), backend.now());
+    const std::uint64_t ready = later_of(backend.clock(stream), backend.now());
     if (cost != 0) {
       std::uint64_t begin = ready;
       if (peers) begin = later_of(begin, links_->peers);
       if (network) begin = later_of(begin, links_->network);
       const std::uint64_t waited = begin - ready;
-      backend.advance(who, cost > UINT64_MAX - waited ? UINT64_MAX : waited + cost);
-      if (peers) links_->peers = backend.clock(who);
-      if (network) links_->network = backend.clock(who);
+      backend.advance(stream, cost > UINT64_MAX - waited ? UINT64_MAX : waited + cost);
+      if (peers) links_->peers = backend.clock(stream);
+      if (network) links_->network = backend.clock(stream);
     }
     counts_[what] += {1, moved.sent, moved.received, cost};
   }

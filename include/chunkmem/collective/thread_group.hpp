@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/thread_meeting.hpp>
+#include <chunkmem/collective/thread_rendezvous.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <cstdint>
@@ -39,21 +39,21 @@ class thread_group {
     if (ranks == 0) throw usage_error{"a group of 0 ranks (give one or more)"};
     if (options.deadline == 0)
       throw config_error{"a group of ranks with a deadline of 0 ns (give the longest wait for a rank)"};
-    meeting_ = std::make_shared<thread_meeting>(ranks, options.deadline, options.slow_after);
+    rendezvous_ = std::make_shared<thread_rendezvous>(ranks, options.deadline, options.slow_after);
   }
   thread_group(const thread_group&) = delete;
   thread_group& operator=(const thread_group&) = delete;
 
-  [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return rendezvous_->ranks(); }
 
   /// How long ranks waited for each other so far. It names a slow rank before the deadline does. Cost: a lock.
-  [[nodiscard]] meeting_waits waits() const noexcept { return meeting_->waits(); }
+  [[nodiscard]] rendezvous_waits waits() const noexcept { return rendezvous_->waits(); }
 
   /// For the communicators of this group.
-  [[nodiscard]] std::shared_ptr<thread_meeting> meeting() const noexcept { return meeting_; }
+  [[nodiscard]] std::shared_ptr<thread_rendezvous> rendezvous() const noexcept { return rendezvous_; }
 
  private:
-  std::shared_ptr<thread_meeting> meeting_;
+  std::shared_ptr<thread_rendezvous> rendezvous_;
 };
 
 }  // namespace collective

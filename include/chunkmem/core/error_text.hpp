@@ -55,8 +55,8 @@ class error_text {
   void append(std::string_view piece) noexcept
   {
     const bool fits = piece.size() <= capacity - length_;
-    for (std::size_t at = 0; at < piece.size() && length_ < capacity; ++at)
-      storage_[length_++] = fits ? piece[at] : '.';
+    for (std::size_t index = 0; index < piece.size() && length_ < capacity; ++index)
+      storage_[length_++] = fits ? piece[index] : '.';
   }
 
   static constexpr std::size_t capacity = 511;

@@ -18,7 +18,7 @@ enum class group_id : std::uint32_t { none = UINT32_MAX };   ///< parameters tha
 enum class rank_id : std::uint32_t { none = UINT32_MAX };    ///< one of those that train together
 
 /// A place in the record of an iteration: 0 is its first access.
-enum class moment : std::uint32_t { none = UINT32_MAX };
+enum class access_index : std::uint32_t { none = UINT32_MAX };
 
 /// The plain number of an id.
 template <class Id>

@@ -28,7 +28,7 @@ struct escaped_byte {
 /// Bytes of the UTF-8 character at the begin of a text; 0: no character begins there.
 [[nodiscard]] constexpr std::size_t length_of_character(std::string_view text) noexcept
 {
-  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const auto byte = [&](std::size_t index) { return static_cast<unsigned char>(text[index]); };
   const std::size_t length = byte(0) < 0x80U   ? 1
                              : byte(0) < 0xc2U ? 0
                              : byte(0) < 0xe0U ? 2
@@ -36,8 +36,8 @@ struct escaped_byte {
                              : byte(0) < 0xf5U ? 4
                                                : 0;
   if (length > text.size()) return 0;
-  for (std::size_t at = 1; at < length; ++at)
-    if ((byte(at) & 0xc0U) != 0x80U) return 0;
+  for (std::size_t index = 1; index < length; ++index)
+    if ((byte(index) & 0xc0U) != 0x80U) return 0;
   if (length == 3 && ((byte(0) == 0xe0U && byte(1) < 0xa0U) || (byte(0) == 0xedU && byte(1) > 0x9fU)))
     return 0;  // too long, or half of a pair
   if (length == 4 && ((byte(0) == 0xf0U && byte(1) < 0x90U) || (byte(0) == 0xf4U && byte(1) > 0x8fU)))
@@ -51,8 +51,8 @@ struct escaped_byte {
 {
   unsigned code = static_cast<unsigned char>(character[0]);
   if (character.size() > 1) code &= 0x7fU >> character.size();
-  for (std::size_t at = 1; at < character.size(); ++at)
-    code = code << 6U | (static_cast<unsigned char>(character[at]) & 0x3fU);
+  for (std::size_t index = 1; index < character.size(); ++index)
+    code = code << 6U | (static_cast<unsigned char>(character[index]) & 0x3fU);
   constexpr unsigned ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},      {0x61c, 0x61c},
                                     {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f},
                                     {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};

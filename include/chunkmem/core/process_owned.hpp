@@ -37,15 +37,15 @@ class process_owned {
   [[nodiscard]] const Value& operator*() const noexcept { return value_; }
   [[nodiscard]] Value* operator->() noexcept { return &value_; }
   [[nodiscard]] const Value* operator->() const noexcept { return &value_; }
-  [[nodiscard]] decltype(auto) operator[](std::size_t at) noexcept
-    requires requires(Value& value) { value[at]; }
+  [[nodiscard]] decltype(auto) operator[](std::size_t index) noexcept
+    requires requires(Value& value) { value[index]; }
   {
-    return value_[at];
+    return value_[index];
   }
-  [[nodiscard]] decltype(auto) operator[](std::size_t at) const noexcept
-    requires requires(const Value& value) { value[at]; }
+  [[nodiscard]] decltype(auto) operator[](std::size_t index) const noexcept
+    requires requires(const Value& value) { value[index]; }
   {
-    return value_[at];
+    return value_[index];
   }
 
  private:

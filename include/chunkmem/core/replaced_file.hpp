@@ -146,8 +146,8 @@ class replaced_file {
 
   void make()
   {
-    for (unsigned at = 0; at < most_writers; ++at) {
-      std::string name = path_ + ".new" + (at == 0 ? "" : "-" + std::to_string(at));
+    for (unsigned index = 0; index < most_writers; ++index) {
+      std::string name = path_ + ".new" + (index == 0 ? "" : "-" + std::to_string(index));
       detail::descriptor file = made(name);
       if (!file.is_open()) continue;
       file_ = std::move(file);

@@ -54,8 +54,8 @@ struct per_tier {
   /// Only where values can be compared.
   [[nodiscard]] constexpr bool operator==(const per_tier& other) const noexcept
   {
-    for (std::size_t at = 0; at < tier_count; ++at)
-      if (!(values[at] == other.values[at])) return false;
+    for (std::size_t index = 0; index < tier_count; ++index)
+      if (!(values[index] == other.values[index])) return false;
     return true;
   }
 };

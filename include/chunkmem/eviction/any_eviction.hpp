@@ -37,7 +37,7 @@ class any_eviction : public policy_choice<Policies...> {
   {
     this->ask([&](auto& chosen) { chosen.leave(item); });
   }
-  [[nodiscard]] chunk_id victim(moment now) noexcept
+  [[nodiscard]] chunk_id victim(access_index now) noexcept
   {
     return this->ask([&](auto& chosen) { return chosen.victim(now); });
   }

@@ -15,10 +15,10 @@ namespace eviction {
 
 /// Evicts the chunk whose next use is farthest away, by the recorded iteration; the default.
 ///
-/// The fewest loads that any policy can reach with frames of one size. Without a record it is `lru`. A moment belongs
-/// to one chunk, so next uses are unique keys: a bit for each moment replaces a heap. Chunks that the record never
+/// The fewest loads that any policy can reach with frames of one size. Without a record it is `lru`. An access belongs
+/// to one chunk, so next uses are unique keys: a bit for each access replaces a heap. Chunks that the record never
 /// touches go first, lowest id first. Source: Belady 1966 (IBM Systems Journal 5.2). Cost: O(1) words for each call,
-/// 1.02 bits for each moment and chunk, 4 bytes for each moment, and the 16 for each chunk of lru.
+/// 1.02 bits for each access and chunk, 4 bytes for each access, and the 16 for each chunk of lru.
 class belady {
  public:
   using policy_kind = eviction_kind;
@@ -46,7 +46,7 @@ class belady {
   void enter(const candidate& item) noexcept
   {
     if (!profiled_) return recent_.enter(item);
-    if (item.next_use == moment::none) return idle_.insert(index_of(item.chunk));
+    if (item.next_use == access_index::none) return idle_.insert(index_of(item.chunk));
     owner_[index_of(item.next_use)] = item.chunk;
     next_uses_.insert(index_of(item.next_use));
   }
@@ -54,11 +54,11 @@ class belady {
   void leave(const candidate& item) noexcept
   {
     if (!profiled_) return recent_.leave(item);
-    if (item.next_use == moment::none) return idle_.erase(index_of(item.chunk));
+    if (item.next_use == access_index::none) return idle_.erase(index_of(item.chunk));
     next_uses_.erase(index_of(item.next_use));
   }
 
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
     if (!profiled_) return recent_.victim(now);
     if (const std::uint32_t unused = idle_.first_from(0); unused != index_set::none) return chunk_id{unused};
@@ -71,7 +71,7 @@ class belady {
   lru recent_;
   index_set idle_;
   index_set next_uses_;
-  sequence<chunk_id> owner_;  // of each moment in next_uses_
+  sequence<chunk_id> owner_;  // of each access in next_uses_
   std::uint32_t chunks_ = 0;
   bool profiled_ = false;
 };

@@ -27,11 +27,12 @@ class by_retention {
   static constexpr std::string_view name = "by_retention";
   static constexpr std::uint32_t no_border = UINT32_MAX;
 
-  /// @param borders   by moment: leases come down to this frame before a chunk that is loaded now leaves again. The
-  ///                  array outlives its use
+  /// @param borders   by access index: leases come down to this frame before a chunk that is loaded now leaves again.
+  ///                  The array outlives its use
   void place_below(std::span<const std::uint32_t> borders) noexcept { borders_ = borders; }
 
-  /// @param frames   by moment: the frame wanted for a chunk that is loaded now, or none. The array outlives its use
+  /// @param frames   by access index: the frame wanted for a chunk that is loaded now, or none. The array outlives its
+  ///                 use
   void place_in(std::span<const std::uint32_t> frames) noexcept { frames_ = frames; }
 
   void reset(std::uint32_t chunks)
@@ -44,21 +45,21 @@ class by_retention {
   void enter(const candidate& item) noexcept { gives_up(item) ? given_up_.enter(item) : staying_.enter(item); }
   void leave(const candidate& item) noexcept { gives_up(item) ? given_up_.leave(item) : staying_.leave(item); }
 
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
     const chunk_id first = given_up_.victim(now);
     return first != chunk_id::none ? first : staying_.victim(now);
   }
 
   /// The plan does not keep the chunk.
-  [[nodiscard]] bool gives_up(const candidate& item) const noexcept { return item.next_use == moment::none; }
+  [[nodiscard]] bool gives_up(const candidate& item) const noexcept { return item.next_use == access_index::none; }
   /// A chunk that is loaded now must lie below this frame.
-  [[nodiscard]] std::uint32_t border(moment now) const noexcept
+  [[nodiscard]] std::uint32_t border(access_index now) const noexcept
   {
     return index_of(now) < borders_.size() ? borders_[index_of(now)] : no_border;
   }
   /// The frame wanted for a chunk that is loaded now, or none.
-  [[nodiscard]] std::uint32_t preferred(moment now) const noexcept
+  [[nodiscard]] std::uint32_t preferred(access_index now) const noexcept
   {
     return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_border;
   }

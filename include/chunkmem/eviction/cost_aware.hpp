@@ -27,7 +27,7 @@ namespace eviction {
 /// decide alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made
 /// eleven are tried on the recorded iteration (tuned_eviction), 55 replays for each new record; decisions without a
 /// plan take 0. Source: Landlord (Young 1998), with the record in place of credits. Cost: O(1) words for each call,
-/// 2.04 bits for each moment and chunk, 4 bytes for each moment.
+/// 2.04 bits for each access and chunk, 4 bytes for each access.
 class cost_aware {
  public:
   using policy_kind = eviction_kind;
@@ -59,14 +59,14 @@ class cost_aware {
   {
     forget(chunks_, record.size());
     profiled_ = !record.empty();
-    moments_ = record.size();
+    access_count_ = record.size();
   }
 
   void enter(const candidate& item) noexcept
   {
     if (!profiled_) return recent_.enter(item);
     of_kind& kind = kinds_[item.dirty ? 1 : 0];
-    if (item.next_use == moment::none) return kind.idle.insert(index_of(item.chunk));
+    if (item.next_use == access_index::none) return kind.idle.insert(index_of(item.chunk));
     owner_[index_of(item.next_use)] = item.chunk;
     kind.next_uses.insert(index_of(item.next_use));
   }
@@ -75,13 +75,13 @@ class cost_aware {
   {
     if (!profiled_) return recent_.leave(item);
     of_kind& kind = kinds_[item.dirty ? 1 : 0];
-    if (item.next_use == moment::none)
+    if (item.next_use == access_index::none)
       kind.idle.erase(index_of(item.chunk));
     else
       kind.next_uses.erase(index_of(item.next_use));
   }
 
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
     if (!profiled_) return recent_.victim(now);
     for (const of_kind& kind : kinds_)  // free, then a write-back alone: no later than a load alone
@@ -92,24 +92,24 @@ class cost_aware {
     if (dirty == index_set::none) return owner_[clean];
     const double further =
         static_cast<double>(distance(dirty, index_of(now))) - static_cast<double>(distance(clean, index_of(now)));
-    return owner_[theta_ * further > moments_ ? dirty : clean];
+    return owner_[theta_ * further > access_count_ ? dirty : clean];
   }
 
  private:
   static constexpr double thetas[] = {0, 1.25, 1.5, 1.75, 2, 2.125, 2.25, 2.5, 2.75, 3, 4};
   struct of_kind {
     index_set idle;       // chunks that nothing has to load again
-    index_set next_uses;  // moments
+    index_set next_uses;  // accesses
   };
 
-  void forget(std::uint32_t chunks, std::uint32_t moments)
+  void forget(std::uint32_t chunks, std::uint32_t access_count)
   {
     recent_.reset(chunks);
     for (of_kind& kind : kinds_) {
       kind.idle.reset(chunks);
-      kind.next_uses.reset(moments);
+      kind.next_uses.reset(access_count);
     }
-    owner_.resize(moments);
+    owner_.resize(access_count);
   }
 
   [[nodiscard]] static std::uint32_t farthest(const of_kind& kind, std::uint32_t now) noexcept
@@ -120,16 +120,16 @@ class cost_aware {
 
   [[nodiscard]] std::uint32_t distance(std::uint32_t next, std::uint32_t now) const noexcept
   {
-    return next >= now ? next - now : next + moments_ - now;
+    return next >= now ? next - now : next + access_count_ - now;
   }
 
   lru recent_;
   of_kind kinds_[2];          // clean ones, and those that leave at the price of a write-back
-  sequence<chunk_id> owner_;  // of each moment in next_uses
+  sequence<chunk_id> owner_;  // of each access in next_uses
   double theta_ = 0;
   std::uint32_t variants_ = static_cast<std::uint32_t>(std::size(thetas));
   std::uint32_t chunks_ = 0;
-  std::uint32_t moments_ = 0;
+  std::uint32_t access_count_ = 0;
   bool profiled_ = false;
 };
 

@@ -15,7 +15,8 @@ namespace eviction {
 /// A chunk that may leave the device now: resident and unpinned. Numbers only, never bytes.
 struct candidate {
   chunk_id chunk = chunk_id::none;
-  moment next_use = moment::none;  ///< that would have to load, in the record followed; none: no such use, or no record
+  access_index next_use =
+      access_index::none;  ///< that would have to load, in the record followed; none: no such use, or no record
   std::uint32_t frames = 1;
   bool dirty = false;          ///< leaving costs a write-back
   std::uint64_t arrived = 0;   ///< when it came to the device: grows with each chunk that does
@@ -38,7 +39,7 @@ concept keeps_candidates = requires(Policy policy, const eviction::candidate& it
 
 /// Names the candidate to evict.
 template <class Policy>
-concept chooses_victim = requires(Policy policy, moment now) {
+concept chooses_victim = requires(Policy policy, access_index now) {
   {
     policy.victim(now)
   } noexcept -> std::same_as<chunk_id>;
@@ -80,7 +81,7 @@ concept tuned_eviction =
 /// be.
 template <class Policy>
 concept bounded_eviction =
-    eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, moment now) {
+    eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, access_index now) {
       {
         policy.gives_up(item)
       } noexcept -> std::same_as<bool>;

@@ -47,7 +47,7 @@ class fifo {
       sink(hole, last);
   }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     return size_ == 0 ? chunk_id::none : chunk_id{heap_[0].chunk};
   }
@@ -62,10 +62,10 @@ class fifo {
     }
   };
 
-  void put(std::uint32_t at, const entry& it) noexcept
+  void put(std::uint32_t index, const entry& it) noexcept
   {
-    heap_[at] = it;
-    place_[it.chunk] = at;
+    heap_[index] = it;
+    place_[it.chunk] = index;
   }
 
   void rise(std::uint32_t hole, const entry& it) noexcept

@@ -26,7 +26,7 @@ class list_order {
   void enter(const candidate& item) noexcept { candidates_.insert(index_of(item.chunk)); }
   void leave(const candidate& item) noexcept { candidates_.erase(index_of(item.chunk)); }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     const std::uint32_t lowest = candidates_.first_from(0);
     return lowest == index_set::none ? chunk_id::none : chunk_id{lowest};

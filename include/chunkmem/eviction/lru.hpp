@@ -13,7 +13,7 @@ namespace eviction {
 
 /// Evicts the chunk whose last pin ended longest ago.
 ///
-/// Good when nothing is known of the future; poor for a trainer that walks its layers in a circle, where the chunk used
+/// Good when nothing is known of the future; poor for a trainer that walks its layers in a cycle, where the chunk used
 /// longest ago is the next one needed. Cost: a linked list in an array, 16 bytes for each chunk and O(1) for each call;
 /// a chunk that comes back after others were let go of takes a step for each of them.
 class lru {
@@ -47,7 +47,7 @@ class lru {
     links_[at.after].before = at.before;
   }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     const std::uint32_t oldest = links_[end_].after;
     return oldest == end_ ? chunk_id::none : chunk_id{oldest};

@@ -39,7 +39,7 @@ class scanning {
   void enter(const candidate& item) noexcept { items_[index_of(item.chunk)] = item; }
   void leave(const candidate& item) noexcept { items_[index_of(item.chunk)] = candidate{}; }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     const candidate* best = nullptr;
     for (const candidate& item : items_)

@@ -96,7 +96,7 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
     throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size()
                                    << " elements was to be lent with a shape of " << extents.elements()
                                    << " (give the shape that it was declared with)"};
-  const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == at::device;
+  const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == memory_location::device;
   const DLDevice where{on_gpu ? kDLCUDA : kDLCPU, on_gpu ? how.device_id : 0};
   const bool reads_only = !writes(access_of(known.kind));
   auto lent = std::make_unique<lent_pin<Managed, pin_type>>(extents, where, how.returns);

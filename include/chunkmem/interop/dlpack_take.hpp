@@ -110,7 +110,8 @@ inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const
     return;
   }
   const std::int64_t step = from.strides[axis] * static_cast<std::int64_t>(size);
-  for (std::int64_t at = 0; at < from.shape[axis]; ++at) copy_strided(from, size, axis + 1, source + at * step, to);
+  for (std::int64_t index = 0; index < from.shape[axis]; ++index)
+    copy_strided(from, size, axis + 1, source + index * step, to);
 }
 
 [[nodiscard]] inline bool has_shape(const DLTensor& from, const shape& wanted) noexcept
@@ -170,7 +171,8 @@ void copy_of(const DLTensor& from, std::span<Element> to)
 /// @throws out_of_memory, device_error   as acquire; the tensor is as it was
 template <class Manager, element Element>
 void fill(Manager& m, tensor<Element> to, const DLTensor& from,
-          at place = Manager::engine_type::host_addressable ? at::device : at::host)
+          memory_location place = Manager::engine_type::host_addressable ? memory_location::device
+                                                                         : memory_location::host)
 {
   (void)detail::checked_elements(from, dtype_of<Element>);
   if (!detail::has_shape(from, m.info(to).extents))

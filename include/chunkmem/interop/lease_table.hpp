@@ -29,12 +29,12 @@ class lease_table {
 
   /// @return   its address; null in a rehearsal, where nothing has bytes
   /// @throws out_of_memory, usage_error   as lease
-  [[nodiscard]] std::byte* take(tier where, bytes size, agent who)
+  [[nodiscard]] std::byte* take(tier where, bytes size, agent stream)
   {
     const std::size_t before = leases_.size();
     leases_.emplace_back();  // first, so that nothing can fail once there is a lease
     try {
-      leases_.back() = {m_->lease(where, size, who), size, who};
+      leases_.back() = {m_->lease(where, size, stream), size, stream};
     } catch (...) {
       leases_.resize(before);
       throw;
@@ -46,11 +46,11 @@ class lease_table {
   template <class BeforeEnd>
   bool give(const void* address, bytes size, BeforeEnd before_end)
   {
-    for (std::size_t at = leases_.size(); at-- > 0;) {
-      entry& it = leases_[at];
+    for (std::size_t index = leases_.size(); index-- > 0;) {
+      entry& it = leases_[index];
       if (it.size != size || !it.held.is_live() || it.held.data() != address) continue;
-      before_end(it.who);
-      leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
+      before_end(it.stream);
+      leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(index));
       return true;
     }
     return false;
@@ -67,7 +67,7 @@ class lease_table {
   struct entry {
     lease_type held;
     bytes size;
-    agent who = agent::host;
+    agent stream = agent::host;
   };
 
   Manager* m_;

@@ -74,10 +74,10 @@ class stream_leases {
   /// An allocation of nothing has an address of its own too.
   [[nodiscard]] static bytes size_of_lease(std::size_t size) noexcept { return bytes{size > 0 ? size : 1}; }
 
-  void* take_for(agent who, tier where, std::size_t size, std::size_t alignment)
+  void* take_for(agent stream, tier where, std::size_t size, std::size_t alignment)
   {
     if (alignment > tensor_alignment.count()) throw std::bad_alloc{};
-    return leases_.take(where, size_of_lease(size), who);
+    return leases_.take(where, size_of_lease(size), stream);
   }
 
   agent agent_of(const Stream& stream)

@@ -86,10 +86,10 @@ class tier_memory final : public std::pmr::memory_resource {
   void do_deallocate(void* data, std::size_t size, std::size_t) override
   {
     if (leases_.give(data, size_of_lease(size))) return;
-    for (std::size_t at = stand_ins_.size(); at-- > 0;) {
-      if (stand_ins_[at].data != data) continue;
-      std::pmr::new_delete_resource()->deallocate(data, stand_ins_[at].size, tensor_alignment.count());
-      stand_ins_.erase(stand_ins_.begin() + static_cast<std::ptrdiff_t>(at));
+    for (std::size_t index = stand_ins_.size(); index-- > 0;) {
+      if (stand_ins_[index].data != data) continue;
+      std::pmr::new_delete_resource()->deallocate(data, stand_ins_[index].size, tensor_alignment.count());
+      stand_ins_.erase(stand_ins_.begin() + static_cast<std::ptrdiff_t>(index));
       leases_.give(nullptr, size_of_lease(size));
       return;
     }

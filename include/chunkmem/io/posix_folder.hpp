@@ -215,8 +215,8 @@ class posix_folder {
   {
     constexpr unsigned names = 8;
     std::string name;
-    for (unsigned at = 0; at < names; ++at) {
-      name = std::string{lock_name} + (at == 0 ? "" : "-" + std::to_string(at));
+    for (unsigned index = 0; index < names; ++index) {
+      name = std::string{lock_name} + (index == 0 ? "" : "-" + std::to_string(index));
       if (detail::descriptor held = locked(name); held.is_open()) {
         detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
         if (!again.is_open()) throw failed("locking", "the folder", errno);

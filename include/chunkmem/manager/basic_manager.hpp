@@ -60,8 +60,8 @@ class basic_manager {
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
-  using homes_type = state_homes<Placement>;
-  static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
+  using state_tiers_type = state_tiers<Placement>;
+  static_assert(!state_tiers_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
                 "chunkmem: this placement lets the calling thread update states on the device, which it cannot read "
                 "there: take placement::host_first, or "
                 "optimizer::device_optimizer, which works on the device under any placement");
@@ -150,7 +150,7 @@ class basic_manager {
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
-  /// once; again where the placement gives states other homes by what was measured; each time twice where updates wait
+  /// once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
   /// for the next step, which does them.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
@@ -173,7 +173,7 @@ class basic_manager {
     expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
     expect_record_fits(record, engine_.tensors());
     builder_.measured(most_leased(record, tier::device));
-    builder_.assign_homes();
+    builder_.assign_tiers();
     engine_.use_record(name, record);
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
@@ -241,10 +241,10 @@ class basic_manager {
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent who,
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent stream,
                                                              place_type from = place_type{})
   {
-    const auto take_for = [&] { return check(who), take(wanted, mode, who); };
+    const auto take_for = [&] { return check(stream), take(wanted, mode, stream); };
     if constexpr (!Checks::is_on)
       return {link_.get(), take_for};
     else
@@ -254,11 +254,11 @@ class basic_manager {
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place,
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place,
                                                              place_type from = place_type{})
   {
     using result = pin_type<pinned_as<Element, Access>>;
-    if (place == at::device) return acquire(wanted, mode, from);
+    if (place == memory_location::device) return acquire(wanted, mode, from);
     const auto on_host = [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
     return guard_.within("acquire", from, [&] {
       return result{link_.get(), [&] { return written(wanted, mode, on_host); }};
@@ -267,8 +267,8 @@ class basic_manager {
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
   /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode, at place,
-                                                             place_type from = place_type{})
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
+                                                             memory_location place, place_type from = place_type{})
   {
     return guard_.within("acquire", from, [&] {
       const std::uint32_t slot = builder_.slot_in(wanted, list);
@@ -278,29 +278,31 @@ class basic_manager {
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
     });
   }
-  /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is
-  /// taken to be its master's.
+  /// The same as bytes of any element type, on the host ready for `stream`. For optimizers: a weight written through it
+  /// is taken to be its master's.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
-                                                                        at place, agent who = agent::host,
+                                                                        memory_location place,
+                                                                        agent stream = agent::host,
                                                                         place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from,
-                         [&] { return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who); });
+    return guard_.within("acquire_bytes", from, [&] {
+      return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, stream);
+    });
   }
   /// The same on the device, ready for a stream.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
-                                                                        agent who, place_type from = place_type{})
+                                                                        agent stream, place_type from = place_type{})
   {
     return guard_.within("acquire_bytes", from, [&] {
-      check(who);
-      return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, at::device, who);
+      check(stream);
+      return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or
-  /// a pin on the host is in the way of its chunk.
+  /// The gradient of the weight that `weight` held; that pin is consumed, also where there is no room for the gradient,
+  /// or a pin on the host is in the way of its chunk.
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
   /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
   ///   first write on
@@ -320,21 +322,21 @@ class basic_manager {
       using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
       gradients_.template expect<kind>(held.slot, 1);
       weight.release();
-      return open_gradient<kind>(held.slot, held.who, how);
+      return open_gradient<kind>(held.slot, held.stream, how);
     });
   }
   /// The same without a pin, for frameworks that hand gradients over.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host,
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined, place_type from = place_type{})
   {
     return guard_.within("gradient", from, [&] {
-      check(who);
+      check(stream);
       refuse_without_gradients();
       (void)builder_.slot_in(weight, gradient_list);
       using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
       gradients_.template expect<kind>(builder_.slot_of(weight), 0);
-      return open_gradient<kind>(builder_.slot_of(weight), who, how);
+      return open_gradient<kind>(builder_.slot_of(weight), stream, how);
     });
   }
 
@@ -354,11 +356,11 @@ class basic_manager {
       last.release();
     });
   }
-  /// The same by handle, after the gradient's pins were released. Norms are taken where `who` is the calling thread.
+  /// The same by handle, after the gradient's pins were released. Norms are taken where `stream` is the calling thread.
   template <element Element>
-  void gradient_done(tensor<Element> weight, agent who = agent::host, place_type from = place_type{})
+  void gradient_done(tensor<Element> weight, agent stream = agent::host, place_type from = place_type{})
   {
-    guard_.within("gradient_done", from, [&] { finish_gradient(weight, who); });
+    guard_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
   }
   /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
   /// the record.
@@ -387,21 +389,21 @@ class basic_manager {
       engine_.pending().finish();
       ledger_.expect_no_update("a gradient was to be dropped");
       ledger_.forget_measure_of_all();
-      updates_.spend_gradient(wanted);
+      updates_.consume_gradient(wanted);
     });
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes
-  [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent who = agent::host,
+  [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent stream = agent::host,
                                                    place_type from = place_type{})
   {
     return guard_.within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
       expects(is_tier(where), "a lease on a tier that no backend has (use tier::device or tier::host)");
-      check(who);
+      check(stream);
       builder_.expect_ready();
       return chunkmem::lease<engine_type>{
-          link_.get(), [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
+          link_.get(), [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), stream); }};
     });
   }
   /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else
@@ -468,13 +470,13 @@ class basic_manager {
     return engine_.tensors().chunk_of_slot();
   }
   /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
-  [[nodiscard]] std::uint32_t moment() const noexcept { return engine_.schedule().progress(); }
+  [[nodiscard]] std::uint32_t access_index() const noexcept { return engine_.schedule().progress(); }
   /// An iteration is running.
   [[nodiscard]] bool is_iterating() const noexcept { return engine_.schedule().is_inside(); }
 
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const auto& placement() const noexcept { return builder_.homes().policy(); }
+  [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
   /// 16-bit parameters have masters.
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted)
@@ -527,8 +529,8 @@ class basic_manager {
   template <class Visit>
   void for_each_list(Visit visit) const
   {
-    for (std::uint32_t at = 2; at < engine_.tensors().lists(); ++at)
-      visit(list_id{at}, engine_.tensors().spec_of(list_id{at}));
+    for (std::uint32_t index = 2; index < engine_.tensors().lists(); ++index)
+      visit(list_id{index}, engine_.tensors().spec_of(list_id{index}));
   }
 
   // For optimizers, checkpoints and shards: they have no business of a trainer.
@@ -598,11 +600,11 @@ class basic_manager {
   {
     text << static_cast<const engine_type*>(engine)->tensors().label(slot);
   }
-  void check(agent who) const
+  void check(agent stream) const
   {
-    expects(static_cast<std::size_t>(who) < engine_.backend().agents(),
+    expects(static_cast<std::size_t>(stream) < engine_.backend().agents(),
             "an agent that this backend does not have: adopt() makes one");
-    expects(who != agent::to_device && who != agent::to_host,
+    expects(stream != agent::to_device && stream != agent::to_host,
             "the agents of the manager's own copies: use compute, or adopt() one");
   }
 
@@ -619,7 +621,7 @@ class basic_manager {
     builder_.expect_ready();
     const bool real = !rehearsing();
     if (real) {
-      if (!engine_.schedule().is_inside()) builder_.revise_homes();
+      if (!engine_.schedule().is_inside()) builder_.revise_tiers();
       masters_.begin([&] {
         engine_.external_memory().sample();
         engine_.begin_iteration(name);
@@ -632,9 +634,9 @@ class basic_manager {
   }
 
   template <element Element>
-  void finish_gradient(tensor<Element> weight, agent who)
+  void finish_gradient(tensor<Element> weight, agent stream)
   {
-    check(who);
+    check(stream);
     const std::uint32_t slot = builder_.slot_in(weight, gradient_list);
     const registry& tensors = engine_.tensors();
     tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
@@ -642,11 +644,11 @@ class basic_manager {
                        "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
-    if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
+    if (stream != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
-      finish(acquire_in<const Element>(weight, gradient_list, access::read, at::device));
+      finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
-      finish(acquire_in<const float>(weight, gradient_list, access::read, at::device));
+      finish(acquire_in<const float>(weight, gradient_list, access::read, memory_location::device));
   }
   void exchange_lists(list_id left, list_id right)
   try {
@@ -660,25 +662,26 @@ class basic_manager {
   }
   static void refuse_without_gradients()
   {
-    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend),
+    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::consume),
             "a gradient under rules that know none");
   }
 
   /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
-  [[nodiscard, gnu::always_inline]] access_token take(tensor_handle wanted, access_mode mode, agent who)
+  [[nodiscard, gnu::always_inline]] access_token take(tensor_handle wanted, access_mode mode, agent stream)
   {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
-      return take_to_write(wanted, mode, who);
+      return take_to_write(wanted, mode, stream);
     const std::uint32_t slot = builder_.slot_of(wanted);
-    if (who != agent::host) return engine_.acquire(slot, kind_of(mode, at::device), who);
+    if (stream != agent::host) return engine_.acquire(slot, kind_of(mode, memory_location::device), stream);
     if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
     return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
                                  : engine_.template acquire_as<entry_kind::read_write>(slot);
   }
-  [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent who)
+  [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent stream)
   {
-    return written(wanted, mode,
-                   [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
+    return written(wanted, mode, [&](std::uint32_t slot) {
+      return engine_.acquire(slot, kind_of(mode, memory_location::device), stream);
+    });
   }
   template <class Take>
   [[nodiscard]] access_token written(tensor_handle wanted, access_mode mode, Take take)
@@ -692,38 +695,38 @@ class basic_manager {
   }
 
   template <pinned_element Element>
-  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place,
-                                             agent who = agent::host)
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
+                                             memory_location place, agent stream = agent::host)
   {
     const std::uint32_t slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
     return {link_.get(), [&] {
               if (writes(mode) && list != gradient_list) masters_.tell_of_change();
-              if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, who);
+              if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
               if (list == gradient_list && writes(mode))
-                return gradients_.open_again(builder_.slot_of(wanted), kind, who);
-              return engine_.acquire_in_place(slot, kind, who);
+                return gradients_.open_again(builder_.slot_of(wanted), kind, stream);
+              return engine_.acquire_in_place(slot, kind, stream);
             }};
   }
 
   template <element Element>
-  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who, gradient_start how)
+  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent stream, gradient_start how)
   {
     const bool first = gradients_.is_fresh(value_slot);
-    const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
+    const entry_kind kind = kind_of(first ? access::write : access::read_write, memory_location::device);
     const bool has_beta = how == gradient_start::undefined;
-    pin_type<Element> made{link_.get(), [&] { return gradients_.open(value_slot, kind, who, has_beta); }};
+    pin_type<Element> made{link_.get(), [&] { return gradients_.open(value_slot, kind, stream, has_beta); }};
     if (!first || has_beta) return {std::move(made), first ? 0.0F : 1.0F};
-    if (!rehearsing()) fill_with_zeros(made, value_slot, who);
+    if (!rehearsing()) fill_with_zeros(made, value_slot, stream);
     return {std::move(made), 1.0F};
   }
   /// @throws device_error   the gradient is dropped again; out_of_memory, device_error   as drop_gradient
   template <element Element>
-  void fill_with_zeros(pin_type<Element>& fresh, std::uint32_t value_slot, agent who)
+  void fill_with_zeros(pin_type<Element>& fresh, std::uint32_t value_slot, agent stream)
   try {
     auto* const begin = reinterpret_cast<std::byte*>(fresh.data());
     const bytes size{fresh.size() * sizeof(Element)};
-    engine_.health().starting([&] { engine_.backend().fill(begin, std::byte{0}, size, who); });
+    engine_.health().starting([&] { engine_.backend().fill(begin, std::byte{0}, size, stream); });
   } catch (const device_error&) {
     fresh.release();
     gradients_.consume(value_slot);
@@ -737,7 +740,7 @@ class basic_manager {
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
       using elements = std::span<const kind>;
-      if (held.who == agent::host)
+      if (held.stream == agent::host)
         return ledger_.finish(parameter, measure(rehearsing() ? elements{} : elements{last.span()}));
     }
     ledger_.finish(parameter);

@@ -57,7 +57,7 @@ class candidate_set {
     policy_.reset(static_cast<std::uint32_t>(chunks.size()));
     policy_.on_profile(record);
     std::fill(entered_.begin(), entered_.end(), eviction::candidate{});
-    for (std::uint32_t at = 0; at < chunks.size(); ++at) touch(at, chunks[at]);
+    for (std::uint32_t index = 0; index < chunks.size(); ++index) touch(index, chunks[index]);
     telling_ = true;
   }
 
@@ -81,28 +81,28 @@ class candidate_set {
   [[nodiscard]] bool is_telling() const noexcept { return telling_; }
 
   /// Something about the chunk changed: where it is, its pins, its next use, or whether it is dirty.
-  void touch(std::uint32_t at, chunk& it) noexcept
+  void touch(std::uint32_t index, chunk& chunk_state) noexcept
   {
-    if (it.touched) return;
-    it.touched = true;
-    touched_[touched_count_++] = at;
+    if (chunk_state.touched) return;
+    chunk_state.touched = true;
+    touched_[touched_count_++] = index;
   }
 
   /// The same, and it was let go of now.
-  void let_go(std::uint32_t at, chunk& it) noexcept
+  void let_go(std::uint32_t index, chunk& chunk_state) noexcept
   {
-    released_[at] = ++clock_;
-    touch(at, it);
+    released_[index] = ++clock_;
+    touch(index, chunk_state);
   }
 
   /// The same, and it came to the device now.
-  void arrive(std::uint32_t at, chunk& it) noexcept
+  void arrive(std::uint32_t index, chunk& chunk_state) noexcept
   {
-    let_go(at, it);
-    arrived_[at] = clock_;
+    let_go(index, chunk_state);
+    arrived_[index] = clock_;
   }
 
-  [[nodiscard]] chunk_id victim(moment now, std::span<chunk> chunks) noexcept
+  [[nodiscard]] chunk_id victim(access_index now, std::span<chunk> chunks) noexcept
   {
     flush(chunks);
     return policy_.victim(now);
@@ -111,7 +111,7 @@ class candidate_set {
   /// Names candidates in the order in which they would go, one after the other, until `enough(chunk)`.
   /// They all stay candidates. O(named ones) calls of the policy.   @return   it was enough
   template <class Enough>
-  bool rank(moment now, std::span<chunk> chunks, Enough enough) noexcept
+  bool rank(access_index now, std::span<chunk> chunks, Enough enough) noexcept
   {
     flush(chunks);
     std::size_t count = 0;
@@ -133,26 +133,26 @@ class candidate_set {
   [[nodiscard]] bool same_order(const candidate_set& other, std::span<const chunk> chunks) noexcept
   {
     std::size_t count = 0;
-    for (std::uint32_t at = 0; at < chunks.size(); ++at)
-      if (chunks[at].has_frames(where)) named_[count++] = at;
+    for (std::uint32_t index = 0; index < chunks.size(); ++index)
+      if (chunks[index].has_frames(where)) named_[count++] = index;
     const std::span named{named_.data(), count};
     const auto same = [named](const sequence<std::uint64_t>& ours, const sequence<std::uint64_t>& theirs) {
       sort_records(named, [&](std::uint32_t left, std::uint32_t right) {
         return ours[left] != ours[right] ? ours[left] < ours[right] : left < right;
       });
-      for (std::size_t at = 1; at < named.size(); ++at)
-        if (theirs[named[at]] < theirs[named[at - 1]]) return false;
+      for (std::size_t index = 1; index < named.size(); ++index)
+        if (theirs[named[index]] < theirs[named[index - 1]]) return false;
       return true;
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
   /// As bounded_eviction, for a chunk that was named inside `enough`.
-  [[nodiscard]] bool gives_up(std::uint32_t at) const noexcept
+  [[nodiscard]] bool gives_up(std::uint32_t index) const noexcept
     requires bounded_eviction<Eviction>
   {
-    return policy_.gives_up(entered_[at]);
+    return policy_.gives_up(entered_[index]);
   }
-  [[nodiscard]] std::uint32_t border(moment now) const noexcept
+  [[nodiscard]] std::uint32_t border(access_index now) const noexcept
     requires bounded_eviction<Eviction>
   {
     return policy_.border(now);
@@ -160,7 +160,7 @@ class candidate_set {
   [[nodiscard]] Eviction& policy() noexcept { return policy_; }
 
   /// Inside `enough`: this one was named.
-  [[nodiscard]] bool is_named(std::uint32_t at) const noexcept { return is_named_[at] != 0; }
+  [[nodiscard]] bool is_named(std::uint32_t index) const noexcept { return is_named_[index] != 0; }
 
  private:
   static constexpr tier where = tier::device;  // which they may leave
@@ -176,14 +176,16 @@ class candidate_set {
     touched_count_ = 0;
   }
 
-  void renew(std::uint32_t at, chunk& it) noexcept
+  void renew(std::uint32_t index, chunk& chunk_state) noexcept
   {
-    it.touched = false;
-    eviction::candidate& known = entered_[at];
+    chunk_state.touched = false;
+    eviction::candidate& known = entered_[index];
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
-    if (!it.has_frames(where) || it.pins[where] > 0) return;
-    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.is_valid(below), arrived_[at], released_[at]};
+    if (!chunk_state.has_frames(where) || chunk_state.pins[where] > 0) return;
+    known = {chunk_id{index},    access_index{chunk_state.next_use},
+             chunk_state.frames, !chunk_state.is_valid(below),
+             arrived_[index],    released_[index]};
     policy_.enter(known);
   }
 

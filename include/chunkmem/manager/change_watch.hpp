@@ -13,28 +13,28 @@ namespace chunkmem::inline v0 {
 /// takes it away. Cost: one test for a change that nobody watches.
 class change_watch {
  public:
-  using call = void (*)(void* who) noexcept;
+  using call = void (*)(void* context) noexcept;
 
   /// `before(who)` is called once. @throws usage_error   somebody watches already
-  void begin(call before, void* who)
+  void begin(call before, void* context)
   {
     expects(
         before_ == nullptr,
         "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
     before_ = before;
-    who_ = who;
+    who_ = context;
   }
   /// Does nothing where it was called, or where another one watches.
-  void end(const void* who) noexcept
+  void end(const void* context) noexcept
   {
-    if (who_ == who) before_ = nullptr, who_ = nullptr;
+    if (who_ == context) before_ = nullptr, who_ = nullptr;
   }
   void tell() noexcept
   {
     if (before_ == nullptr) [[likely]]
       return;
-    void* const who = std::exchange(who_, nullptr);
-    std::exchange(before_, nullptr)(who);
+    void* const context = std::exchange(who_, nullptr);
+    std::exchange(before_, nullptr)(context);
   }
 
  private:

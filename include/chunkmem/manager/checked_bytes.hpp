@@ -59,8 +59,8 @@ class checked_bytes {
   {
     if constexpr (sees_bytes) {
       const auto& slots = tensors_->slots();
-      for (std::uint32_t at = 0; at < slots.size(); ++at)
-        if (slots[at].chunk == chunk && is_watched(at)) compare(at, begin + slots[at].offset);
+      for (std::uint32_t index = 0; index < slots.size(); ++index)
+        if (slots[index].chunk == chunk && is_watched(index)) compare(index, begin + slots[index].offset);
     }
   }
 

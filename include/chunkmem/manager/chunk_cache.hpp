@@ -74,7 +74,7 @@ class chunk_cache {
   // Where everything lies.
 
   [[nodiscard]] const chunk_table& table() const noexcept { return table_; }
-  [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return table_[at]; }
+  [[nodiscard]] const chunk& operator[](std::uint32_t index) const noexcept { return table_[index]; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return table_.chunks(); }
   [[nodiscard]] const tier_space& space(tier where) const noexcept { return table_.space(where); }
   /// How often a chunk lost its frames on the host.
@@ -96,12 +96,12 @@ class chunk_cache {
     table_.space(where).reset(capacity, frame, frames);
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
-  void make_derived(std::uint32_t at) noexcept { table_[at].first_frame[tier::host] = chunk::elsewhere; }
+  void make_derived(std::uint32_t index) noexcept { table_[index].first_frame[tier::host] = chunk::elsewhere; }
   /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
   void take_places(const chunk_table& other)
   {
     table_ = other;
-    for (chunk& it : table_.all()) it.touched = false;
+    for (chunk& chunk_state : table_.all()) chunk_state.touched = false;
     forget_decisions();
   }
   /// The bytes of two slots change places.
@@ -133,95 +133,96 @@ class chunk_cache {
   void begin_round() noexcept { host_frames_.start_over(); }
 
   /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would
-  /// be moments of another record. O(chunks + entries)
+  /// be accesses of another record. O(chunks + entries)
   /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
     candidates_.silence();
-    has_long_chunks_ =
-        std::any_of(table_.all().begin(), table_.all().end(), [](const chunk& it) { return it.frames > 1; });
+    has_long_chunks_ = std::any_of(table_.all().begin(), table_.all().end(),
+                                   [](const chunk& chunk_state) { return chunk_state.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
-    for (std::uint32_t at = 0; at < chunks(); ++at) {
-      chunk& it = table_[at];
-      it.next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
-      it.want_below(!record.empty() && record.is_left_for_host(at));
-      it.keep_on_device(!device_only.empty() && device_only[at] != 0);
+    for (std::uint32_t index = 0; index < chunks(); ++index) {
+      chunk& chunk_state = table_[index];
+      chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[index];
+      chunk_state.want_below(!record.empty() && record.is_left_for_host(index));
+      chunk_state.keep_on_device(!device_only.empty() && device_only[index] != 0);
     }
   }
 
   /// Next uses of all chunks at the start of an iteration, by a plan. @pre start_of()
   void expect_first(std::span<const std::uint32_t> first) noexcept
   {
-    for (std::uint32_t at = 0; at < chunks(); ++at) table_[at].next_use = first[at];
+    for (std::uint32_t index = 0; index < chunks(); ++index) table_[index].next_use = first[index];
   }
 
-  /// A chunk that is on the device is wanted at that moment of the next iteration.
-  void expect_use(std::uint32_t at, std::uint32_t next_use) noexcept
+  /// A chunk that is on the device is wanted at that access of the next iteration.
+  void expect_use(std::uint32_t index, std::uint32_t next_use) noexcept
   {
-    if (!table_[at].has_frames(tier::device)) return;
-    candidates_.touch(at, table_[at]);
-    table_[at].next_use = next_use;
+    if (!table_[index].has_frames(tier::device)) return;
+    candidates_.touch(index, table_[index]);
+    table_[index].next_use = next_use;
   }
 
   // Accesses.
 
   /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
-  void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
+  void pin_resident(std::uint32_t index, bool writing, std::uint32_t next_use) noexcept
   {
-    chunk& it = table_[at];
-    candidates_.touch(at, it);
-    ++it.pins[tier::device];
-    it.next_use = next_use;
-    if (writing) it.written_in(tier::device);
+    chunk& chunk_state = table_[index];
+    candidates_.touch(index, chunk_state);
+    ++chunk_state.pins[tier::device];
+    chunk_state.next_use = next_use;
+    if (writing) chunk_state.written_in(tier::device);
   }
   /// Ends a pin in this tier. @param writing   as the pin was taken
-  void unpin(tier where, std::uint32_t at, bool writing) noexcept
+  void unpin(tier where, std::uint32_t index, bool writing) noexcept
   {
-    chunk& it = table_[at];
-    --it.pins[where];
+    chunk& chunk_state = table_[index];
+    --chunk_state.pins[where];
     if (where == tier::device) {
-      if (it.pins[where] == 0) candidates_.let_go(at, it);
+      if (chunk_state.pins[where] == 0) candidates_.let_go(index, chunk_state);
     } else if (writing) {
-      --it.writers;
+      --chunk_state.writers;
     }
   }
 
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
   template <cache_mover Mover>
-  void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, moment now, Mover& mover)
+  void acquire(std::uint32_t slot, std::uint32_t index, entry_kind kind, std::uint32_t next_use, access_index now,
+               Mover& mover)
   {
-    chunk& it = table_[at];
+    chunk& chunk_state = table_[index];
     const bool was_live = table_.is_live(slot);
-    const bool has_others = it.live > (was_live ? 1U : 0U);
+    const bool has_others = chunk_state.live > (was_live ? 1U : 0U);
     const bool keep = has_others || (was_live && access_of(kind) != access::write);
     const bool writing = writes(access_of(kind));
     if (const tier where = tier_of(kind); where == tier::device) {
-      bring_up(at, keep, now, mover);
-      pin_resident(at, writing, next_use);
+      bring_up(index, keep, now, mover);
+      pin_resident(index, writing, next_use);
     } else {
-      bring_down(at, keep, mover);
-      if (writing && it.has_frames(tier::device)) discard(at, mover);
-      candidates_.touch(at, it);
-      it.next_use = next_use;
-      ++it.pins[where];
-      if (writing) ++it.writers;
+      bring_down(index, keep, mover);
+      if (writing && chunk_state.has_frames(tier::device)) discard(index, mover);
+      candidates_.touch(index, chunk_state);
+      chunk_state.next_use = next_use;
+      ++chunk_state.pins[where];
+      if (writing) ++chunk_state.writers;
     }
-    if (!was_live) ++it.live;
+    if (!was_live) ++chunk_state.live;
     table_.set_live(slot, true);
   }
 
   /// The bytes of `slot` are dead. With the last slot of a chunk its device frames become free; its frames on the host
   /// stay for the next iteration. @pre the slot has no pins
   template <cache_mover Mover>
-  void drop(std::uint32_t slot, std::uint32_t at, Mover& mover)
+  void drop(std::uint32_t slot, std::uint32_t index, Mover& mover)
   {
     if (!table_.is_live(slot)) return;
     table_.set_live(slot, false);
-    chunk& it = table_[at];
-    if (--it.live > 0) return;
-    if (it.has_frames(tier::device) && it.pins[tier::device] == 0) discard(at, mover);
-    it.set_valid(tier::host, false);
+    chunk& chunk_state = table_[index];
+    if (--chunk_state.live > 0) return;
+    if (chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0) discard(index, mover);
+    chunk_state.set_valid(tier::host, false);
   }
 
   // Leases.
@@ -265,28 +266,28 @@ class chunk_cache {
     return true;
   }
   template <cache_mover Mover>
-  bool try_evict(std::uint32_t at, Mover& mover)
+  bool try_evict(std::uint32_t index, Mover& mover)
   {
-    if (!can_be_evicted(table_[at])) return false;
-    evict(at, mover);
+    if (!can_be_evicted(table_[index])) return false;
+    evict(index, mover);
     return true;
   }
   template <cache_mover Mover>
-  bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  bool try_load(std::uint32_t index, std::uint32_t first, bool keep, Mover& mover)
   {
-    const chunk& it = table_[at];
-    if (it.has_frames(tier::device) || !space(tier::device).pool().is_free(first, it.frames) ||
-        (keep && !it.is_valid(tier::host)) || it.writers > 0)
+    const chunk& chunk_state = table_[index];
+    if (chunk_state.has_frames(tier::device) || !space(tier::device).pool().is_free(first, chunk_state.frames) ||
+        (keep && !chunk_state.is_valid(tier::host)) || chunk_state.writers > 0)
       return false;
-    occupy(at, first, keep, mover);
-    candidates_.arrive(at, table_[at]);
+    occupy(index, first, keep, mover);
+    candidates_.arrive(index, table_[index]);
     return true;
   }
   template <cache_mover Mover>
-  bool try_write_back(std::uint32_t at, Mover& mover)
+  bool try_write_back(std::uint32_t index, Mover& mover)
   {
-    if (!can_be_evicted(table_[at]) || table_[at].is_valid(tier::host)) return false;
-    save(at, mover);
+    if (!can_be_evicted(table_[index]) || table_[index].is_valid(tier::host)) return false;
+    save(index, mover);
     return true;
   }
 
@@ -294,17 +295,17 @@ class chunk_cache {
   /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
   /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
-  bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
+  bool bring_early(std::uint32_t index, std::uint32_t first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
-    chunk& it = table_[at];
-    if (it.has_frames(tier::device) || it.frames != 1 || it.live == 0) return false;
-    if (!it.is_valid(tier::host) || it.writers > 0) return false;
+    chunk& chunk_state = table_[index];
+    if (chunk_state.has_frames(tier::device) || chunk_state.frames != 1 || chunk_state.live == 0) return false;
+    if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
     if (first == frame_pool::none) first = make_expendable_room(border, mover);
     if (first == frame_pool::none) return false;
-    occupy(at, first, true, mover);
-    it.next_use = index_of(next_use);
-    candidates_.arrive(at, it);
+    occupy(index, first, true, mover);
+    chunk_state.next_use = index_of(next_use);
+    candidates_.arrive(index, chunk_state);
     return true;
   }
 
@@ -315,10 +316,10 @@ class chunk_cache {
   template <cache_mover Mover>
   void evict_all(Mover& mover)
   {
-    for (std::uint32_t at = 0; at < chunks(); ++at) {
-      if (!can_be_evicted(table_[at])) continue;
+    for (std::uint32_t index = 0; index < chunks(); ++index) {
+      if (!can_be_evicted(table_[index])) continue;
       try {
-        evict(at, mover);
+        evict(index, mover);
       } catch (const out_of_memory&) {  // the host has no room: the chunk lives on the device alone
       }
     }
@@ -329,12 +330,15 @@ class chunk_cache {
   template <cache_mover Mover>
   void give_up_copies(const chunk_table& before, Mover& mover)
   {
-    for (std::uint32_t at = 0; at < chunks(); ++at) {
-      chunk& it = table_[at];
-      if (!it.has_frames(tier::device) || it.pins[tier::host] > 0 || before[at].is_valid(tier::host)) continue;
-      it.set_valid(tier::host, false);
-      if (before[at].first_frame[tier::host] == chunk::nowhere && it.first_frame[tier::host] != chunk::nowhere)
-        reclaim(at, mover);
+    for (std::uint32_t index = 0; index < chunks(); ++index) {
+      chunk& chunk_state = table_[index];
+      if (!chunk_state.has_frames(tier::device) || chunk_state.pins[tier::host] > 0 ||
+          before[index].is_valid(tier::host))
+        continue;
+      chunk_state.set_valid(tier::host, false);
+      if (before[index].first_frame[tier::host] == chunk::nowhere &&
+          chunk_state.first_frame[tier::host] != chunk::nowhere)
+        reclaim(index, mover);
     }
   }
 
@@ -349,103 +353,103 @@ class chunk_cache {
   // A chunk comes.
 
   template <cache_mover Mover>
-  void bring_up(std::uint32_t at, bool keep, moment now, Mover& mover)
+  void bring_up(std::uint32_t index, bool keep, access_index now, Mover& mover)
   {
-    if (table_[at].has_frames(tier::device)) return;
-    const std::uint32_t first = make_room(table_[at].frames, now, mover);
-    occupy(at, first, keep, mover);
-    candidates_.arrive(at, table_[at]);
+    if (table_[index].has_frames(tier::device)) return;
+    const std::uint32_t first = make_room(table_[index].frames, now, mover);
+    occupy(index, first, keep, mover);
+    candidates_.arrive(index, table_[index]);
   }
 
   template <cache_mover Mover>
-  void bring_down(std::uint32_t at, bool keep, Mover& mover)
+  void bring_down(std::uint32_t index, bool keep, Mover& mover)
   {
-    if (keep && !table_[at].is_valid(tier::host)) save(at, mover);
-    take_frames_below(at, mover);
-    table_[at].set_valid(tier::host, true);
+    if (keep && !table_[index].is_valid(tier::host)) save(index, mover);
+    take_frames_below(index, mover);
+    table_[index].set_valid(tier::host, true);
   }
 
   /// Puts a chunk into free device frames, with its bytes if there are any to keep.
   template <cache_mover Mover>
-  void occupy(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  void occupy(std::uint32_t index, std::uint32_t first, bool keep, Mover& mover)
   {
-    chunk& it = table_[at];
-    place(tier::device, at, first, mover);
+    chunk& chunk_state = table_[index];
+    place(tier::device, index, first, mover);
     try {
-      keep ? mover.copy(at, it, tier::host, tier::device) : mover.claimed(at, it, tier::device);
+      keep ? mover.copy(index, chunk_state, tier::host, tier::device) : mover.claimed(index, chunk_state, tier::device);
     } catch (...) {
-      vacate(tier::device, at, mover, true);
+      vacate(tier::device, index, mover, true);
       throw;
     }
-    it.set_valid(tier::device, true);
+    chunk_state.set_valid(tier::device, true);
   }
 
   /// Makes the copy below valid again; the chunk stays on the device.
   template <cache_mover Mover>
-  void save(std::uint32_t at, Mover& mover)
+  void save(std::uint32_t index, Mover& mover)
   {
-    chunk& it = table_[at];
-    take_frames_below(at, mover);
-    mover.copy(at, it, tier::device, tier::host);
-    candidates_.touch(at, it);
-    it.set_valid(tier::host, true);
+    chunk& chunk_state = table_[index];
+    take_frames_below(index, mover);
+    mover.copy(index, chunk_state, tier::device, tier::host);
+    candidates_.touch(index, chunk_state);
+    chunk_state.set_valid(tier::host, true);
   }
 
   template <cache_mover Mover>
-  void take_frames_below(std::uint32_t at, Mover& mover)
+  void take_frames_below(std::uint32_t index, Mover& mover)
   {
-    if (table_[at].first_frame[tier::host] != chunk::nowhere) return;
+    if (table_[index].first_frame[tier::host] != chunk::nowhere) return;
     const std::uint32_t first =
-        host_frames_.find_frames(table_, at, [&](std::uint32_t victim) { reclaim(victim, mover); });
-    place(tier::host, at, first, mover);
+        host_frames_.find_frames(table_, index, [&](std::uint32_t victim) { reclaim(victim, mover); });
+    place(tier::host, index, first, mover);
   }
 
   template <cache_mover Mover>
-  void place(tier where, std::uint32_t at, std::uint32_t first, Mover& mover)
+  void place(tier where, std::uint32_t index, std::uint32_t first, Mover& mover)
   {
-    table_.space(where).place(at, first, table_[at].frames);
-    table_[at].put(where, first, false);
-    mover.placed(where, first, table_[at].frames);
+    table_.space(where).place(index, first, table_[index].frames);
+    table_[index].put(where, first, false);
+    mover.placed(where, first, table_[index].frames);
   }
 
   // A chunk leaves.
 
   /// Its device frames become free, after a write-back where the bytes are wanted.
   template <cache_mover Mover>
-  void evict(std::uint32_t at, Mover& mover)
+  void evict(std::uint32_t index, Mover& mover)
   {
-    if (table_[at].live > 0 && !table_[at].is_valid(tier::host)) save(at, mover);
-    mover.evicted(at, table_[at], tier::device);
-    candidates_.touch(at, table_[at]);
-    vacate(tier::device, at, mover, true);
+    if (table_[index].live > 0 && !table_[index].is_valid(tier::host)) save(index, mover);
+    mover.evicted(index, table_[index], tier::device);
+    candidates_.touch(index, table_[index]);
+    vacate(tier::device, index, mover, true);
   }
 
   /// Its device frames become free, and their bytes are worth nothing.
   template <cache_mover Mover>
-  void discard(std::uint32_t at, Mover& mover)
+  void discard(std::uint32_t index, Mover& mover)
   {
-    mover.discarded(at, table_[at], tier::device);
-    candidates_.touch(at, table_[at]);
-    vacate(tier::device, at, mover, false);
+    mover.discarded(index, table_[index], tier::device);
+    candidates_.touch(index, table_[index]);
+    vacate(tier::device, index, mover, false);
   }
 
   /// Its host frames become free.
   template <cache_mover Mover>
-  void reclaim(std::uint32_t at, Mover& mover)
+  void reclaim(std::uint32_t index, Mover& mover)
   {
     ++reclaims_;
-    candidates_.touch(at, table_[at]);
-    vacate(tier::host, at, mover, false);
+    candidates_.touch(index, table_[index]);
+    vacate(tier::host, index, mover, false);
   }
 
   template <cache_mover Mover>
-  void vacate(tier where, std::uint32_t at, Mover& mover, bool evicted)
+  void vacate(tier where, std::uint32_t index, Mover& mover, bool evicted)
   {
-    chunk& it = table_[at];
-    const std::uint32_t first = it.first_frame[where];
-    table_.space(where).vacate(first, it.frames);
-    it.take_away(where);
-    mover.vacated(where, first, it.frames, evicted);
+    chunk& chunk_state = table_[index];
+    const std::uint32_t first = chunk_state.first_frame[where];
+    table_.space(where).vacate(first, chunk_state.frames);
+    chunk_state.take_away(where);
+    mover.vacated(where, first, chunk_state.frames, evicted);
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
@@ -455,8 +459,8 @@ class chunk_cache {
     try {
       return evict(victim, mover);
     } catch (const out_of_memory&) {
-      for (std::uint32_t at = 0; at < chunks(); ++at)
-        if (can_be_evicted(table_[at]) && table_[at].is_valid(tier::host)) return evict(at, mover);
+      for (std::uint32_t index = 0; index < chunks(); ++index)
+        if (can_be_evicted(table_[index]) && table_[index].is_valid(tier::host)) return evict(index, mover);
       throw;
     }
   }
@@ -466,7 +470,7 @@ class chunk_cache {
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
-  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
+  std::uint32_t make_room(std::uint32_t count, access_index now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
     if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
@@ -480,15 +484,15 @@ class chunk_cache {
 
   /// Where no run is free, the run that opens first: its best chunk is worst.
   template <cache_mover Mover>
-  std::uint32_t make_room_for_run(std::uint32_t count, moment now, Mover& mover)
+  std::uint32_t make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
     std::uint32_t first = device.pool().lowest(count);
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](std::uint32_t victim) {
-      first =
-          cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
-                                    [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_run; });
+      first = cheapest_frame_run_around(
+          device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
+          [&](std::uint32_t index) { return candidates_.is_named(index) ? 1U : impossible_run; });
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw shortage_of_frames(count);
@@ -501,7 +505,7 @@ class chunk_cache {
   /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
   /// else any.
   template <cache_mover Mover>
-  std::uint32_t make_bounded_room(moment now, Mover& mover)
+  std::uint32_t make_bounded_room(access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
@@ -510,10 +514,10 @@ class chunk_cache {
     if (const std::uint32_t first = pool.highest_below(border); first != frame_pool::none) return first;
     std::uint32_t victim = chunk::nowhere;
     std::uint32_t below = chunk::nowhere;
-    candidates_.rank(now, table_.all(), [&](std::uint32_t at) {
-      const bool expendable = candidates_.gives_up(at);
-      if (victim == chunk::nowhere) victim = at;
-      if (expendable && table_[at].first_frame[tier::device] < border) below = at;
+    candidates_.rank(now, table_.all(), [&](std::uint32_t index) {
+      const bool expendable = candidates_.gives_up(index);
+      if (victim == chunk::nowhere) victim = index;
+      if (expendable && table_[index].first_frame[tier::device] < border) below = index;
       return below != chunk::nowhere || !expendable;
     });
     if (below == chunk::nowhere) {
@@ -531,9 +535,10 @@ class chunk_cache {
   std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
   {
     std::uint32_t victim = chunk::nowhere;
-    candidates_.rank(moment::none, table_.all(), [&](std::uint32_t at) {
-      if (!candidates_.gives_up(at)) return true;
-      if (table_[at].frames == 1 && table_[at].first_frame[tier::device] < border && can_leave(table_[at])) victim = at;
+    candidates_.rank(access_index::none, table_.all(), [&](std::uint32_t index) {
+      if (!candidates_.gives_up(index)) return true;
+      if (table_[index].frames == 1 && table_[index].first_frame[tier::device] < border && can_leave(table_[index]))
+        victim = index;
       return victim != chunk::nowhere;
     });
     if (victim == chunk::nowhere) return frame_pool::none;
@@ -558,41 +563,43 @@ class chunk_cache {
   /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
   /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
   /// frames for them.
-  [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
+  [[nodiscard]] bool is_spared(std::uint32_t free, access_index now) noexcept
   {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) return false;
-    const chunk& it = table_[index_of(victim)];
-    if (it.next_use != access_record::never || it.frames != 1) return false;
-    if (it.first_frame[tier::device] >= free) return false;
-    return it.is_valid(tier::host) || (it.wanted_below() && it.first_frame[tier::host] != chunk::nowhere);
+    const chunk& chunk_state = table_[index_of(victim)];
+    if (chunk_state.next_use != access_record::never || chunk_state.frames != 1) return false;
+    if (chunk_state.first_frame[tier::device] >= free) return false;
+    return chunk_state.is_valid(tier::host) ||
+           (chunk_state.wanted_below() && chunk_state.first_frame[tier::host] != chunk::nowhere);
   }
 
   /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
-  [[nodiscard]] bool is_given_up(std::uint32_t at) const noexcept
+  [[nodiscard]] bool is_given_up(std::uint32_t index) const noexcept
   {
     if constexpr (!bounded_eviction<Eviction>)
       return false;
-    else if (at >= chunks() || table_[at].frames != 1 || table_[at].pins[tier::device] > 0)
+    else if (index >= chunks() || table_[index].frames != 1 || table_[index].pins[tier::device] > 0)
       return false;
     else
-      return table_[at].next_use == access_record::never && can_leave(table_[at]);
+      return table_[index].next_use == access_record::never && can_leave(table_[index]);
   }
 
   /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames: a
   /// plan in bytes does not know what they wait for, and some steps that were tried then moved up to 0.04 of the bound
   /// more.
-  [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_long_chunks_ && is_given_up(at); }
+  [[nodiscard]] bool makes_way(std::uint32_t index) const noexcept { return !has_long_chunks_ && is_given_up(index); }
 
-  [[nodiscard]] static bool can_be_evicted(const chunk& it) noexcept
+  [[nodiscard]] static bool can_be_evicted(const chunk& chunk_state) noexcept
   {
-    return it.has_frames(tier::device) && it.pins[tier::device] == 0;
+    return chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0;
   }
   /// Evicting it takes no room on the host.
-  [[nodiscard]] static bool can_leave(const chunk& it) noexcept
+  [[nodiscard]] static bool can_leave(const chunk& chunk_state) noexcept
   {
-    return it.is_valid(tier::host) || it.live == 0 || it.first_frame[tier::host] != chunk::nowhere;
+    return chunk_state.is_valid(tier::host) || chunk_state.live == 0 ||
+           chunk_state.first_frame[tier::host] != chunk::nowhere;
   }
 
   [[nodiscard]] out_of_memory shortage_of_frames(std::uint32_t count) const

@@ -21,15 +21,15 @@ struct mover_kind {};
 /// Fills a chunk's frames from its host window, and the other way: a copy by default, a gather where a chunk is
 /// sharded.
 ///
-/// Laws: both enqueue on `who` alone and return; they throw `device_error` with nothing enqueued; `take` after `bring`
-/// leaves the host window as it was. Taken bytes come back by the next `bring`; bytes outside of the window stay as
-/// they were.
+/// Laws: both enqueue on `stream` alone and return; they throw `device_error` with nothing enqueued; `take` after
+/// `bring` leaves the host window as it was. Taken bytes come back by the next `bring`; bytes outside of the window
+/// stay as they were.
 template <class Mover, class Backend>
 concept chunk_mover =
     names_itself<Mover> && std::same_as<typename Mover::policy_kind, mover_kind> &&
-    requires(Mover mover, Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who) {
-      mover.bring(backend, to, from, size, who);
-      mover.take(backend, to, from, size, who);
+    requires(Mover mover, Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream) {
+      mover.bring(backend, to, from, size, stream);
+      mover.take(backend, to, from, size, stream);
     };
 
 /// One copy each way; the default.
@@ -38,14 +38,14 @@ struct copy_mover {
   static constexpr std::string_view name = "copy_mover";
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, size, who);
+    backend.copy(to, from, size, stream);
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    backend.copy(to, from, size, who);
+    backend.copy(to, from, size, stream);
   }
 };
 
@@ -73,11 +73,11 @@ class chunk_shares {
       return left.whole != right.whole ? left.whole < right.whole : left.begin < right.begin;
     });
     std::size_t last = 0;
-    for (std::size_t at = 1; at < runs_.size(); ++at) {
-      if (follows(runs_[last], runs_[at]))
-        runs_[last].size += runs_[at].size;
+    for (std::size_t index = 1; index < runs_.size(); ++index) {
+      if (follows(runs_[last], runs_[index]))
+        runs_[last].size += runs_[index].size;
       else
-        runs_[++last] = runs_[at];
+        runs_[++last] = runs_[index];
     }
     if (!runs_.empty()) runs_.resize(last + 1);
   }

@@ -28,8 +28,8 @@ namespace chunkmem::inline v0 {
 /// @endcode
 class chunk_table {
  public:
-  [[nodiscard]] chunk& operator[](std::uint32_t at) noexcept { return chunks_[at]; }
-  [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return chunks_[at]; }
+  [[nodiscard]] chunk& operator[](std::uint32_t index) noexcept { return chunks_[index]; }
+  [[nodiscard]] const chunk& operator[](std::uint32_t index) const noexcept { return chunks_[index]; }
   [[nodiscard]] std::span<chunk> all() noexcept { return chunks_; }
   [[nodiscard]] std::span<const chunk> all() const noexcept { return chunks_; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
@@ -47,18 +47,19 @@ class chunk_table {
   void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
   {
     chunks_.assign(frames_of_chunk.size(), chunk{});
-    for (std::size_t at = 0; at < chunks_.size(); ++at) chunks_[at].frames = frames_of_chunk[at];
+    for (std::size_t index = 0; index < chunks_.size(); ++index) chunks_[index].frames = frames_of_chunk[index];
     live_.assign(slots, 0);
   }
 
   /// The chunk's copy in this tier could be given up now without losing a byte or a pin, if need be after a write-back.
-  [[nodiscard]] bool may_leave(tier where, std::uint32_t at) const noexcept
+  [[nodiscard]] bool may_leave(tier where, std::uint32_t index) const noexcept
   {
-    const chunk& it = chunks_[at];
-    if (it.pins[where] > 0) return false;
+    const chunk& chunk_state = chunks_[index];
+    if (chunk_state.pins[where] > 0) return false;
     if (where != last_tier) return true;  // a write-back goes to the next tier
-    return !it.is_valid(where) || std::any_of(all_tiers.begin(), all_tiers.end(),
-                                              [&](tier other) { return other != where && it.is_valid(other); });
+    return !chunk_state.is_valid(where) || std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier other) {
+      return other != where && chunk_state.is_valid(other);
+    });
   }
 
   /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where
@@ -67,8 +68,9 @@ class chunk_table {
   {
     const tier_space& room = space(where);
     std::uint64_t stuck = room.leased();
-    for (std::uint32_t at = 0; at < chunks(); ++at)
-      if (chunks_[at].has_frames(where) && !may_leave(where, at)) stuck += chunks_[at].frames * room.frame_bytes();
+    for (std::uint32_t index = 0; index < chunks(); ++index)
+      if (chunks_[index].has_frames(where) && !may_leave(where, index))
+        stuck += chunks_[index].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
     return {where,
             requested,

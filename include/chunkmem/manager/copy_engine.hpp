@@ -125,71 +125,73 @@ class copy_engine {
   void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
   {
     frame_hazards& all = hazards_[where][first];
-    for (std::uint32_t at = first + 1; at < first + count; ++at) all.merge(hazards_[where][at]);
+    for (std::uint32_t index = first + 1; index < first + count; ++index) all.merge(hazards_[where][index]);
     poison(where, first, count);
   }
 
   void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
   {
-    for (std::uint32_t at = first + 1; at < first + count; ++at) hazards_[where][at] = hazards_[where][first];
+    for (std::uint32_t index = first + 1; index < first + count; ++index)
+      hazards_[where][index] = hazards_[where][first];
     poison(where, first, count);
   }
 
   /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
   /// @pre the chunk has frames in both
-  void copy(std::uint32_t at, const chunk& it, tier from, tier to)
+  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
   {
     const std::uint64_t begin = time();
     const bool is_load = to < from;
-    if (is_load && it.is_derived())
-      make_whole(at, it.first_frame[to]);
+    if (is_load && chunk_state.is_derived())
+      make_whole(index, chunk_state.first_frame[to]);
     else
-      copy_frames(at, {from, it.first_frame[from]}, {to, it.first_frame[to]});
-    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, at, begin);
+      copy_frames(index, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
+    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, index, begin);
   }
 
-  void claimed(std::uint32_t at, const chunk&, tier where) noexcept
+  void claimed(std::uint32_t index, const chunk&, tier where) noexcept
   {
-    tell(trace_event_kind::claim, where, where, at, time());
+    tell(trace_event_kind::claim, where, where, index, time());
   }
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(trace_event_kind::lease, where, size); }
-  void evicted(std::uint32_t at, const chunk& it, tier where) noexcept
+  void evicted(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
   {
     ++counts_.evictions;
-    compare(at, it, where);
-    tell(trace_event_kind::evict, where, next_tier(where), at, time());
+    compare(index, chunk_state, where);
+    tell(trace_event_kind::evict, where, next_tier(where), index, time());
   }
-  void discarded(std::uint32_t at, const chunk& it, tier where) noexcept
+  void discarded(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
   {
-    compare(at, it, where);
-    tell(trace_event_kind::discard, where, where, at, time());
+    compare(index, chunk_state, where);
+    tell(trace_event_kind::discard, where, where, index, time());
   }
 
   // Collectives.
 
   /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
-  void make_whole(std::uint32_t at, std::uint32_t first)
+  void make_whole(std::uint32_t index, std::uint32_t first)
   {
     if constexpr (gathers) {
-      for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
+      for (const chunk_share& it : shares_.of(index)) bring_share(it, first);
       frame_hazards& to = hazards_[tier::device][first];
       tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
-      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
-      health_->starting(
-          [&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
+      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
+      health_->starting([&] {
+        mover_.gather(*backend_, address(tier::device, first), bytes{used_[index]}, shares_.label_of(index));
+      });
       stamp_collective(to);
     }
   }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
   /// gathers
-  void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
+  void sum(std::uint32_t index, const chunk& chunk_state, std::uint32_t label, collective::sum how)
     requires gathers
   {
-    const std::uint32_t first = it.first_frame[tier::device];
+    const std::uint32_t first = chunk_state.first_frame[tier::device];
     frame_hazards& frames = hazards_[tier::device][first];
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
-    health_->starting([&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[at]}, label, how); });
+    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
+    health_->starting([&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index]}, label, how); });
     stamp_collective(frames);
   }
 
@@ -230,9 +232,9 @@ class copy_engine {
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
-  void compare(std::uint32_t at, const chunk& it, tier where) noexcept
+  void compare(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
   {
-    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(where, it.first_frame[where]));
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(index, address(where, chunk_state.first_frame[where]));
   }
 
   /// A frame of a tier, the first of a chunk's.
@@ -247,7 +249,7 @@ class copy_engine {
     return to < from ? agent::to_device : agent::to_host;
   }
 
-  void copy_frames(std::uint32_t at, frame_place from, frame_place to)
+  void copy_frames(std::uint32_t index, frame_place from, frame_place to)
   {
     const bool is_load = to.where < from.where;
     const agent stream = copier(from.where, to.where);
@@ -255,9 +257,9 @@ class copy_engine {
     frame_hazards& target = hazards_[to.where][to.first];
     std::byte* const read = address(from.where, from.first);
     std::byte* const written = address(to.where, to.first);
-    const bytes size{used_[at]};
+    const bytes size{used_[index]};
     order(stream, source, target);
-    const lent_bytes lent{watch_, read, written, used_[at]};
+    const lent_bytes lent{watch_, read, written, used_[index]};
     health_->starting([&] {
       is_load ? mover_.bring(*backend_, written, read, size, stream)
               : mover_.take(*backend_, written, read, size, stream);
@@ -269,10 +271,10 @@ class copy_engine {
 
   void bring_share(const chunk_share& share, std::uint32_t first)
   {
-    const chunk& home = (*places_)[share.chunk];
-    expects(home.live > 0, "a derived chunk was used before its share was filled");
-    const tier where = home.has_frames(tier::device) ? tier::device : tier::host;
-    const std::uint32_t frame = home.first_frame[where];
+    const chunk& parent = (*places_)[share.chunk];
+    expects(parent.live > 0, "a derived chunk was used before its share was filled");
+    const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
+    const std::uint32_t frame = parent.first_frame[where];
     frame_hazards& from = hazards_[where][frame];
     frame_hazards& to = hazards_[tier::device][first];
     order(agent::to_device, from, to);
@@ -292,15 +294,15 @@ class copy_engine {
     hazard_tracker<Backend>::stamp_copy(tracker_.copied(mover_.worker()), frames, true);
   }
 
-  void order(agent who, frame_hazards& from, frame_hazards& to)
+  void order(agent stream, frame_hazards& from, frame_hazards& to)
   {
-    tracker_.follow(who, from, from.writers, wait_cause::other);
-    tracker_.follow(who, to, to.users, wait_cause::other);
+    tracker_.follow(stream, from, from.writers, wait_cause::other);
+    tracker_.follow(stream, to, to.users, wait_cause::other);
   }
 
-  void finish(agent who, frame_hazards& from, frame_hazards& to)
+  void finish(agent stream, frame_hazards& from, frame_hazards& to)
   {
-    const event done = tracker_.copied(who);
+    const event done = tracker_.copied(stream);
     hazard_tracker<Backend>::stamp_copy(done, to, true);
     hazard_tracker<Backend>::stamp_copy(done, from, false);
   }
@@ -313,10 +315,10 @@ class copy_engine {
       return backend_->now();
   }
 
-  void tell(trace_event_kind what, tier from, tier to, std::uint32_t at, std::uint64_t begin) noexcept
+  void tell(trace_event_kind what, tier from, tier to, std::uint32_t index, std::uint64_t begin) noexcept
   {
     if constexpr (!std::same_as<Sink, trace::null_sink>)
-      sink_.record({what, from, to, chunk_id{at}, used_[at], begin, time()});
+      sink_.record({what, from, to, chunk_id{index}, used_[index], begin, time()});
   }
 
   Backend* backend_;

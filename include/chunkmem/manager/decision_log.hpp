@@ -11,9 +11,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which moment.
+/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which access.
 ///
-/// `at(moment, freed_from)` sets the moment of the decisions that follow; `moves()` has them in order. Cost: O(1) for
+/// `at(access, freed_from)` sets the access of the decisions that follow; `moves()` has them in order. Cost: O(1) for
 /// each decision, amortised.
 class decision_log {
  public:
@@ -27,15 +27,16 @@ class decision_log {
   [[nodiscard]] std::uint64_t frames_copied() const noexcept
   {
     std::uint64_t frames = 0;
-    for (const transfer::move& it : moves_)
-      if (it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::write_back) frames += it.frames;
+    for (const transfer::move& action : moves_)
+      if (action.kind == transfer::move_kind::load || action.kind == transfer::move_kind::write_back)
+        frames += action.frames;
     return frames;
   }
 
-  /// Decisions from here on belong to this moment; frames that they free are free from `freed_from`.
-  void at(std::uint32_t moment, std::uint32_t freed_from) noexcept
+  /// Decisions from here on belong to this access; frames that they free are free from `freed_from`.
+  void at(std::uint32_t access_index, std::uint32_t freed_from) noexcept
   {
-    now_ = moment;
+    now_ = access_index;
     freed_from_ = freed_from;
   }
 
@@ -44,24 +45,30 @@ class decision_log {
   {
     if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
   }
-  void copy(std::uint32_t at, const chunk& it, tier from, tier to)
+  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
   {
-    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, at, it);
+    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, index, chunk_state);
   }
-  void claimed(std::uint32_t at, const chunk& it, tier) { add(transfer::move_kind::claim, at, it); }
-  void evicted(std::uint32_t at, const chunk& it, tier) { add(transfer::move_kind::evict, at, it); }
+  void claimed(std::uint32_t index, const chunk& chunk_state, tier)
+  {
+    add(transfer::move_kind::claim, index, chunk_state);
+  }
+  void evicted(std::uint32_t index, const chunk& chunk_state, tier)
+  {
+    add(transfer::move_kind::evict, index, chunk_state);
+  }
   void discarded(std::uint32_t, const chunk&, tier) noexcept {}
   void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:
-  void add(transfer::move_kind kind, std::uint32_t at, const chunk& it)
+  void add(transfer::move_kind kind, std::uint32_t index, const chunk& chunk_state)
   {
-    add(kind, now_, at, it.first_frame[tier::device], it.frames);
+    add(kind, now_, index, chunk_state.first_frame[tier::device], chunk_state.frames);
   }
-  void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place,
+  void add(transfer::move_kind kind, std::uint32_t access_index, std::uint32_t chunk, std::uint64_t place,
            std::uint32_t frames)
   {
-    moves_.push_back({moment, chunk, place, frames, 0, kind});
+    moves_.push_back({access_index, chunk, place, frames, 0, kind});
   }
 
   sequence<transfer::move> moves_;

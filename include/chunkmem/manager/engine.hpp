@@ -37,10 +37,10 @@ namespace chunkmem::inline v0 {
 struct access_token {
   std::byte* data = nullptr;
   std::uint32_t slot = 0;
-  std::uint32_t moment = 0;
+  std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
-  agent who = agent::host;
+  agent stream = agent::host;
   bool is_special = false;  ///< on the host, for a stream, or of a rehearsal: its release is more than a count
 };
 
@@ -49,10 +49,10 @@ struct lease_token {
   std::byte* data = nullptr;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
-  std::uint32_t moment = 0;
+  std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   tier where = tier::device;
-  agent who = agent::host;
+  agent stream = agent::host;
 };
 
 /// The parts that run a model, and the way of an access through them: acquire, release, lease and drop, for slots.
@@ -129,7 +129,7 @@ class engine {
   [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
 
-  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return tensors_.slots()[at].size; }
+  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t index) const noexcept { return tensors_.slots()[index].size; }
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
@@ -197,7 +197,7 @@ class engine {
     if constexpr (watch_type::is_on) {
       watch_.part().forget_all();
       if (left == gradient_list || right == gradient_list)
-        for (std::uint32_t at = 0; at < tensors_.parameters(); ++at) watch_.part().gradient_gone(at);
+        for (std::uint32_t index = 0; index < tensors_.parameters(); ++index) watch_.part().gradient_gone(index);
     }
   }
 
@@ -231,15 +231,15 @@ class engine {
   void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
     requires(copies_type::gathers)
   {
-    const std::uint32_t at = tensors_.slots()[index].chunk;
-    copies_.sum(at, chunks_[at], label, how);
+    const std::uint32_t position = tensors_.slots()[index].chunk;
+    copies_.sum(position, chunks_[position], label, how);
   }
   /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
   /// write keeps it on the device
   void gather_over_ranks(std::uint32_t index)
   {
-    const std::uint32_t at = tensors_.slots()[index].chunk;
-    copies_.make_whole(at, chunks_[at].first_frame[tier::device]);
+    const std::uint32_t position = tensors_.slots()[index].chunk;
+    copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
   // Accesses.
@@ -255,24 +255,25 @@ class engine {
       return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
-  access_token acquire(std::uint32_t index, entry_kind kind, agent who)
+  access_token acquire(std::uint32_t index, entry_kind kind, agent stream)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_if_resident(index, kind, who);
+      return acquire_if_resident(index, kind, stream);
     else
-      return watched(index, [&] { return acquire_if_resident(index, kind, who); });
+      return watched(index, [&] { return acquire_if_resident(index, kind, stream); });
   }
-  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent stream = agent::host)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_slowly(index, kind, who);
+      return acquire_slowly(index, kind, stream);
     else
-      return watched(index, [&] { return acquire_slowly(index, kind, who); });
+      return watched(index, [&] { return acquire_slowly(index, kind, stream); });
   }
   /// In the tier that `kind` names.
-  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent stream = agent::host)
   {
-    return place_of(kind) == at::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
+    return place_of(kind) == memory_location::host ? acquire_on_host(index, kind, stream)
+                                                   : acquire(index, kind, stream);
   }
 
   [[gnu::always_inline]] void release(const access_token& held) noexcept
@@ -284,12 +285,12 @@ class engine {
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
-  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent who)
+  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent stream)
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     if (rehearsal_.is_running()) {
       std::byte* const data = scratch_.to_write(size);
-      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, who};
+      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, stream};
     }
     ensure_arenas();
     const bool planned = schedule_.step_to(access_record::never, kind, size);
@@ -301,14 +302,14 @@ class engine {
     try {
       auto& tracker = copies_.tracker();
       copies_.for_lease(where, begin, size,
-                        [&](frame_hazards& it) { tracker.follow(who, it, it.users, wait_cause::demand_miss); });
+                        [&](frame_hazards& it) { tracker.follow(stream, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
     } catch (...) {
       chunks_.end_lease(where, begin, size, copies_);
       throw;
     }
-    const std::uint32_t moment = schedule_.finish(planned, access_record::never, kind, size);
-    return {copies_.lease_address(where, begin), begin, size, moment, schedule_.serial(), where, who};
+    const std::uint32_t access_index = schedule_.finish(planned, access_record::never, kind, size);
+    return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, stream};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -317,12 +318,13 @@ class engine {
   void release(const lease_token& held) noexcept
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
-    if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.moment, held.serial);
+    if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.access_index, held.serial);
     if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
     auto& tracker = copies_.tracker();
-    copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
+    copies_.for_lease(held.where, held.begin, held.size,
+                      [&](frame_hazards& it) { tracker.stamp(held.stream, it, true); });
     chunks_.end_lease(held.where, held.begin, held.size, copies_);
-    if (held.serial == schedule_.serial()) schedule_.lease_ended(held.moment);
+    if (held.serial == schedule_.serial()) schedule_.lease_ended(held.access_index);
     copies_.note(trace_event_kind::lease_end, held.where, held.size);
   }
 
@@ -333,13 +335,13 @@ class engine {
     pending_.catch_up(index);
     if (rehearsal_.is_running()) return rehearsal_.drop(index);
     health_.expect_alive();
-    slot& it = tensors_.slots()[index];
+    slot& slot_state = tensors_.slots()[index];
     states::expect(tensors_, index, tensor_event::drop);
     const bool planned = schedule_.step_to(index, entry_kind::drop, 0);
     if (planned) run_planned();
-    if (it.state != tensor_state::free) {  // else there may be no arenas yet
-      chunks_.drop(index, it.chunk, copies_);
-      states::drop(it);
+    if (slot_state.state != tensor_state::free) {  // else there may be no arenas yet
+      chunks_.drop(index, slot_state.chunk, copies_);
+      states::drop(slot_state);
       if constexpr (watch_type::is_on) bury(index);
     }
     schedule_.finish(planned, index, entry_kind::drop, 0);
@@ -375,7 +377,7 @@ class engine {
   void verify()
   {
     if constexpr (watch_type::is_on) {
-      for (std::uint32_t at = 0; at < tensors_.slots().size(); ++at) compare(at);
+      for (std::uint32_t index = 0; index < tensors_.slots().size(); ++index) compare(index);
       watch_.part().expect_no_mistake();
     }
   }
@@ -414,13 +416,13 @@ class engine {
   [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
     if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
-    for (const access_entry& it : record.entries())
-      if (it.slot >= tensors_.parameters() && it.slot < 2 * tensors_.parameters())
-        return !is_access(it.kind) || access_of(it.kind) != access::write;
+    for (const access_entry& entry : record.entries())
+      if (entry.slot >= tensors_.parameters() && entry.slot < 2 * tensors_.parameters())
+        return !is_access(entry.kind) || access_of(entry.kind) != access::write;
     return false;
   }
 
-  /// The record has this moment: its planned copies start.
+  /// The record has this access: its planned copies start.
   void run_planned()
   {
     const std::uint32_t now = schedule_.cursor();
@@ -431,51 +433,51 @@ class engine {
   {
     if (held.is_special || schedule_.is_logging()) [[unlikely]]
       return release_slowly(held);
-    slot& it = tensors_.slots()[held.slot];
-    states::end_on_device(it);
-    chunks_.unpin(tier::device, it.chunk, false);
+    slot& slot_state = tensors_.slots()[held.slot];
+    states::end_on_device(slot_state);
+    chunks_.unpin(tier::device, slot_state.chunk, false);
   }
 
-  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent stream)
   {
-    slot& it = tensors_.slots()[index];
+    slot& slot_state = tensors_.slots()[index];
     const std::uint32_t now = schedule_.cursor();
-    if (it.next_moment != now || !states::can_begin(it)) [[unlikely]]
-      return acquire_slowly(index, kind, who);
+    if (slot_state.next_access_index != now || !states::can_begin(slot_state)) [[unlikely]]
+      return acquire_slowly(index, kind, stream);
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
-      return acquire_slowly(index, kind, who);
-    const chunk& home = chunks_[it.chunk];
-    if (!home.has_frames(tier::device) || home.pins[tier::host] != 0) [[unlikely]]
-      return acquire_slowly(index, kind, who);
-    const frame_hazards& frame = copies_.hazards_at(tier::device, home.first_frame[tier::device]);
+      return acquire_slowly(index, kind, stream);
+    const chunk& parent = chunks_[slot_state.chunk];
+    if (!parent.has_frames(tier::device) || parent.pins[tier::host] != 0) [[unlikely]]
+      return acquire_slowly(index, kind, stream);
+    const frame_hazards& frame = copies_.hazards_at(tier::device, parent.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
-      return acquire_after_others(index, kind, who);
-    return take_resident(it, index, kind, who);
+      return acquire_after_others(index, kind, stream);
+    return take_resident(slot_state, index, kind, stream);
   }
 
   /// Commits a resident access that follows its record. Nothing here can fail.
-  access_token take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
+  access_token take_resident(slot& slot_state, std::uint32_t index, entry_kind kind, agent stream) noexcept
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
-    const std::uint32_t frame = chunks_[it.chunk].first_frame[tier::device];  // read before anything is written
-    chunks_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
-    it.next_moment = entry.next_of_slot;
-    states::begin_resident(it);
+    const std::uint32_t frame = chunks_[slot_state.chunk].first_frame[tier::device];  // read before anything is written
+    chunks_.pin_resident(slot_state.chunk, writes(access_of(kind)), entry.next_of_chunk);
+    slot_state.next_access_index = entry.next_of_slot;
+    states::begin_resident(slot_state);
     schedule_.advance();
-    std::byte* const data = copies_.address(tier::device, frame) + it.offset;
-    return {data, index, now, schedule_.serial(), kind, who, who != agent::host};
+    std::byte* const data = copies_.address(tier::device, frame) + slot_state.offset;
+    return {data, index, now, schedule_.serial(), kind, stream, stream != agent::host};
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
-  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent stream)
   try {
-    slot& it = tensors_.slots()[index];
-    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
-    copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
-    return take_resident(it, index, kind, who);
+    slot& slot_state = tensors_.slots()[index];
+    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[slot_state.chunk].first_frame[tier::device]);
+    copies_.tracker().follow(stream, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) copies_.tracker().follow(stream, frame, frame.users, wait_cause::other);
+    return take_resident(slot_state, index, kind, stream);
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -483,90 +485,98 @@ class engine {
 
   [[gnu::noinline]] void release_slowly(const access_token& held) noexcept
   {
-    if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.moment, held.serial);
-    slot& it = tensors_.slots()[held.slot];
-    states::end(it, place_of(held.kind));
-    if (held.who != agent::host) stamp(held, it.chunk);
-    unpin_chunk(it.chunk, held.kind);
-    if (held.serial == schedule_.serial()) schedule_.log_release(held.moment);
+    if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.access_index, held.serial);
+    slot& slot_state = tensors_.slots()[held.slot];
+    states::end(slot_state, place_of(held.kind));
+    if (held.stream != agent::host) stamp(held, slot_state.chunk);
+    unpin_chunk(slot_state.chunk, held.kind);
+    if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
-  void unpin_chunk(std::uint32_t at, entry_kind kind) noexcept
+  void unpin_chunk(std::uint32_t index, entry_kind kind) noexcept
   {
-    chunks_.unpin(tier_of(kind), at, writes(access_of(kind)));
+    chunks_.unpin(tier_of(kind), index, writes(access_of(kind)));
   }
 
-  void stamp(const access_token& held, std::uint32_t at) noexcept
+  void stamp(const access_token& held, std::uint32_t index) noexcept
   {
-    const chunk& home = chunks_[at];
+    const chunk& parent = chunks_[index];
     const tier where = tier_of(held.kind);
-    frame_hazards& frame = copies_.hazards_at(where, home.first_frame[where]);
-    copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
+    frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
+    copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
-  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent stream)
   try {
     pending_.catch_up(index);
-    if (rehearsal_.is_running()) return rehearse(index, kind, who);
+    if (rehearsal_.is_running()) return rehearse(index, kind, stream);
     ensure_arenas();
-    slot& it = tensors_.slots()[index];
-    const bool fresh = it.state == tensor_state::free;
+    slot& slot_state = tensors_.slots()[index];
+    const bool fresh = slot_state.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
-    if (it.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
-    states::expect(tensors_, index, states::event_of_access(it, kind));
-    refuse_conflicts(it, index, kind);
+    if (slot_state.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
+    states::expect(tensors_, index, states::event_of_access(slot_state, kind));
+    refuse_conflicts(slot_state, index, kind);
     const bool planned = schedule_.step_to(index, kind, 0);
     if (planned) run_planned();
-    const at place = place_of(kind);
-    if (place == at::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
-    const std::uint32_t next_use = schedule_.next_use_after(it, planned);
-    chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
+    const memory_location place = place_of(kind);
+    if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
+      schedule_.ensure_policy();
+    const std::uint32_t next_use = schedule_.next_use_after(slot_state, planned);
+    chunks_.acquire(index, slot_state.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
     try {
-      data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
+      data = make_ready(slot_state, kind, stream, fresh && access_of(kind) != access::write);
     } catch (...) {
-      unpin_chunk(it.chunk, kind);
-      if (fresh) chunks_.drop(index, it.chunk, copies_);
+      unpin_chunk(slot_state.chunk, kind);
+      if (fresh) chunks_.drop(index, slot_state.chunk, copies_);
       throw;
     }
-    states::begin(it, place);
-    const std::uint32_t moment = schedule_.finish(planned, index, kind, 0);
-    const bool on_host = place == at::host;  // whoever reads there has read when the pin ends
-    return {data, index, moment, schedule_.serial(), kind, on_host ? agent::host : who, who != agent::host || on_host};
+    states::begin(slot_state, place);
+    const std::uint32_t access_index = schedule_.finish(planned, index, kind, 0);
+    const bool on_host = place == memory_location::host;  // whoever reads there has read when the pin ends
+    return {data,
+            index,
+            access_index,
+            schedule_.serial(),
+            kind,
+            on_host ? agent::host : stream,
+            stream != agent::host || on_host};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
   }
 
-  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent who)
+  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent stream)
   {
     std::byte* const data =
         writes(access_of(kind)) ? scratch_.to_write(tensors_.slots()[index].size) : scratch_.to_read();
-    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, who, true};
+    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, stream, true};
   }
 
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
-  std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
+  std::byte* make_ready(const slot& slot_state, entry_kind kind, agent stream, bool zero)
   {
-    const chunk& home = chunks_[it.chunk];
-    const bool device = place_of(kind) == at::device;
-    if (!device && home.is_derived()) return &derived_home_;
+    const chunk& parent = chunks_[slot_state.chunk];
+    const bool device = place_of(kind) == memory_location::device;
+    if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = home.first_frame[where];
+    const std::uint32_t first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
-    std::byte* const data = copies_.address(where, first) + it.offset;
+    copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    std::byte* const data = copies_.address(where, first) + slot_state.offset;
     if constexpr (watch_type::sees_bytes)
-      if (zero) watch_.part().lend({data, it.size});
-    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
+      if (zero) watch_.part().lend({data, slot_state.size});
+    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{slot_state.size}, stream); });
     return data;
   }
 
   /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one.
   /// O(slots).
-  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, at place, std::uint32_t otherwise) const noexcept
+  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, memory_location place,
+                                        std::uint32_t otherwise) const noexcept
   {
     const auto& slots = tensors_.slots();
     for (std::uint32_t index = 0; index < slots.size(); ++index)
@@ -575,22 +585,24 @@ class engine {
   }
 
   /// A chunk is written in one tier at a time, with all of its tensors.
-  void refuse_conflicts(const slot& it, std::uint32_t index, entry_kind kind) const
+  void refuse_conflicts(const slot& slot_state, std::uint32_t index, entry_kind kind) const
   {
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[slot_state.chunk];
     const bool writing = writes(access_of(kind));
-    const bool device = place_of(kind) == at::device;
-    tensors_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
+    const bool device = place_of(kind) == memory_location::device;
+    tensors_.expects_of(index, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
-    const bool clash = device ? home.writers > 0 || (writing && home.pins[tier::host] > 0)
-                              : home.pins[tier::device] > 0 && (writing || !home.is_valid(tier::host));
+    const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
+                              : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
     if (!clash) return;
-    const std::uint32_t pins = home.pins[device ? tier::host : tier::device];
+    const std::uint32_t pins = parent.pins[device ? tier::host : tier::device];
     error_text text;
     text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
          << " by " << pins << (pins == 1 ? " pin" : " pins");
-    if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index)
+    if (const std::uint32_t other =
+            pinned_in(slot_state.chunk, device ? memory_location::host : memory_location::device, index);
+        other != index)
       text << ", the first of them on " << tensors_.label(other);
     throw usage_error{text << " (release them first)"};
   }
@@ -619,38 +631,38 @@ class engine {
   }
   [[nodiscard]] bool has_content(const access_token& it) const noexcept
   {
-    return it.data != nullptr && it.data != &derived_home_ && !rehearsal_.made(it.serial);
+    return it.data != nullptr && it.data != &derived_host_copy_ && !rehearsal_.made(it.serial);
   }
 
   /// What nobody holds, wherever there is a valid copy, is what it was.
   void compare(std::uint32_t index) noexcept
   {
     if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
-    const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        watch_.compare(index, copies_.address(where, home.first_frame[where]) + it.offset);
+      if (parent.is_valid(where) && parent.has_frames(where))
+        watch_.compare(index, copies_.address(where, parent.first_frame[where]) + slot_state.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
   {
-    const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        return copies_.address(where, home.first_frame[where]) + it.offset;
+      if (parent.is_valid(where) && parent.has_frames(where))
+        return copies_.address(where, parent.first_frame[where]) + slot_state.offset;
     return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
   void bury(std::uint32_t index) noexcept
   {
     if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
-    const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const slot& slot_state = tensors_.slots()[index];
+    const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
-      if (home.has_frames(where))
-        watch_.part().fresh({copies_.address(where, home.first_frame[where]) + it.offset, it.size});
+      if (parent.has_frames(where))
+        watch_.part().fresh({copies_.address(where, parent.first_frame[where]) + slot_state.offset, slot_state.size});
   }
 
   Backend* backend_;
@@ -669,7 +681,7 @@ class engine {
   external_memory_monitor external_memory_;
   error_annotator annotator_;
   watch_type watch_;
-  std::byte derived_home_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
+  std::byte derived_host_copy_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
   bool ready_ = false;
   arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
 };

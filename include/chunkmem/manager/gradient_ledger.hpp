@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 ///
 /// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
 /// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
-/// moment; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
+/// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
 /// rehearsal.
 class gradient_ledger {
  public:

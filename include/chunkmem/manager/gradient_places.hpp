@@ -45,8 +45,8 @@ class gradient_places {
       else if (entry.slot < 2 * tensors.parameters())
         weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
     }
-    for (std::uint32_t at = 0; at < weights_.size(); ++at)
-      if (tensors.master_of(at) == slot::nowhere) weights_[at].apart = true;
+    for (std::uint32_t index = 0; index < weights_.size(); ++index)
+      if (tensors.master_of(index) == slot::nowhere) weights_[index].apart = true;
     pending_ = true;
   }
 
@@ -58,10 +58,10 @@ class gradient_places {
     record_ = record;
   }
   /// The gradient took the bytes of the value.
-  void note_spent(std::uint32_t value_slot) noexcept
+  void note_consumed(std::uint32_t value_slot) noexcept
   {
-    weights_[value_slot].spent_by = record_;
-    weights_[value_slot].spent_in = record_ < begun_.size() ? begun_[record_] : 0;
+    weights_[value_slot].consumed_by = record_;
+    weights_[value_slot].consumed_in = record_ < begun_.size() ? begun_[record_] : 0;
   }
   /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where
   /// the loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
@@ -69,7 +69,7 @@ class gradient_places {
   {
     if (!is_lent(value_slot)) return;
     const weight& it = weights_[value_slot];
-    if (it.spent_by < begun_.size() && it.spent_in != begun_[it.spent_by]) return;
+    if (it.consumed_by < begun_.size() && it.consumed_in != begun_[it.consumed_by]) return;
     weights_[value_slot].apart = true;
     pending_ = true;
   }
@@ -85,19 +85,19 @@ class gradient_places {
   {
     pending_ = false;
     bool moved = false;
-    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
-      weight& it = weights_[at];
+    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
+      weight& it = weights_[index];
       const bool wanted = it.seen && !it.apart;
       if (it.lent == wanted) continue;
-      const slot& value = tensors.slots()[at];
-      const slot& gradient = tensors.slots()[tensors.gradient_of(at)];
+      const slot& value = tensors.slots()[index];
+      const slot& gradient = tensors.slots()[tensors.gradient_of(index)];
       if (gradient.state != tensor_state::free || value.state == tensor_state::gradient) {
         pending_ = true;
         continue;
       }
       if (wanted) it.own = {gradient.chunk, gradient.offset};
       const place target = wanted ? place{value.chunk, value.offset} : it.own;
-      tensors.move_gradient(at, target.chunk, target.offset);
+      tensors.move_gradient(index, target.chunk, target.offset);
       it.lent = wanted;
       moved = true;
     }
@@ -107,20 +107,21 @@ class gradient_places {
   /// @throws usage_error   the lists cannot change places while gradients lie in their weights
   void refuse_exchange(const registry& tensors, list_id left, list_id right) const
   {
-    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
-      if (!weights_[at].lent) continue;
+    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
+      if (!weights_[index].lent) continue;
       expects(left != gradient_list && right != gradient_list,
               "the gradient list was to be exchanged under gradient::in_place");
-      expects(tensors.slots()[at].state != tensor_state::gradient &&
-                  tensors.slots()[tensors.gradient_of(at)].state == tensor_state::free,
+      expects(tensors.slots()[index].state != tensor_state::gradient &&
+                  tensors.slots()[tensors.gradient_of(index)].state == tensor_state::free,
               "a list was to be exchanged while gradients lie in their weights: take the step first");
     }
   }
   /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
   void follow_values(registry& tensors) noexcept
   {
-    for (std::uint32_t at = 0; at < weights_.size(); ++at)
-      if (weights_[at].lent) tensors.move_gradient(at, tensors.slots()[at].chunk, tensors.slots()[at].offset);
+    for (std::uint32_t index = 0; index < weights_.size(); ++index)
+      if (weights_[index].lent)
+        tensors.move_gradient(index, tensors.slots()[index].chunk, tensors.slots()[index].offset);
   }
 
  private:
@@ -135,28 +136,28 @@ class gradient_places {
     bool seen = false;   // an iteration made its gradient
     bool apart = false;  // it can never share: 32 bits, no master, or a value that was read too late
     bool lent = false;
-    bool spent = false;            // its gradient came and its update did not yet
-    std::size_t spent_by = 0;      // record that was followed when it last was
-    std::uint64_t spent_in = 0;    // which of its iterations
-    std::uint32_t held_until = 0;  // moment at which its last pin was released
+    bool consumed = false;          // its gradient came and its update did not yet
+    std::size_t consumed_by = 0;    // record that was followed when it last was
+    std::uint64_t consumed_in = 0;  // which of its iterations
+    std::uint32_t held_until = 0;   // access at which its last pin was released
 
     void begin() noexcept
     {
-      spent = false;
+      consumed = false;
       held_until = 0;
     }
     void see_value(const access_entry& entry, std::uint32_t until) noexcept
     {
-      if (spent && (!is_access(entry.kind) || access_of(entry.kind) != access::write)) apart = true;
-      spent = false;
+      if (consumed && (!is_access(entry.kind) || access_of(entry.kind) != access::write)) apart = true;
+      consumed = false;
       if (is_access(entry.kind)) held_until = std::max(held_until, until);
     }
     void see_gradient(const access_entry& entry, std::uint32_t now) noexcept
     {
-      if (entry.kind == entry_kind::drop) spent = false;  // dropped without an update: the weight was made again
+      if (entry.kind == entry_kind::drop) consumed = false;  // dropped without an update: the weight was made again
       if (!is_access(entry.kind) || !writes(access_of(entry.kind))) return;
-      if (!spent && held_until > now) apart = true;
-      seen = spent = true;
+      if (!consumed && held_until > now) apart = true;
+      seen = consumed = true;
     }
   };
 

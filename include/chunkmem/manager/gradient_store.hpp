@@ -58,34 +58,34 @@ class gradient_store {
 
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect
   /// @param has_beta   its holder can ask whether to add
-  [[nodiscard]] access_token open(std::uint32_t value_slot, entry_kind kind, agent who, bool has_beta)
+  [[nodiscard]] access_token open(std::uint32_t value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
-    const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, who);
+    const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
     ledger_->note_opened(value_slot);
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
   /// The same between backward and step: norms that were taken are not its norms any more.
-  [[nodiscard]] access_token open_again(std::uint32_t value_slot, entry_kind kind, agent who)
+  [[nodiscard]] access_token open_again(std::uint32_t value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().finish();
     if (is_fresh(value_slot)) expect_place(value_slot, 0);
     ledger_->expect_no_update("a gradient was to be changed");
-    return open(value_slot, kind, who, false);
+    return open(value_slot, kind, stream, false);
   }
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
   /// Guarantee: strong, as acquire.
-  [[nodiscard]] access_token acquire_over(std::uint32_t value_slot, entry_kind kind, agent who)
+  [[nodiscard]] access_token acquire_over(std::uint32_t value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().catch_up(value_slot);
     slot& value = engine_->tensors().slots()[value_slot];
     const tensor_state before = value.state;
     states::take_back(value);
     try {
-      return engine_->acquire_in_place(value_slot, kind, who);
+      return engine_->acquire_in_place(value_slot, kind, stream);
     } catch (...) {
       states::undo(value, before);
       throw;
@@ -105,7 +105,7 @@ class gradient_store {
   void consume_all()
   {
     engine_->health().expect_alive();
-    for (std::uint32_t at = 0; at < engine_->tensors().parameters(); ++at) consume(at);
+    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) consume(index);
   }
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
@@ -118,8 +118,8 @@ class gradient_store {
   /// gradient lies in its place
   void take_place(std::uint32_t value_slot) noexcept
   {
-    states::spend(engine_->tensors().slots()[value_slot]);
-    engine_->places().note_spent(value_slot);
+    states::consume(engine_->tensors().slots()[value_slot]);
+    engine_->places().note_consumed(value_slot);
   }
 
  private:
@@ -153,7 +153,7 @@ class gradient_store {
   void restore_weight(std::uint32_t value_slot)
   {
     if (state_in(value_slot) != tensor_state::gradient) return;
-    const at place = builder_->update_place(value_slot);
+    const memory_location place = builder_->update_place(value_slot);
     const std::uint32_t from = engine_->tensors().master_of(value_slot);
     const pin<const float, Engine> master{
         link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
@@ -163,14 +163,14 @@ class gradient_store {
       round_into<fp16>(master, value_slot, place);
   }
   template <element Element>
-  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, at place)
+  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, memory_location place)
   {
     const pin<Element, Engine> weight{
         link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};
     if constexpr (!Engine::has_bytes) return;
     const std::span<const float> from = master.span();
     const std::span<Element> to = weight.span();
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = round_to<Element>(from[index]);
   }
 
   Engine* engine_;

@@ -49,27 +49,27 @@ class hazard_tracker {
     for (std::uint64_t& epoch : epoch_) epoch = 1;
   }
 
-  /// Later work of `who` follows all agents in `mask` that used this frame.
-  void follow(agent who, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
+  /// Later work of `stream` follows all agents in `mask` that used this frame.
+  void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
   {
-    const auto self = static_cast<unsigned>(who);
+    const auto self = static_cast<unsigned>(stream);
     for (unsigned source = 1; source < max_agents; ++source)
       if ((mask >> source & 1) != 0 && source != self && known_[self][source] < frame.last[source])
-        wait(who, static_cast<agent>(source), frame.last[source], cause);
-    if (who == agent::host) forget(frame, mask);
+        wait(stream, static_cast<agent>(source), frame.last[source], cause);
+    if (stream == agent::host) forget(frame, mask);
   }
 
-  /// `who` used the frame with the work it was given so far.
-  void stamp(agent who, frame_hazards& frame, bool wrote) noexcept
+  /// `stream` used the frame with the work it was given so far.
+  void stamp(agent stream, frame_hazards& frame, bool wrote) noexcept
   {
-    if (who == agent::host) return;
-    set(frame, who, epoch_[static_cast<unsigned>(who)], wrote);
+    if (stream == agent::host) return;
+    set(frame, stream, epoch_[static_cast<unsigned>(stream)], wrote);
   }
 
-  /// `who` is a copy agent that just copied into or out of a frame; call once for each copy, then `stamp_copy`.
-  [[nodiscard]] event copied(agent who)
+  /// `stream` is a copy agent that just copied into or out of a frame; call once for each copy, then `stamp_copy`.
+  [[nodiscard]] event copied(agent stream)
   {
-    return health_->ordering([&] { return backend_->record(who); });
+    return health_->ordering([&] { return backend_->record(stream); });
   }
   static void stamp_copy(event point, frame_hazards& frame, bool wrote) noexcept
   {
@@ -79,7 +79,7 @@ class hazard_tracker {
 
   /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own
   /// copies.
-  void add_copy_agent(agent who) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(who); }
+  void add_copy_agent(agent stream) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(stream); }
 
   /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
   [[nodiscard]] wait_total waited(wait_cause cause) const noexcept
@@ -93,15 +93,15 @@ class hazard_tracker {
   }
 
  private:
-  [[nodiscard]] bool is_copy_agent(agent who) const noexcept
+  [[nodiscard]] bool is_copy_agent(agent stream) const noexcept
   {
-    return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0;
+    return (copy_agents_ >> static_cast<unsigned>(stream) & 1U) != 0;
   }
 
-  static void set(frame_hazards& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
+  static void set(frame_hazards& frame, agent stream, std::uint64_t stamp, bool wrote) noexcept
   {
-    const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(who));
-    frame.last[static_cast<unsigned>(who)] = stamp;
+    const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(stream));
+    frame.last[static_cast<unsigned>(stream)] = stamp;
     frame.users |= bit;
     if (wrote) frame.writers |= bit;
   }
@@ -113,7 +113,7 @@ class hazard_tracker {
     frame.writers &= static_cast<std::uint8_t>(~mask);
   }
 
-  [[gnu::noinline, gnu::cold]] void wait(agent who, agent source, std::uint64_t stamp, wait_cause cause)
+  [[gnu::noinline, gnu::cold]] void wait(agent stream, agent source, std::uint64_t stamp, wait_cause cause)
   {
     const auto at = static_cast<unsigned>(source);
     event point{stamp, source};
@@ -126,21 +126,21 @@ class hazard_tracker {
       covered = std::max(stamp, epoch_[at] > remembered ? epoch_[at] - remembered : 1);
       point = recorded_[at][covered % remembered];
     }
-    health_->ordering([&] { wait_and_tell(who, point, cause); });
-    known_[static_cast<unsigned>(who)][at] = covered;
+    health_->ordering([&] { wait_and_tell(stream, point, cause); });
+    known_[static_cast<unsigned>(stream)][at] = covered;
   }
 
-  void wait_and_tell(agent who, event point, wait_cause cause)
+  void wait_and_tell(agent stream, event point, wait_cause cause)
   {
-    const bool is_stream = who != agent::host;
-    if (is_copy_agent(who) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(who, point);
+    const bool is_stream = stream != agent::host;
+    if (is_copy_agent(stream) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(stream, point);
     // a write-back still reads what it overwrites
     if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;
     if constexpr (measuring_backend<Backend>) {
-      backend_->wait(who, point, cause);
+      backend_->wait(stream, point, cause);
     } else {
       const std::uint64_t begin = is_stream ? 0 : backend_->now();
-      backend_->wait(who, point);
+      backend_->wait(stream, point);
       if (is_stream) return;  // nobody knows when it goes on
       const std::uint64_t end = backend_->now();
       wait_total& total = waited_[static_cast<unsigned>(cause)];
@@ -151,7 +151,7 @@ class hazard_tracker {
 
   Backend* backend_;
   device_health* health_;
-  std::uint64_t known_[max_agents][max_agents] = {};  // [who][source]: stamps that `who` already follows
+  std::uint64_t known_[max_agents][max_agents] = {};  // [stream][source]: stamps that `stream` already follows
   std::uint64_t epoch_[max_agents] = {};
   static constexpr std::uint64_t remembered = 256;
   sequence<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring

@@ -6,7 +6,7 @@
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/decision_log.hpp>
-#include <chunkmem/manager/policy_stays.hpp>
+#include <chunkmem/manager/policy_retention.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/retained_run.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
@@ -38,7 +38,7 @@ template <class Eviction>
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
-  sequence<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
+  sequence<std::uint32_t> retained_until;  ///< as transfer::retention; empty where the eviction policy moves less
   sequence<std::uint32_t> first_use;
   sequence<std::uint32_t> borders;
   sequence<transfer::early_load> early;
@@ -58,12 +58,12 @@ struct iteration_plan {
   /// as many as a round of other iterations needs to come back; the one that was left last is first
   std::array<kept_plan, 7> others;
   std::uint32_t unlike = 0;  ///< plans made since its record is this one
-  /// `stays_until` is what the eviction policy kept, so that the iteration ends where it began
+  /// `retained_until` is what the eviction policy kept, so that the iteration ends where it began
   bool closes = false;
 
   void keep(const transfer::retention& wanted)
   {
-    stays_until.assign(wanted.stays_until);
+    retained_until.assign(wanted.retained_until);
     first_use.assign(wanted.first_use);
     borders.assign(wanted.borders);
     early.assign(wanted.early);
@@ -98,11 +98,11 @@ struct iteration_plan {
       it.actions.reserve(actions.size() + actions.size() / 4 + 16);
     }
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept
+  [[nodiscard]] transfer::retention retained() const noexcept
   {
-    return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
+    return {retained_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
   }
-  [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
+  [[nodiscard]] std::span<const std::uint8_t> without_host_copies() const noexcept
   {
     return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
   }
@@ -148,7 +148,7 @@ class iteration_planner {
     plan.valid = plan.retains = false;
     plan.start = now.table();
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
-    if (!plan.stays_until.empty()) {
+    if (!plan.retained_until.empty()) {
       plan.retains = retain(plan, now, record, chunk_of_slot);
       if (plan.retains)
         return finish(plan, now, record, chunk_of_slot, retained_.state().table(), retained_.log(),
@@ -180,10 +180,10 @@ class iteration_planner {
   void reserve_search(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
   try {
-    if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
     ended_ = state_;
-    plan.keep(stays_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
-    retained_.start(now.table(), plan.who_stays());
+    plan.keep(policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
+    retained_.start(now.table(), plan.retained());
     (void)retained_.run(record, chunk_of_slot);
     plan.frames.assign(retained_.frames());
     (void)trial_.frames_moved(now, record, chunk_of_slot, plan.variant, {1, 1});
@@ -202,7 +202,7 @@ class iteration_planner {
   static void mark(const iteration_plan<Eviction>& plan, access_record& record) noexcept
   {
     for (access_entry& entry : record.entries()) entry.has_actions = false;
-    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
+    for (const transfer::move& action : plan.actions) record.entries()[action.access_index].has_actions = true;
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
@@ -243,11 +243,11 @@ class iteration_planner {
   {
     bool fits = false;
     if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now.table(), plan.who_stays(), plan.frames);
+      retained_.start(now.table(), plan.retained(), plan.frames);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
     }
     if (!fits) {
-      retained_.start(now.table(), plan.who_stays());
+      retained_.start(now.table(), plan.retained());
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
@@ -260,18 +260,18 @@ class iteration_planner {
   void close(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   {
-    if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
     std::uint32_t saved = 0;
     for (int round = 0; round < 4; ++round) {
       ended_ = state_;
       if (!runs(ended_, record, chunk_of_slot, plan.variant)) break;
-      const transfer::retention seen = stays_.of(record, chunk_of_slot, now.chunks(), log_.moves());
-      if (stays_.saved() > saved) plan.keep(seen);
-      saved = std::max(saved, stays_.saved());
+      const transfer::retention seen = policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves());
+      if (policy_retention_.saved() > saved) plan.keep(seen);
+      saved = std::max(saved, policy_retention_.saved());
     }
     if (saved == 0) return;
     plan.tries = plan.free_tries;
-    retained_.start(now.table(), plan.who_stays());
+    retained_.start(now.table(), plan.retained());
     const auto moved = retained_.frames_moved(record, chunk_of_slot);
     const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, plan.variant);
     if (!moved || *moved > least + trial_length{}.counted * longest(now.table())) return plan.keep({});
@@ -290,9 +290,9 @@ class iteration_planner {
           transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
                             bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
-      retained_.start(now.table(), plan.who_stays());
+      retained_.start(now.table(), plan.retained());
       const auto moved =
-          wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+          wanted.retained_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
       if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
@@ -329,7 +329,7 @@ class iteration_planner {
   [[nodiscard]] static std::uint64_t longest(const chunk_table& of) noexcept
   {
     std::uint64_t frames = 0;
-    for (const chunk& it : of.all()) frames = std::max<std::uint64_t>(frames, it.frames);
+    for (const chunk& chunk_state : of.all()) frames = std::max<std::uint64_t>(frames, chunk_state.frames);
     return frames;
   }
 
@@ -337,7 +337,7 @@ class iteration_planner {
   variant_trial<Eviction> trial_;
   chunk_cache<Eviction> state_;
   chunk_cache<Eviction> ended_;
-  policy_stays stays_;
+  policy_retention policy_retention_;
   replay<Eviction> replay_;
   decision_log log_;
   [[no_unique_address]] std::conditional_t<Transfer::plans, retained_run, nothing> retained_;

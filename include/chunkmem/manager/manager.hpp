@@ -37,11 +37,11 @@ consteval bool has_hooks()
   static_assert(eviction_policy<pick_policy<eviction_kind, eviction::belady, Policies...>>,
                 "chunkmem: an eviction policy lacks a hook, or has it with another signature: reset(std::uint32_t), "
                 "enter(candidate) noexcept, "
-                "leave(candidate) noexcept, victim(moment) noexcept -> chunk_id, on_profile(access_record) "
+                "leave(candidate) noexcept, victim(access_index) noexcept -> chunk_id, on_profile(access_record) "
                 "(docs/policies/eviction.md)");
   static_assert(
       placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,
-      "chunkmem: a placement lacks its hook: home_of(role, bytes) const -> tier (docs/policies/placement.md)");
+      "chunkmem: a placement lacks its hook: preferred_tier(role, bytes) const -> tier (docs/policies/placement.md)");
   static_assert(gradient_policy<pick_policy<gradient_kind, gradient::separate, Policies...>>,
                 "chunkmem: a gradient policy lacks a hook: type_for(dtype) const -> dtype, takes_slot() const -> bool "
                 "(docs/policies/gradient.md)");

@@ -92,7 +92,7 @@ class master_weights {
   {
     made_.clear();
     made_.reserve(engine_->tensors().parameters());
-    for (std::uint32_t at = 0; at < engine_->tensors().parameters(); ++at) make(at);
+    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) make(index);
   }
   void unmake_all() noexcept
   {
@@ -115,14 +115,14 @@ class master_weights {
                        "a weight is pinned while its master is made: release pins of weights that were written before "
                        "the iteration");
     made_.push_back(master);
-    const at place = builder_->update_place(value_slot);
+    const memory_location place = builder_->update_place(value_slot);
     if (tensors.value_type(value_slot) == dtype::bfloat16)
       widen<bf16>(value_slot, master, place);
     else
       widen<fp16>(value_slot, master, place);
   }
   template <element Element>
-  void widen(std::uint32_t value_slot, std::uint32_t master_slot, at place)
+  void widen(std::uint32_t value_slot, std::uint32_t master_slot, memory_location place)
   {
     const pin<const Element, Engine> weight{
         link_, [&] { return engine_->acquire_in_place(value_slot, kind_of(access::read, place)); }};
@@ -131,7 +131,7 @@ class master_weights {
     if constexpr (!Engine::has_bytes) return;
     const std::span<const Element> from = weight.span();
     const std::span<float> to = master.span();
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = to_float(from[index]);
   }
 
   Engine* engine_;

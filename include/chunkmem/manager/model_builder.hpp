@@ -25,7 +25,7 @@ namespace chunkmem::inline v0 {
 template <class Engine, chunk_layout Layout, placement_policy Placement, gradient_policy Gradient>
 class model_builder {
  public:
-  using homes_type = state_homes<Placement>;
+  using state_tiers_type = state_tiers<Placement>;
 
   /// @param owner   tells the handles of this manager from another's; never 0
   model_builder(Engine& engine, gradient_ledger& ledger, std::uint32_t owner, Layout layout, Placement placement,
@@ -41,7 +41,7 @@ class model_builder {
 
   [[nodiscard]] std::uint32_t owner() const noexcept { return owner_; }
   [[nodiscard]] const Gradient& gradient() const noexcept { return gradient_; }
-  [[nodiscard]] const homes_type& homes() const noexcept { return places_.homes(); }
+  [[nodiscard]] const state_tiers_type& tiers() const noexcept { return places_.tiers(); }
 
   // Declaring.
 
@@ -86,7 +86,7 @@ class model_builder {
   {
     const registry& tensors = engine_->tensors();
     return requirement_of(engine_->frames(), engine_->places(), [&](std::uint32_t slot) {
-      return !tensors.is_state(slot) || homes().home_of(slot % tensors.parameters()) == tier::device;
+      return !tensors.is_state(slot) || tiers().preferred_tier(slot % tensors.parameters()) == tier::device;
     });
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
@@ -100,7 +100,7 @@ class model_builder {
   void prepare()
   {
     engine_->health().expect_alive();
-    if (!homes().is_ready() || !(is_known_to_fit_ || engine_->rehearsing().is_running())) seal();
+    if (!tiers().is_ready() || !(is_known_to_fit_ || engine_->rehearsing().is_running())) seal();
     ready_owner_ = owner_;
   }
   [[nodiscard]] bool wants_order() const noexcept { return places_.wants_order(engine_->options()); }
@@ -116,30 +116,31 @@ class model_builder {
       places_.order_by_first_use(engine_->tensors(), step, engine_->options().chunk_bytes, capacities()[tier::device]);
   }
 
-  // Homes of states.
+  // Tiers of states.
 
   /// An iteration leased that much of the device at once.
-  void measured(bytes leased) noexcept { places_.homes().measured(leased); }
-  /// Gives states homes for a device of this size. @return   one changed   @throws config_error   homes as before
-  bool assign_homes(bytes device) { return places_.homes().assign(device); }
-  bool assign_homes() { return assign_homes(capacities()[tier::device]); }
-  /// Before an iteration: what was leased so far may give states other homes.
+  void measured(bytes leased) noexcept { places_.tiers().measured(leased); }
+  /// Gives states tiers for a device of this size. @return   one changed   @throws config_error   tiers as before
+  bool assign_tiers(bytes device) { return places_.tiers().assign(device); }
+  bool assign_tiers() { return assign_tiers(capacities()[tier::device]); }
+  /// Before an iteration: what was leased so far may give states other tiers.
   /// @throws config_error   the placement refuses it
-  void revise_homes()
+  void revise_tiers()
   {
-    if constexpr (homes_type::is_profiled) {
+    if constexpr (state_tiers_type::is_profiled) {
       const bytes seen{engine_->chunks().space(tier::device).most_leased()};
-      if (engine_->snapshot().iterations == 0 || (homes().is_measured() && seen <= homes().tide())) return;
+      if (engine_->snapshot().iterations == 0 || (tiers().is_measured() && seen <= tiers().tide())) return;
       measured(seen);
-      assign_homes();
+      assign_tiers();
     }
   }
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
   /// nothing to read.
-  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] memory_location update_place(std::uint32_t value_slot) const noexcept
   {
     constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
-    return is_free && homes().home_of(value_slot) == tier::device ? at::device : at::host;
+    return is_free && tiers().preferred_tier(value_slot) == tier::device ? memory_location::device
+                                                                         : memory_location::host;
   }
 
   // Handles.
@@ -186,8 +187,8 @@ class model_builder {
     const registry& tensors = engine_->tensors();
     bool any = false;
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
-      const tensor_info& it = tensors.info(tensor_id{id});
-      any = any || (it.part == role::parameter && size_of(it.type) == 2);
+      const tensor_info& info = tensors.info(tensor_id{id});
+      any = any || (info.part == role::parameter && size_of(info.type) == 2);
     }
     if (!any || !tensors.has_masters())
       throw config_error{

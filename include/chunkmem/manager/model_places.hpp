@@ -6,7 +6,7 @@
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/manager/state_homes.hpp>
+#include <chunkmem/manager/state_tiers.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>
@@ -19,14 +19,14 @@ namespace chunkmem::inline v0 {
 /// in.
 ///
 /// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
-/// it; `assign_homes` asks the placement policy once leases were measured.
+/// it; `assign_tiers` asks the placement policy once leases were measured.
 template <chunk_layout Layout, placement_policy Placement>
 class model_places {
  public:
-  model_places(Layout layout, Placement placement) : layout_{std::move(layout)}, homes_{std::move(placement)} {}
+  model_places(Layout layout, Placement placement) : layout_{std::move(layout)}, tiers_{std::move(placement)} {}
 
-  [[nodiscard]] state_homes<Placement>& homes() noexcept { return homes_; }
-  [[nodiscard]] const state_homes<Placement>& homes() const noexcept { return homes_; }
+  [[nodiscard]] state_tiers<Placement>& tiers() noexcept { return tiers_; }
+  [[nodiscard]] const state_tiers<Placement>& tiers() const noexcept { return tiers_; }
 
   /// Places everything in the order of declaration. Guarantee: strong.
   /// @param frame   size of chunks, or least_waste_chunks: then it is searched [bytes]
@@ -37,7 +37,7 @@ class model_places {
   {
     if (frame == least_waste_chunks) frame = search_chunk_bytes(tensors, device);
     tensors.seal(layout_, frame);
-    if (!homes_.is_ready()) homes_.reset(tensors, frame, device);
+    if (!tiers_.is_ready()) tiers_.reset(tensors, frame, device);
     return frame;
   }
 
@@ -50,11 +50,11 @@ class model_places {
   void order_by_first_use(registry& tensors, const access_record& step, bytes frame, bytes device)
   {
     sequence<std::uint32_t> first(tensors.slots().size(), access_record::never);
-    for (std::uint32_t at = step.size(); at-- > 0;)
-      if (step.entries()[at].slot != access_record::never) first[step.entries()[at].slot] = at;
+    for (std::uint32_t index = step.size(); index-- > 0;)
+      if (step.entries()[index].slot != access_record::never) first[step.entries()[index].slot] = index;
     tensors.place_by_use(first, layout_, frame);
     ordered_ = true;
-    homes_.reset(tensors, frame, device);
+    tiers_.reset(tensors, frame, device);
   }
 
  private:
@@ -81,7 +81,7 @@ class model_places {
   }
 
   Layout layout_;
-  state_homes<Placement> homes_;
+  state_tiers<Placement> tiers_;
   bool ordered_ = false;
 };
 

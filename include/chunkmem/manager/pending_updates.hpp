@@ -20,7 +20,7 @@ namespace chunkmem::inline v0 {
 class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.
-  using update_type = void (*)(void* who, std::uint32_t parameter);
+  using update_type = void (*)(void* context, std::uint32_t parameter);
 
   /// @param tensors   of the manager; outlives this
   explicit pending_updates(registry& tensors) noexcept : tensors_{&tensors} {}
@@ -39,16 +39,16 @@ class pending_updates {
   [[nodiscard]] bool has(std::uint32_t parameter) const noexcept { return count_ != 0 && waits_[parameter] != 0; }
 
   /// Updates are done by `update(who, parameter)`. No resident access passes by what waits.
-  void serve(update_type update, void* who) noexcept
+  void serve(update_type update, void* context) noexcept
   {
     update_ = update;
-    who_ = who;
+    who_ = context;
     mask();
   }
-  /// `who` is gone, and with it what its updates need: what waits stays unusable until `discard`.
-  void leave(const void* who) noexcept
+  /// `context` is gone, and with it what its updates need: what waits stays unusable until `discard`.
+  void leave(const void* context) noexcept
   {
-    if (who_ != who) return;
+    if (who_ != context) return;
     update_ = nullptr;
     who_ = nullptr;
   }
@@ -74,14 +74,14 @@ class pending_updates {
     expect_served(0);
     for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
   }
-  /// No slot of what waits is found by a resident access: its next moment is none. O(slots)
+  /// No slot of what waits is found by a resident access: its next access is none. O(slots)
   void mask() noexcept
   {
     if (!any()) return;
     const std::uint32_t parameters = tensors_->parameters();
-    for (std::uint32_t at = 0; at < tensors_->lists() * parameters; ++at)
-      if (has(at % parameters) || has_in(chunk_of(at % parameters)))
-        tensors_->slots()[at].next_moment = access_record::never;
+    for (std::uint32_t index = 0; index < tensors_->lists() * parameters; ++index)
+      if (has(index % parameters) || has_in(chunk_of(index % parameters)))
+        tensors_->slots()[index].next_access_index = access_record::never;
   }
   /// Nothing waits any more.
   void discard() noexcept

@@ -102,8 +102,8 @@ class pin : public holder<Engine, access_token> {
   {
     const access_token& held = this->held();
     if constexpr (!Engine::host_addressable)
-      if (place_of(held.kind) == at::device)
-        throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
+      if (place_of(held.kind) == memory_location::device)
+        throw usage_error{"span() of a pin in device memory (use data(), or acquire with memory_location::host)"};
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Other*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Other)};
   }

@@ -62,10 +62,10 @@ class registered_states {
   /// @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
   void expect_whole() const
   {
-    for (const named_state& it : states_)
-      if (!has_owner(it))
+    for (const named_state& named : states_)
+      if (!has_owner(named))
         throw usage_error{
-            error_text{} << "chunkmem: the owner of the state " << it.name
+            error_text{} << "chunkmem: the owner of the state " << named.name
                          << " was given to use() and is gone (keep it where it is for as "
                          << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
   }
@@ -74,14 +74,14 @@ class registered_states {
   template <class Visit>
   void for_each(Visit visit) const
   {
-    for (const named_state& it : states_)
-      visit(std::string_view{it.name}, has_owner(it) ? it.content : std::span<std::byte>{});
+    for (const named_state& named : states_)
+      visit(std::string_view{named.name}, has_owner(named) ? named.content : std::span<std::byte>{});
   }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
   [[nodiscard]] auto check_of(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
   {
-    for (const named_state& it : states_)
-      if (it.name == name) return it.check;
+    for (const named_state& named : states_)
+      if (named.name == name) return named.check;
     return nullptr;
   }
 
@@ -94,9 +94,9 @@ class registered_states {
     std::size_t owner = callers_own;  // among those that were given to use()
   };
 
-  [[nodiscard]] bool has_owner(const named_state& it) const noexcept
+  [[nodiscard]] bool has_owner(const named_state& named) const noexcept
   {
-    return it.owner == callers_own || used_.has(it.owner);
+    return named.owner == callers_own || used_.has(named.owner);
   }
   static void append(std::vector<named_state>& states, named_state fresh)
   {

@@ -94,7 +94,7 @@ class registry {
 
   /// Places everything again, in the order of first use: what is used together comes to lie together. What is never
   /// used (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
-  /// @param first_use   by slot, such as the moment of its first access
+  /// @param first_use   by slot, such as the access of its first access
   /// @pre nothing is allocated yet, and no slot was moved
   /// @throws usage_error   not sealed, pinned, or not one number for each slot; what the layout throws, all as it was
   template <chunk_layout Layout>
@@ -102,7 +102,8 @@ class registry {
   {
     expects(sealed_, "tensors can be placed again only after the manager was sealed");
     expects(first_use.size() == table_.slots.size(), "placing by use needs one number for each slot");
-    for (const slot& it : table_.slots) expects(it.pins == 0, "tensors were to be placed again while a pin holds one");
+    for (const slot& slot_state : table_.slots)
+      expects(slot_state.pins == 0, "tensors were to be placed again while a pin holds one");
     place_in_order(first_use, prototype, frame);
   }
 
@@ -128,8 +129,8 @@ class registry {
   /// Values have the tensor's type, gradients what their policy says, other lists their own.
   [[nodiscard]] dtype type_in(tensor_id id, list_id list) const noexcept
   {
-    const tensor_info& it = tensors_[index_of(id)];
-    return list == value_list ? it.type : list == gradient_list ? it.gradient : lists_[index_of(list)].type;
+    const tensor_info& info = tensors_[index_of(id)];
+    return list == value_list ? info.type : list == gradient_list ? info.gradient : lists_[index_of(list)].type;
   }
   /// A parameter has bytes in this list.
   [[nodiscard]] bool is_in(tensor_id id, list_id list) const noexcept
@@ -143,8 +144,8 @@ class registry {
   [[nodiscard]] std::uint32_t master_of(std::uint32_t value_slot) const noexcept
   {
     if (!has_masters() || !is_value_of_parameter(value_slot)) return slot::nowhere;
-    const std::uint32_t at = index_of(masters_) * parameters_ + value_slot;
-    return table_.slots[at].chunk == slot::nowhere ? slot::nowhere : at;
+    const std::uint32_t index = index_of(masters_) * parameters_ + value_slot;
+    return table_.slots[index].chunk == slot::nowhere ? slot::nowhere : index;
   }
   /// In a list of an optimizer.
   [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept
@@ -158,8 +159,8 @@ class registry {
   /// Others than this rank change it while nobody holds it. O(tensors).
   [[nodiscard]] bool is_gathered(std::uint32_t slot) const noexcept
   {
-    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& it) {
-             return it.part == role::gathered && value_slot(id_of(it)) == slot;
+    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& info) {
+             return info.part == role::gathered && value_slot(id_of(info)) == slot;
            });
   }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
@@ -210,8 +211,8 @@ class registry {
   /// @throws usage_error   there is no such list
   [[nodiscard]] list_id list(std::string_view name) const
   {
-    for (std::uint32_t at = 0; at < lists_.size(); ++at)
-      if (lists_[at].name == name) return list_id{at};
+    for (std::uint32_t index = 0; index < lists_.size(); ++index)
+      if (lists_[index].name == name) return list_id{index};
     throw usage_error{error_text{} << "chunkmem: there is no list named " << name
                                    << " (call use with the optimizer before)"};
   }
@@ -229,28 +230,29 @@ class registry {
               "lists of two element types were to be exchanged");
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
-    for (std::uint32_t at = 0; at < parameters_; ++at) {
-      expects(table_.slots[first + at].pins + table_.slots[second + at].pins == 0,
+    for (std::uint32_t index = 0; index < parameters_; ++index) {
+      expects(table_.slots[first + index].pins + table_.slots[second + index].pins == 0,
               "a list was to be exchanged while a pin holds it");
-      expects((table_.slots[first + at].chunk == slot::nowhere) == (table_.slots[second + at].chunk == slot::nowhere),
-              "a master list was to be exchanged with a list that has more parameters");
+      expects(
+          (table_.slots[first + index].chunk == slot::nowhere) == (table_.slots[second + index].chunk == slot::nowhere),
+          "a master list was to be exchanged with a list that has more parameters");
     }
-    for (std::uint32_t at = 0; at < parameters_; ++at) {
+    for (std::uint32_t index = 0; index < parameters_; ++index) {
       // these two stay with the names
-      std::swap(table_.slots[first + at].next_moment, table_.slots[second + at].next_moment);
-      std::swap(table_.slots[first + at].starts_at_zero, table_.slots[second + at].starts_at_zero);
-      std::swap(table_.slots[first + at], table_.slots[second + at]);
-      std::swap(table_.chunk_of_slot[first + at], table_.chunk_of_slot[second + at]);
-      exchanged(first + at, second + at);
+      std::swap(table_.slots[first + index].next_access_index, table_.slots[second + index].next_access_index);
+      std::swap(table_.slots[first + index].starts_at_zero, table_.slots[second + index].starts_at_zero);
+      std::swap(table_.slots[first + index], table_.slots[second + index]);
+      std::swap(table_.chunk_of_slot[first + index], table_.chunk_of_slot[second + index]);
+      exchanged(first + index, second + index);
     }
   }
 
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
   void move_gradient(std::uint32_t value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
   {
-    slot& it = table_.slots[gradient_of(value_slot)];
-    it.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
-    it.offset = offset;
+    slot& slot_state = table_.slots[gradient_of(value_slot)];
+    slot_state.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
+    slot_state.offset = offset;
   }
 
   /// What files and messages call a tensor; an empty text takes the name away.
@@ -265,24 +267,24 @@ class registry {
   /// What files call a tensor: its name, or "tensor.<number>". Allocates
   [[nodiscard]] std::string name_of(tensor_id id) const
   {
-    const std::size_t at = index_of(id);
-    return at < names_.size() && !names_[at].empty() ? names_[at] : "tensor." + std::to_string(at);
+    const std::size_t index = index_of(id);
+    return index < names_.size() && !names_[index].empty() ? names_[index] : "tensor." + std::to_string(index);
   }
   /// The same for messages, a name in quotes. Allocates nothing.
   void write_name(tensor_id id, error_text& text) const noexcept
   {
-    const std::size_t at = index_of(id);
-    if (at < names_.size() && !names_[at].empty())
-      text << "'" << names_[at] << "'";
+    const std::size_t index = index_of(id);
+    if (index < names_.size() && !names_[index].empty())
+      text << "'" << names_[index] << "'";
     else
-      text << "tensor." << std::uint64_t{at};
+      text << "tensor." << std::uint64_t{index};
   }
   /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
   [[nodiscard]] tensor_label label(std::uint32_t slot) const noexcept
   {
     const auto [id, list] = describe(slot);
-    const std::size_t at = index_of(id);
-    return {id, at < names_.size() ? std::string_view{names_[at]} : std::string_view{}, list};
+    const std::size_t index = index_of(id);
+    return {id, index < names_.size() ? std::string_view{names_[index]} : std::string_view{}, list};
   }
   /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the
   /// tensor
@@ -297,13 +299,13 @@ class registry {
   }
 
   /// Which tensor and list a slot belongs to. O(tensors).
-  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t at) const noexcept
+  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t index) const noexcept
   {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
-      if (value_slot(tensor_id{id}) == at) return {tensor_id{id}, lists_[0].name};
+      if (value_slot(tensor_id{id}) == index) return {tensor_id{id}, lists_[0].name};
       if (tensors_[id].part != role::parameter) continue;
       for (std::uint32_t list = 1; list < lists_.size(); ++list)
-        if (slot_in(tensor_id{id}, list_id{list}) == at) return {tensor_id{id}, lists_[list].name};
+        if (slot_in(tensor_id{id}, list_id{list}) == index) return {tensor_id{id}, lists_[list].name};
     }
     return {tensor_id::none, "unknown"};
   }
@@ -312,13 +314,13 @@ class registry {
   [[nodiscard]] bytes bytes_of(role part) const
   {
     bytes total;
-    for (const tensor_info& it : tensors_) {
-      if (it.part == part) total += bytes{it.extents.elements()} * size_of(it.type);
-      if (it.part != role::parameter) continue;
-      if (part == role::gradient) total += bytes{it.extents.elements()} * size_of(it.gradient);
+    for (const tensor_info& info : tensors_) {
+      if (info.part == part) total += bytes{info.extents.elements()} * size_of(info.type);
+      if (info.part != role::parameter) continue;
+      if (part == role::gradient) total += bytes{info.extents.elements()} * size_of(info.gradient);
       if (part != role::optimizer_state) continue;
       for (std::uint32_t list = 2; list < lists(); ++list)
-        if (is_in(id_of(it), list_id{list})) total += bytes{it.extents.elements()} * size_of(lists_[list].type);
+        if (is_in(id_of(info), list_id{list})) total += bytes{info.extents.elements()} * size_of(lists_[list].type);
     }
     return total;
   }
@@ -332,9 +334,9 @@ class registry {
     [[nodiscard]] list_spec spec() const noexcept { return {name, type, version, use}; }
   };
 
-  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept
+  [[nodiscard]] tensor_id id_of(const tensor_info& info) const noexcept
   {
-    return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())};
+    return tensor_id{static_cast<std::uint32_t>(&info - tensors_.data())};
   }
 
   void build_slots()
@@ -344,9 +346,9 @@ class registry {
     table_.slots.assign(count, slot{});
     of_parameter_.resize(parameters_);
     value_slots_.clear();
-    for (const tensor_info& it : tensors_) {
-      value_slots_.push_back(it.part == role::parameter ? it.ordinal : lists() * parameters_ + it.ordinal);
-      if (it.part == role::parameter) of_parameter_[it.ordinal] = index_of(id_of(it));
+    for (const tensor_info& info : tensors_) {
+      value_slots_.push_back(info.part == role::parameter ? info.ordinal : lists() * parameters_ + info.ordinal);
+      if (info.part == role::parameter) of_parameter_[info.ordinal] = index_of(id_of(info));
     }
   }
 

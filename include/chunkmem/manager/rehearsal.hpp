@@ -106,11 +106,11 @@ class rehearsal {
     sequence<std::uint32_t> pins(frames_.tensors.frames_of_chunk().size(), 0);
     std::uint64_t now = 0;
     std::uint64_t most = 0;
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      const access_entry& entry = record.entries()[at];
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      const access_entry& entry = record.entries()[index];
       if (entry.kind == entry_kind::lease_device) {
-        now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
-      } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
+        now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
+      } else if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device) {
         const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
         const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();
         if (begins && pins[chunk]++ == 0) now += size;
@@ -143,7 +143,7 @@ class rehearsal {
   void fill(std::uint32_t slot, bool as_filled)
   {
     const bool on_device = as_filled && !state_[frames_.tensors.chunk_of_slot()[slot]].is_derived();
-    hold(slot, kind_of(access::write, on_device ? at::device : at::host), [] {});
+    hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
   /// As the manager does before the first iteration, where the step has its masters.
@@ -154,7 +154,7 @@ class rehearsal {
     const auto& entries = it.record->entries();
     const auto used =
         std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
-    const at place = used == entries.end() ? at::host : place_of(used->kind);
+    const memory_location place = used == entries.end() ? memory_location::host : place_of(used->kind);
     hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
   }
 
@@ -162,7 +162,7 @@ class rehearsal {
   void hold(std::uint32_t slot, entry_kind kind, Inside inside)
   {
     const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[slot];
-    state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
+    state_.acquire(slot, chunk, kind, access_record::never, access_index{0}, log_);
     inside();
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
   }

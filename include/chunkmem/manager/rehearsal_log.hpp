@@ -21,7 +21,8 @@ class rehearsal_log {
  public:
   void begin(registry& tensors)
   {
-    for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
+    for (const slot& slot_state : tensors.slots())
+      expects(slot_state.pins == 0, "a rehearsal while a pin is held: release it first");
     before_ = tensors.slots();
     begin_turn(0, tensors);
     began_at_ = serial_;
@@ -33,8 +34,8 @@ class rehearsal_log {
   {
     assume_filled(*tensors_);
     begin_turn(1, *tensors_);
-    for (std::size_t at = 0; at < before_.size(); ++at)
-      if (turns_[0].touched[at] == 0) turns_[1].filled[at] |= turns_[0].filled[at];
+    for (std::size_t index = 0; index < before_.size(); ++index)
+      if (turns_[0].touched[index] == 0) turns_[1].filled[index] |= turns_[0].filled[index];
   }
 
   void end() noexcept
@@ -70,27 +71,27 @@ class rehearsal_log {
   {
     turn& now = turns_[last_];
     now.touched[index] = 1;
-    slot& it = tensors_->slots()[index];
-    if (it.state == tensor_state::free) {
-      if (it.starts_at_zero) kind = first_use(kind);
-      if (access_of(kind) != access::write && !it.starts_at_zero) now.filled[index] = 1;
+    slot& slot_state = tensors_->slots()[index];
+    if (slot_state.state == tensor_state::free) {
+      if (slot_state.starts_at_zero) kind = first_use(kind);
+      if (access_of(kind) != access::write && !slot_state.starts_at_zero) now.filled[index] = 1;
       states::expect(*tensors_, index, tensor_event::materialize);
     } else {
       states::expect(*tensors_, index, tensor_event::acquire);
     }
     now.record.make_room();
-    states::begin(it, at::device);
+    states::begin(slot_state, memory_location::device);
     ++held_;
     return now.record.append({index, 0, 0, kind, false, 0}, {});
   }
 
   /// Pins that outlived their rehearsal change nothing.
-  void release(std::uint32_t index, std::uint32_t moment, std::uint32_t serial) noexcept
+  void release(std::uint32_t index, std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
     if (!is_running() || serial != serial_) return;
-    states::end(tensors_->slots()[index], at::device);
-    turns_[last_].record.release(moment);
+    states::end(tensors_->slots()[index], memory_location::device);
+    turns_[last_].record.release(access_index);
   }
 
   std::uint32_t lease(entry_kind kind, std::uint64_t size)
@@ -100,10 +101,10 @@ class rehearsal_log {
     ++held_;
     return record.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
   }
-  void end_lease(std::uint32_t moment, std::uint32_t serial) noexcept
+  void end_lease(std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
-    if (is_running() && serial == serial_) turns_[last_].record.release(moment);
+    if (is_running() && serial == serial_) turns_[last_].record.release(access_index);
   }
 
   void drop(std::uint32_t index)
@@ -133,7 +134,8 @@ class rehearsal_log {
     turn& it = turns_[which];
     it.filled.assign(before_.size(), 0);
     it.touched.assign(before_.size(), 0);
-    for (std::size_t at = 0; at < before_.size(); ++at) it.filled[at] = tensors.slots()[at].state != tensor_state::free;
+    for (std::size_t index = 0; index < before_.size(); ++index)
+      it.filled[index] = tensors.slots()[index].state != tensor_state::free;
     it.record.clear();
     last_ = which;
     ++serial_;
@@ -145,8 +147,8 @@ class rehearsal_log {
       const role part = tensors.info(tensor_id{id}).part;
       if (part == role::activation) continue;
       const std::uint32_t value = tensors.value_slot(tensor_id{id});
-      for (const std::uint32_t at : {value, tensors.master_of(value)})
-        if (at != slot::nowhere && turns_[last_].touched[at] == 0) turns_[last_].filled[at] = 1;
+      for (const std::uint32_t index : {value, tensors.master_of(value)})
+        if (index != slot::nowhere && turns_[last_].touched[index] == 0) turns_[last_].filled[index] = 1;
     }
   }
 

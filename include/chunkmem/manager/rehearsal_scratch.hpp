@@ -33,8 +33,8 @@ class rehearsal_scratch {
   void end(bool in_use) noexcept
   {
     is_on_ = false;
-    stays_ = stays_ || in_use;
-    if (!stays_) blocks_.clear();
+    outlived_ = outlived_ || in_use;
+    if (!outlived_) blocks_.clear();
   }
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
 
@@ -76,7 +76,7 @@ class rehearsal_scratch {
   std::vector<block> blocks_;  // what is read, then what is written: the largest is last
   std::size_t first_ = 0;      // what is read now
   bool is_on_ = false;
-  bool stays_ = false;  // a mistake of the trainer: a pin outlived its rehearsal
+  bool outlived_ = false;  // a mistake of the trainer: a pin outlived its rehearsal
 };
 
 }  // namespace chunkmem::inline v0

@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 /// Runs a recorded iteration on a chunk_cache without bytes, with the decisions that the manager would make.
 ///
-/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(moments), and no copies.
+/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(accesses), and no copies.
 /// @code
 /// chunk_cache<Eviction> trial = cache;
 /// replay.run(record, chunk_of_slot, trial, log, true);   // throws out_of_memory where the iteration does not fit
@@ -26,8 +26,8 @@ class replay {
   };
 
  public:
-  /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the
-  /// runs.
+  /// Next uses by access index, for all runs from now on, instead of the record's; empty: the record's. They must
+  /// outlive the runs.
   void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
 
   /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
@@ -50,9 +50,9 @@ class replay {
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
     // kept beyond its end: a repeated iteration would keep it again
-    for (std::uint32_t at = 0; at < record.size(); ++at)
-      if (!record.is_drop(at) && record.details()[at].until == entry_detail::never)
-        end(record, chunk_of_slot, state, log, at);
+    for (std::uint32_t index = 0; index < record.size(); ++index)
+      if (!record.is_drop(index) && record.details()[index].until == entry_detail::never)
+        end(record, chunk_of_slot, state, log, index);
   }
 
   /// Runs the record again and again until it ends as it ended before: then it fits for ever.
@@ -97,7 +97,7 @@ class replay {
     } else {
       const std::uint32_t known = next_uses_.empty() ? entry.next_of_chunk : next_uses_[now];
       const std::uint32_t next = profiled ? known : access_record::never;
-      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, moment{now}, log);
+      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, access_index{now}, log);
     }
   }
 
@@ -106,23 +106,23 @@ class replay {
   {
     const auto releases = record.releases();
     for (; ended < releases.size() && releases[ended].until <= now; ++ended)
-      end(record, chunk_of_slot, state, log, releases[ended].moment);
+      end(record, chunk_of_slot, state, log, releases[ended].access_index);
     return ended;
   }
 
   void end(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
-           decision_log& log, std::uint32_t at)
+           decision_log& log, std::uint32_t index)
   {
-    const access_entry& entry = record.entries()[at];
+    const access_entry& entry = record.entries()[index];
     const tier where = tier_of(entry.kind);
     if (is_lease(entry.kind))
-      state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
+      state.end_lease(where, lease_at_[index], record.details()[index].bytes, log);
     else
       state.unpin(where, chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
   }
 
   std::span<const std::uint32_t> next_uses_;
-  sequence<std::uint64_t> lease_at_;  // by moment
+  sequence<std::uint64_t> lease_at_;  // by access index
   chunk_cache<Eviction> before_;      // kept between calls, so that a repeated proof allocates nothing
 };
 

@@ -27,7 +27,7 @@ namespace chunkmem::inline v0 {
 /// Why a frame can or cannot be given to another chunk now.
 enum class frame_use : std::uint8_t {
   free,    ///< nothing lies there
-  spare,   ///< a copy or an empty home: it can go without a copy
+  spare,   ///< a copy or an empty host copy: it can go without a copy
   sole,    ///< the only copy of bytes: on the device it must be written back to leave, on the host it cannot leave
   pinned,  ///< a pin holds it
   leased,  ///< a lease touches it
@@ -101,10 +101,10 @@ struct tensor_snapshot {
 /// Before the first access there are tensors and chunks, and all of them lie nowhere.
 struct residency_snapshot {
   per_tier<tier_snapshot> tiers;
-  bytes frame;                   ///< size of a frame, the unit that moves
-  std::uint64_t iterations = 0;  ///< that have ended
-  bool is_inside = false;        ///< of an iteration
-  std::uint32_t moment = 0;      ///< accesses, leases and drops that it has had
+  bytes frame;                     ///< size of a frame, the unit that moves
+  std::uint64_t iterations = 0;    ///< that have ended
+  bool is_inside = false;          ///< of an iteration
+  std::uint32_t access_index = 0;  ///< accesses, leases and drops that it has had
   std::vector<std::string> lists;
   std::vector<chunk_snapshot> chunks;
   std::vector<tensor_snapshot> tensors;  ///< chunk by chunk, each from its beginning
@@ -114,14 +114,14 @@ namespace detail {
 
 [[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
 {
-  const std::uint32_t who = from.space(where).occupant(frame);
-  if (who == tier_space::free_frame) return frame_use::free;
-  if (who == tier_space::leased_frame) return frame_use::leased;
-  const chunk& it = from[who];
-  if (it.pins[where] > 0) return frame_use::pinned;
-  const bool has_others =
-      std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier other) { return other != where && it.is_valid(other); });
-  return it.live > 0 && it.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
+  const std::uint32_t occupant = from.space(where).occupant(frame);
+  if (occupant == tier_space::free_frame) return frame_use::free;
+  if (occupant == tier_space::leased_frame) return frame_use::leased;
+  const chunk& chunk_state = from[occupant];
+  if (chunk_state.pins[where] > 0) return frame_use::pinned;
+  const bool has_others = std::any_of(all_tiers.begin(), all_tiers.end(),
+                                      [&](tier other) { return other != where && chunk_state.is_valid(other); });
+  return chunk_state.live > 0 && chunk_state.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
 }
 
 [[nodiscard]] inline tier_snapshot snapshot_of(const chunk_table& from, tier where)
@@ -139,9 +139,10 @@ namespace detail {
   std::uint32_t clearable = 0;
   for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
     const frame_use use = use_of(from, where, frame);
-    const std::uint32_t who = room.occupant(frame);
+    const std::uint32_t occupant = room.occupant(frame);
     free = use == frame_use::free ? free + 1 : 0;
-    clearable = use == frame_use::free || (use != frame_use::leased && from.may_leave(where, who)) ? clearable + 1 : 0;
+    clearable =
+        use == frame_use::free || (use != frame_use::leased && from.may_leave(where, occupant)) ? clearable + 1 : 0;
     result.longest_free = std::max(result.longest_free, free);
     result.longest_clearable = std::max(result.longest_clearable, clearable);
     if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({frame, 0, use});
@@ -176,18 +177,18 @@ namespace detail {
     return left.list != right.list ? left.list < right.list : left.tensor < right.tensor;
   });
   std::vector<tensor_snapshot> result(order.size());
-  for (std::size_t at = 0; at < order.size(); ++at) {
-    const auto [chunk, list, id, offset] = order[at];
+  for (std::size_t index = 0; index < order.size(); ++index) {
+    const auto [chunk, list, id, offset] = order[index];
     const bool is_named = id < names.size() && !names[id].empty();
     const slot& place = slot_of(id, list);
-    result[at] = {is_named ? names[id] : "tensor." + std::to_string(id),
-                  list,
-                  tensors.info(tensor_id{id}).part,
-                  chunk,
-                  offset,
-                  bytes{place.size},
-                  place.pins,
-                  place.state};
+    result[index] = {is_named ? names[id] : "tensor." + std::to_string(id),
+                     list,
+                     tensors.info(tensor_id{id}).part,
+                     chunk,
+                     offset,
+                     bytes{place.size},
+                     place.pins,
+                     place.state};
   }
   return result;
 }
@@ -208,24 +209,24 @@ namespace detail {
   if (!tensors.is_sealed()) return result;
   result.tensors = detail::tensors_of(tensors, names);
   result.chunks.resize(tensors.frames_of_chunk().size());
-  for (std::uint32_t at = 0; at < result.chunks.size(); ++at) {
-    result.chunks[at].place.frames = tensors.frames_of_chunk()[at];
-    if (at < from.chunks()) result.chunks[at].place = from[at];
-    result.chunks[at].used = bytes{tensors.used()[at]};
+  for (std::uint32_t index = 0; index < result.chunks.size(); ++index) {
+    result.chunks[index].place.frames = tensors.frames_of_chunk()[index];
+    if (index < from.chunks()) result.chunks[index].place = from[index];
+    result.chunks[index].used = bytes{tensors.used()[index]};
   }
   sequence<tensor_state> states;
-  for (std::uint32_t at = 0; at < result.tensors.size(); ++at) {
-    const tensor_snapshot& one = result.tensors[at];
-    chunk_snapshot& home = result.chunks[one.chunk];
-    if (home.tensors++ == 0) {
-      home.first_tensor = at;
-      home.list = one.list;
-      home.part = one.part;
+  for (std::uint32_t index = 0; index < result.tensors.size(); ++index) {
+    const tensor_snapshot& one = result.tensors[index];
+    chunk_snapshot& parent = result.chunks[one.chunk];
+    if (parent.tensors++ == 0) {
+      parent.first_tensor = index;
+      parent.list = one.list;
+      parent.part = one.part;
     }
     states.push_back(one.state);
   }
-  for (chunk_snapshot& home : result.chunks)
-    home.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(home.first_tensor, home.tensors));
+  for (chunk_snapshot& parent : result.chunks)
+    parent.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(parent.first_tensor, parent.tensors));
   return result;
 }
 
@@ -237,7 +238,7 @@ template <class Engine>
   result.frame = engine.options().chunk_bytes;
   result.iterations = engine.snapshot().iterations;
   result.is_inside = engine.schedule().is_inside();
-  result.moment = engine.schedule().progress();
+  result.access_index = engine.schedule().progress();
   return result;
 }
 
@@ -259,27 +260,27 @@ class residency_writer {
         it.frames, " frames free, longest run free ", it.longest_free, ", that could be cleared ", it.longest_clearable,
         "\n");
     if (!it.runs.empty()) add("  frames: ");
-    for (std::size_t at = 0; at < it.runs.size() && at < most; ++at) {
-      const frame_run& run = it.runs[at];
-      add(at == 0 ? "" : ", ", run.first);
+    for (std::size_t index = 0; index < it.runs.size() && index < most; ++index) {
+      const frame_run& run = it.runs[index];
+      add(index == 0 ? "" : ", ", run.first);
       if (run.frames > 1) add("-", run.first + run.frames - 1);
       add(" ", name_of(run.use));
     }
     if (it.runs.size() > most) add(", and ", it.runs.size() - most, " more runs");
     if (!it.runs.empty()) add("\n");
     if (!it.leases.empty()) add("  leases: ");
-    for (std::size_t at = 0; at < it.leases.size() && at < most; ++at)
-      add(at == 0 ? "" : ", ", it.leases[at].size, " B at ", it.leases[at].begin);
+    for (std::size_t index = 0; index < it.leases.size() && index < most; ++index)
+      add(index == 0 ? "" : ", ", it.leases[index].size, " B at ", it.leases[index].begin);
     if (it.leases.size() > most) add(", and ", it.leases.size() - most, " more");
     if (!it.leases.empty()) add("\n");
   }
 
-  void add_chunk(const residency_snapshot& from, std::uint32_t at, std::size_t most)
+  void add_chunk(const residency_snapshot& from, std::uint32_t index, std::size_t most)
   {
-    const chunk_snapshot& it = from.chunks[at];
+    const chunk_snapshot& it = from.chunks[index];
     const chunk& place = it.place;
     const std::string_view kind = it.list == 0 ? name_of(it.part) : std::string_view{from.lists[it.list]};
-    add("  chunk ", at, " (");
+    add("  chunk ", index, " (");
     add_name(it.tensors == 0 ? "no tensor" : kind);
     add("): ");
     for (const tier where : all_tiers) {
@@ -329,8 +330,8 @@ class residency_writer {
   {
     std::size_t told = 0;
     for (const bool pinned : {true, false})
-      for (std::uint32_t at = it.first_tensor; at < it.first_tensor + it.tensors && told < most; ++at) {
-        const tensor_snapshot& one = from.tensors[at];
+      for (std::uint32_t index = it.first_tensor; index < it.first_tensor + it.tensors && told < most; ++index) {
+        const tensor_snapshot& one = from.tensors[index];
         if ((one.pins > 0) != pinned) continue;
         add(told++ == 0 ? ": " : ", ");
         add_name(one.name);
@@ -348,11 +349,13 @@ class residency_writer {
 };
 
 /// What stands in the way comes first: pinned, then sole copies, then what lies anywhere, then the rest.
-[[nodiscard]] inline std::size_t importance(const chunk& it) noexcept
+[[nodiscard]] inline std::size_t importance(const chunk& chunk_state) noexcept
 {
-  if (std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return it.pins[where] > 0; })) return 0;
-  if (it.live > 0 && it.copies() == 1) return 1;
-  return std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return it.has_frames(where); }) ? 2 : 3;
+  if (std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return chunk_state.pins[where] > 0; }))
+    return 0;
+  if (chunk_state.live > 0 && chunk_state.copies() == 1) return 1;
+  return std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return chunk_state.has_frames(where); }) ? 2
+                                                                                                                    : 3;
 }
 
 }  // namespace detail
@@ -365,18 +368,20 @@ class residency_writer {
 [[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
 {
   detail::residency_writer text;
-  text.add(from.is_inside ? "residency at moment " : "residency outside of iterations",
-           from.is_inside ? std::to_string(from.moment) : "", from.is_inside ? " of an iteration, after " : ", after ",
-           from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
+  text.add(from.is_inside ? "residency at access " : "residency outside of iterations",
+           from.is_inside ? std::to_string(from.access_index) : "",
+           from.is_inside ? " of an iteration, after " : ", after ", from.iterations, " whole ones; frames of ",
+           from.frame.count(), " B\n");
   for (const tier where : all_tiers) text.add_tier(name_of(where), from.tiers[where], most);
   std::array<sequence<std::uint32_t>, 4> sorted;
-  for (std::uint32_t at = 0; at < from.chunks.size(); ++at)
-    sorted[detail::importance(from.chunks[at].place)].push_back(at);
+  for (std::uint32_t index = 0; index < from.chunks.size(); ++index)
+    sorted[detail::importance(from.chunks[index].place)].push_back(index);
   text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(),
            " with a single copy, ", sorted[2].size(), " others that lie somewhere\n");
   std::size_t told = 0;
   for (const auto& group : sorted)
-    for (std::size_t at = 0; at < group.size() && told < most; ++at, ++told) text.add_chunk(from, group[at], most);
+    for (std::size_t index = 0; index < group.size() && told < most; ++index, ++told)
+      text.add_chunk(from, group[index], most);
   if (from.chunks.size() > told) text.add("  and ", from.chunks.size() - told, " more\n");
   return text.take();
 }

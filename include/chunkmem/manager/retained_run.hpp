@@ -43,7 +43,7 @@ class retained_run {
     frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
-    replay_.follow(plan.stays_until);
+    replay_.follow(plan.retained_until);
   }
 
   /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not
@@ -73,7 +73,7 @@ class retained_run {
     state_.policy().place_in(frames_);
     log_.clear();
     began_in_.clear();
-    for (const chunk& it : state_.table().all()) began_in_.push_back(it.first_frame[tier::device]);
+    for (const chunk& chunk_state : state_.table().all()) began_in_.push_back(chunk_state.first_frame[tier::device]);
     try {
       replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
     } catch (const out_of_memory&) {
@@ -83,7 +83,7 @@ class retained_run {
     return true;
   }
 
-  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
+  /// By access index the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
   /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
   /// Room for longer runs than the last one.
@@ -101,11 +101,12 @@ class retained_run {
   {
     if (plan_.early.empty()) return;
     list_free_frames();
-    for (const transfer::early_load& it : plan_.early) state_.expect_use(it.chunk, it.first_use);
-    for (const transfer::early_load& it : plan_.early) {
-      const auto found = choose_frame(it);
+    for (const transfer::early_load& load : plan_.early) state_.expect_use(load.chunk, load.first_use);
+    for (const transfer::early_load& load : plan_.early) {
+      const auto found = choose_frame(load);
       const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end())
+      if (state_.bring_early(load.chunk, first, load.border, access_index{load.first_use}, log_) &&
+          found != free_.end())
         free_.erase(found);
     }
   }
@@ -113,21 +114,21 @@ class retained_run {
   void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
     frames_.assign(record.size(), frame_pool::none);
-    for (const transfer::move& it : log_.moves()) {
-      if (it.kind != transfer::move_kind::load && it.kind != transfer::move_kind::claim) continue;
-      const std::uint32_t slot = record.entries()[it.moment].slot;  // what comes early is not of this access
-      if (slot != access_record::never && chunk_of_slot[slot] == it.chunk)
-        frames_[it.moment] = static_cast<std::uint32_t>(it.place);
+    for (const transfer::move& action : log_.moves()) {
+      if (action.kind != transfer::move_kind::load && action.kind != transfer::move_kind::claim) continue;
+      const std::uint32_t slot = record.entries()[action.access_index].slot;  // what comes early is not of this access
+      if (slot != access_record::never && chunk_of_slot[slot] == action.chunk)
+        frames_[action.access_index] = static_cast<std::uint32_t>(action.place);
     }
   }
 
   /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
   /// themselves; else the one that is free the longest.
-  sequence<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
+  sequence<std::uint32_t>::iterator choose_frame(const transfer::early_load& load)
   {
-    const auto own = std::find(free_.begin(), free_.end(), began_in_[it.chunk]);
-    if (own != free_.end() && *own < it.border) return own;
-    return std::find_if(free_.begin(), free_.end(), [&](std::uint32_t frame) { return frame < it.border; });
+    const auto own = std::find(free_.begin(), free_.end(), began_in_[load.chunk]);
+    if (own != free_.end() && *own < load.border) return own;
+    return std::find_if(free_.begin(), free_.end(), [&](std::uint32_t frame) { return frame < load.border; });
   }
 
   /// Those that are free the longest come first: loads into them can start first.
@@ -135,9 +136,10 @@ class retained_run {
   {
     const frame_pool& pool = state_.space(tier::device).pool();
     since_.assign(state_.space(tier::device).frames(), 0);
-    for (const transfer::move& it : log_.moves())
-      if (it.kind == transfer::move_kind::vacate || it.kind == transfer::move_kind::evict)
-        for (std::uint64_t frame = it.place; frame < it.place + it.frames; ++frame) since_[frame] = it.moment;
+    for (const transfer::move& action : log_.moves())
+      if (action.kind == transfer::move_kind::vacate || action.kind == transfer::move_kind::evict)
+        for (std::uint64_t frame = action.place; frame < action.place + action.frames; ++frame)
+          since_[frame] = action.access_index;
     free_.clear();
     for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
       if (pool.is_free(frame)) free_.push_back(frame);
@@ -151,9 +153,9 @@ class retained_run {
   chunk_table ended_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
-  sequence<std::uint32_t> since_;  // by frame: the moment from which it is free
+  sequence<std::uint32_t> since_;  // by frame: the access from which it is free
   sequence<std::uint32_t> free_;
-  sequence<std::uint32_t> frames_;    // by moment
+  sequence<std::uint32_t> frames_;    // by access index
   sequence<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 

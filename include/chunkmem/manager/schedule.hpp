@@ -25,7 +25,7 @@ namespace chunkmem::inline v0 {
 /// Which record an iteration follows, by which plan, and what happens when either does not hold.
 ///
 /// `begin(name)` and `end(complete)` frame an iteration. In between every access, lease and drop is a `step_to` before
-/// anything moves, `run_actions` for the copies that the plan has for this moment, and `finish` when nothing can fail
+/// anything moves, `run_actions` for the copies that the plan has for this access, and `finish` when nothing can fail
 /// any more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the
 /// device is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure
 /// or another loop in between, where the host holds all chunks. Cost: see iteration_planner; a followed access costs
@@ -52,7 +52,7 @@ class schedule {
   /// Starts an iteration: follows its record with a plan, or records it. Guarantee: basic, no iteration has begun.
   /// @param updates_first   some of the last step's updates wait: the iteration has a record of its own
   /// @param rehearsed       the record of a rehearsed step like this one; empty: nothing is known
-  /// @param mask            called when slots know their next moments
+  /// @param mask            called when slots know their next accesses
   /// @pre arenas are allocated, gradients settled
   template <class Mask>
   void begin(std::string_view name, bool updates_first, const access_record& rehearsed, Mask mask)
@@ -60,13 +60,14 @@ class schedule {
     const bool reload = recorder_.begin(name, updates_first);
     try {
       places_->begin(recorder_.index());
-      if (reload) load_moments();
+      if (reload) load_access_indices();
       mask();
       chunks_->begin_round();
       recorder_.is_logging() ? start_recording(rehearsed) : start_following();
     } catch (...) {
       following_plan_ = exceptional_ = steady_ = false;
-      recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(), [](std::uint32_t, at) { return 0U; });
+      recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(),
+                    [](std::uint32_t, memory_location) { return 0U; });
       chunks_->start_of(recorder_.record());  // the policy is told of this record before it is asked again
       throw;
     }
@@ -140,17 +141,17 @@ class schedule {
 
   // Accesses, leases and drops.
 
-  /// The hot path: the moment that comes next, and the entry that the record has there.
+  /// The hot path: the access that comes next, and the entry that the record has there.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return recorder_.cursor(); }
-  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return recorder_.entry(at); }
+  [[nodiscard]] const access_entry& entry(std::uint32_t index) const noexcept { return recorder_.entry(index); }
   void advance() noexcept { recorder_.advance(); }
   [[nodiscard]] bool is_logging() const noexcept { return recorder_.is_logging(); }
 
-  /// The moment from which decisions count.
-  [[nodiscard]] moment now() const noexcept { return moment{recorder_.now()}; }
+  /// The access from which decisions count.
+  [[nodiscard]] access_index now() const noexcept { return access_index{recorder_.now()}; }
   /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
   /// @param slot   access_record::never for a lease   @param size   of a lease [bytes]
-  /// @return   it is: the plan's actions for this moment come next
+  /// @return   it is: the plan's actions for this access come next
   bool step_to(std::uint32_t slot, entry_kind kind, std::uint64_t size)
   {
     steady_ = steady_ && recorder_.is_inside();  // an access outside may move what a plan relies on
@@ -159,28 +160,28 @@ class schedule {
     if (!expected && recorder_.is_following()) diverge();
     return expected;
   }
-  /// Nothing can fail any more: the cursor moves, or the log grows. @return   the moment
+  /// Nothing can fail any more: the cursor moves, or the log grows. @return   the access index
   std::uint32_t finish(bool expected, std::uint32_t slot, entry_kind kind, std::uint64_t size) noexcept
   {
     if (expected) {
       const std::uint32_t now = recorder_.cursor();
-      if (slot != access_record::never) tensors_->slots()[slot].next_moment = recorder_.entry(now).next_of_slot;
+      if (slot != access_record::never) tensors_->slots()[slot].next_access_index = recorder_.entry(now).next_of_slot;
       recorder_.advance();
       return now;
     }
     if (!recorder_.is_logging()) return access_record::never;
     return recorder_.log({slot, 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
   }
-  void log_release(std::uint32_t moment) noexcept { recorder_.log_release(moment); }
-  void lease_ended(std::uint32_t moment) noexcept { recorder_.lease_ended(moment); }
+  void log_release(std::uint32_t access_index) noexcept { recorder_.log_release(access_index); }
+  void lease_ended(std::uint32_t access_index) noexcept { recorder_.lease_ended(access_index); }
 
   /// When the chunk of this slot is used next. @param expected   as step_to said
-  [[nodiscard]] std::uint32_t next_use_after(slot& it, bool expected) noexcept
+  [[nodiscard]] std::uint32_t next_use_after(slot& slot_state, bool expected) noexcept
   {
     if (expected) return recorder_.entry(recorder_.cursor()).next_of_chunk;
-    if (!recorder_.has_diverged()) return (*chunks_)[it.chunk].next_use;
-    const std::uint32_t next = recorder_.resync(it.next_moment);
-    return next != access_record::never ? next : (*chunks_)[it.chunk].next_use;
+    if (!recorder_.has_diverged()) return (*chunks_)[slot_state.chunk].next_use;
+    const std::uint32_t next = recorder_.resync(slot_state.next_access_index);
+    return next != access_record::never ? next : (*chunks_)[slot_state.chunk].next_use;
   }
 
   /// The policy may be asked for what comes next.
@@ -190,14 +191,14 @@ class schedule {
     if (!chunks_->is_telling()) chunks_->tell_policy(recorder_.record());
   }
 
-  /// Carries out what was planned for this moment. @return   where the plan puts a lease, or no_place
+  /// Carries out what was planned for this access. @return   where the plan puts a lease, or no_place
   [[gnu::noinline]] std::uint64_t run_actions(std::uint32_t now)
   {
     std::uint64_t lease = tier_space::no_place;
     if (!following_plan_) return lease;
     const auto& actions = plans_[recorder_.index()].actions;
     try {
-      for (; next_action_ < actions.size() && actions[next_action_].moment <= now; ++next_action_) {
+      for (; next_action_ < actions.size() && actions[next_action_].access_index <= now; ++next_action_) {
         const transfer::move& action = actions[next_action_];
         if (action.kind == transfer::move_kind::lease)
           lease = action.place;
@@ -243,7 +244,7 @@ class schedule {
     made.moved_bytes = plan.moved_bytes;
     made.bound_bytes = plan.bound_bytes;
     made.variant = plan.variant;
-    made.stays_until.assign(plan.stays_until.begin(), plan.stays_until.end());
+    made.retained_until.assign(plan.retained_until.begin(), plan.retained_until.end());
     made.first_use.assign(plan.first_use.begin(), plan.first_use.end());
     made.borders.assign(plan.borders.begin(), plan.borders.end());
     made.device_only.assign(plan.device_only.begin(), plan.device_only.end());
@@ -265,7 +266,7 @@ class schedule {
     expect_same_origin(given, record);
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
-    transfer::retention retained{given.stays_until, given.first_use, given.borders, 0, 0, given.device_only};
+    transfer::retention retained{given.retained_until, given.first_use, given.borders, 0, 0, given.device_only};
     const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
                                          bytes{given.frame_bytes});
     retained.early = early;
@@ -284,7 +285,7 @@ class schedule {
   /// Pins of a slot in a place, for the recorder.
   [[nodiscard]] auto pins_in() const noexcept
   {
-    return [this](std::uint32_t slot, at place) { return tensors_->slots()[slot].pins_in(place); };
+    return [this](std::uint32_t slot, memory_location place) { return tensors_->slots()[slot].pins_in(place); };
   }
   void set_pass(pass during, std::uint16_t micro_batch) noexcept
   {
@@ -330,11 +331,11 @@ class schedule {
     ++arrangement_;
   }
 
-  void load_moments() noexcept
+  void load_access_indices() noexcept
   {
     const auto first = recorder_.record().first_of_slot();
     auto& slots = tensors_->slots();
-    for (std::size_t at = 0; at < slots.size(); ++at) slots[at].next_moment = first[at];
+    for (std::size_t index = 0; index < slots.size(); ++index) slots[index].next_access_index = first[index];
   }
 
   void restart_policy()
@@ -377,7 +378,7 @@ class schedule {
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
       if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
       if (!plan.valid) return false;
-      chunks_->start_of(record, plan.without_homes());
+      chunks_->start_of(record, plan.without_host_copies());
       following_plan_ = true;
       return true;
     } else {

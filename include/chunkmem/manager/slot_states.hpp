@@ -12,17 +12,17 @@ namespace chunkmem::inline v0 {
 
 /// Changes states and pins of slots by the rules. No other code writes them.
 ///
-/// `expect` asks before anything moves; `begin`, `end`, `drop`, `spend` and `take_back` commit and cannot fail.
+/// `expect` asks before anything moves; `begin`, `end`, `drop`, `consume` and `take_back` commit and cannot fail.
 /// Cost: one load of the table for each call.
 template <tensor_rules Rules>
 struct slot_states {
   using machine = state_machine<Rules>;
 
   /// A slot without bytes gets some by its first write, or starts at zero.
-  [[nodiscard]] static constexpr tensor_event event_of_access(const slot& it, entry_kind kind) noexcept
+  [[nodiscard]] static constexpr tensor_event event_of_access(const slot& slot_state, entry_kind kind) noexcept
   {
-    const bool gets_bytes = access_of(kind) == access::write || it.starts_at_zero;
-    return it.state == tensor_state::free && gets_bytes ? tensor_event::materialize : tensor_event::acquire;
+    const bool gets_bytes = access_of(kind) == access::write || slot_state.starts_at_zero;
+    return slot_state.state == tensor_state::free && gets_bytes ? tensor_event::materialize : tensor_event::acquire;
   }
 
   /// @throws usage_error   the rules do not allow the event; names tensor, list, state and event
@@ -32,51 +32,52 @@ struct slot_states {
     if (!machine::is_legal(state, event)) machine::refuse(state, event, tensors.label(index));
   }
   /// A pin may begin on a slot that has bytes. The hot path.
-  [[nodiscard]] static bool can_begin(const slot& it) noexcept
+  [[nodiscard]] static bool can_begin(const slot& slot_state) noexcept
   {
-    return machine::is_legal(it.state, tensor_event::acquire);
+    return machine::is_legal(slot_state.state, tensor_event::acquire);
   }
 
   /// A pin begins. A slot without bytes has got them. @pre expect(event_of_access)
-  static void begin(slot& it, at place) noexcept
+  static void begin(slot& slot_state, memory_location place) noexcept
   {
-    if (it.state == tensor_state::free) it.state = tensor_state::hold;
-    begin_resident(it);
-    if (place == at::host) ++it.host_pins;
+    if (slot_state.state == tensor_state::free) slot_state.state = tensor_state::hold;
+    begin_resident(slot_state);
+    if (place == memory_location::host) ++slot_state.host_pins;
   }
   /// The same of a slot that has bytes on the device. The hot path. @pre can_begin()
-  static void begin_resident(slot& it) noexcept
+  static void begin_resident(slot& slot_state) noexcept
   {
-    it.state = after(it.state, tensor_event::acquire);
-    ++it.pins;
+    slot_state.state = after(slot_state.state, tensor_event::acquire);
+    ++slot_state.pins;
   }
   /// A pin ends.
-  static void end(slot& it, at place) noexcept
+  static void end(slot& slot_state, memory_location place) noexcept
   {
-    end_on_device(it);
-    if (place == at::host) --it.host_pins;
+    end_on_device(slot_state);
+    if (place == memory_location::host) --slot_state.host_pins;
   }
   /// The same of a pin on the device. The hot path.
-  static void end_on_device(slot& it) noexcept
+  static void end_on_device(slot& slot_state) noexcept
   {
-    if (--it.pins != 0) return;
-    if (machine::is_legal(it.state, tensor_event::release)) it.state = after(it.state, tensor_event::release);
+    if (--slot_state.pins != 0) return;
+    if (machine::is_legal(slot_state.state, tensor_event::release))
+      slot_state.state = after(slot_state.state, tensor_event::release);
   }
 
   /// Its bytes are dead. @pre expect(drop)
-  static void drop(slot& it) noexcept { it.state = tensor_state::free; }
+  static void drop(slot& slot_state) noexcept { slot_state.state = tensor_state::free; }
   /// The gradient of this value has taken its bytes. @pre the value has bytes and no pin
-  static void spend(slot& it) noexcept
+  static void consume(slot& slot_state) noexcept
   {
-    it.state = after(after(it.state, tensor_event::acquire), tensor_event::spend);
+    slot_state.state = after(after(slot_state.state, tensor_event::acquire), tensor_event::consume);
   }
   /// The bytes that a gradient had taken are the value's again, to be overwritten. Does nothing for other slots.
-  static void take_back(slot& it) noexcept
+  static void take_back(slot& slot_state) noexcept
   {
-    if (it.state == tensor_state::gradient) it.state = after(it.state, tensor_event::release);
+    if (slot_state.state == tensor_state::gradient) slot_state.state = after(slot_state.state, tensor_event::release);
   }
   /// What was asked for after `take_back` failed: the slot is as before.
-  static void undo(slot& it, tensor_state before) noexcept { it.state = before; }
+  static void undo(slot& slot_state, tensor_state before) noexcept { slot_state.state = before; }
 
  private:
   [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept

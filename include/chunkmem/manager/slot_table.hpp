@@ -17,18 +17,18 @@ namespace chunkmem::inline v0 {
 /// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
 struct slot {
   static constexpr std::uint32_t nowhere = UINT32_MAX;
-  std::uint32_t chunk = nowhere;           ///< nowhere: the tensor is not in this list
-  std::uint32_t next_moment = UINT32_MAX;  ///< of its next entry in the record being followed
-  std::uint64_t offset = 0;                ///< in its chunk [bytes]
-  std::uint64_t size = 0;                  ///< [bytes]
+  std::uint32_t chunk = nowhere;                 ///< nowhere: the tensor is not in this list
+  std::uint32_t next_access_index = UINT32_MAX;  ///< of its next entry in the record being followed
+  std::uint64_t offset = 0;                      ///< in its chunk [bytes]
+  std::uint64_t size = 0;                        ///< [bytes]
   std::uint32_t pins = 0;
   tensor_state state = tensor_state::free;
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
   std::uint16_t host_pins = 0;  ///< those of its pins that are on the host
 
-  [[nodiscard]] std::uint32_t pins_in(at place) const noexcept
+  [[nodiscard]] std::uint32_t pins_in(memory_location place) const noexcept
   {
-    return place == at::host ? host_pins : pins - host_pins;
+    return place == memory_location::host ? host_pins : pins - host_pins;
   }
 };
 
@@ -48,21 +48,22 @@ struct slot_table {
   {
     sequence<bytes> sizes;
     sizes.reserve(order.size());
-    for (const std::uint32_t at : order) sizes.push_back(bytes{slots[at].size});
+    for (const std::uint32_t index : order) sizes.push_back(bytes{slots[index].size});
     sequence<chunk_place> places(sizes.size());
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());
-    for (std::size_t at = 0; at < order.size(); ++at) {
-      slot& target = slots[order[at]];
-      target.chunk = base + places[at].chunk;
-      target.offset = places[at].offset;
+    for (std::size_t index = 0; index < order.size(); ++index) {
+      slot& target = slots[order[index]];
+      target.chunk = base + places[index].chunk;
+      target.offset = places[index].offset;
       if (target.chunk >= frames_of_chunk.size()) {
         frames_of_chunk.resize(target.chunk + 1, 1);
         used.resize(target.chunk + 1, 0);
       }
-      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[at].frames);
-      used[target.chunk] = std::max(used[target.chunk], target.offset + align_up(sizes[at], tensor_alignment).count());
+      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[index].frames);
+      used[target.chunk] =
+          std::max(used[target.chunk], target.offset + align_up(sizes[index], tensor_alignment).count());
     }
   }
 
@@ -70,7 +71,8 @@ struct slot_table {
   void finish()
   {
     chunk_of_slot.resize(slots.size());
-    std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(), [](const slot& it) { return it.chunk; });
+    std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(),
+                   [](const slot& slot_state) { return slot_state.chunk; });
   }
 };
 

@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 ///
 /// `run(step, on)` is what basic_manager::rehearse does. Cost: the step's calls, once or a few times, and the replays
 /// of `rehearsal`.
-/// @tparam Builder   model_builder: places the model and gives states their homes
+/// @tparam Builder   model_builder: places the model and gives states their tiers
 template <class Engine, class Builder>
 class step_rehearsal {
  public:
@@ -51,7 +51,7 @@ class step_rehearsal {
     refuse_too_small_for_step(given, need);
     builder_->note_fit();
     engine_->note_step_need({{need.smallest_device, need.smallest_host}});
-    if (builder_->assign_homes()) run_without_bytes(step);
+    if (builder_->assign_tiers()) run_without_bytes(step);
     return need;
   }
 
@@ -60,7 +60,7 @@ class step_rehearsal {
   template <class Step>
   bool settle(bytes device, Step& step)
   try {
-    if (builder_->assign_homes(device)) run_without_bytes(step);
+    if (builder_->assign_tiers(device)) run_without_bytes(step);
     return true;
   } catch (const config_error&) {
     return false;
@@ -114,7 +114,7 @@ class step_rehearsal {
               "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
               "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
       std::uint64_t largest = 0;
-      for (const slot& it : engine.tensors().slots()) largest = std::max(largest, it.size);
+      for (const slot& slot_state : engine.tensors().slots()) largest = std::max(largest, slot_state.size);
       engine.scratch().begin(largest);
       engine_ = &engine;
     }

@@ -24,7 +24,7 @@ class update_order {
   }
   void reset() noexcept
   {
-    for (std::size_t at = 0; at < order_.size(); ++at) order_[at] = static_cast<std::uint32_t>(at);
+    for (std::size_t index = 0; index < order_.size(); ++index) order_[index] = static_cast<std::uint32_t>(index);
   }
 
   /// Parameters by their number, the order of declaration.
@@ -34,7 +34,7 @@ class update_order {
   template <class Key>
   void arrange(Key key)
   {
-    for (std::uint32_t at = 0; at < keys_.size(); ++at) keys_[at] = key(at);
+    for (std::uint32_t index = 0; index < keys_.size(); ++index) keys_[index] = key(index);
     sort_records(std::span{order_},
                  [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
   }

@@ -78,7 +78,7 @@ class update_session {
   /// As gradients were completed: the copies of the first ones are on their way while the last ones are made.
   void order_by_completion()
   {
-    arrange([this](std::uint32_t at) { return ledger_->completed(at); });
+    arrange([this](std::uint32_t index) { return ledger_->completed(index); });
     if (!is_rehearsing()) engine_->note_update();
   }
   /// First these, then as this iteration used the weights for the first time, which is how the next one will; then
@@ -93,11 +93,12 @@ class update_session {
         is_rehearsing() ? engine_->rehearsing().record(true).entries() : engine_->schedule().entries_so_far();
     for (std::uint32_t now = static_cast<std::uint32_t>(entries.size()); now-- > 0;)
       if (tensors.is_value_of_parameter(entries[now].slot)) rank_[entries[now].slot] = behind + now;
-    for (std::size_t at = 0; at < first.size(); ++at) rank_[builder_->slot_in(first[at], value_list)] = at;
-    arrange([this](std::uint32_t at) { return rank_[at]; });
+    for (std::size_t index = 0; index < first.size(); ++index)
+      rank_[builder_->slot_in(first[index], value_list)] = index;
+    arrange([this](std::uint32_t index) { return rank_[index]; });
     const auto order = ledger_->order().all();
     const auto rest = std::find_if(order.begin(), order.end(),
-                                   [&](std::uint32_t at) { return has_waiting(at) && rank_[at] >= behind; });
+                                   [&](std::uint32_t index) { return has_waiting(index) && rank_[index] >= behind; });
     return static_cast<std::uint32_t>(rest - order.begin());
   }
   /// Calls `visit(handle, info)` for each parameter in that order, without the first `done`.
@@ -105,7 +106,7 @@ class update_session {
   void for_each_in_order(std::uint32_t done, Visit visit)
   {
     builder_->expect_ready();
-    for (const std::uint32_t at : ledger_->order().all().subspan(done)) with_parameter(at, visit);
+    for (const std::uint32_t index : ledger_->order().all().subspan(done)) with_parameter(index, visit);
   }
   /// Calls `visit(handle, info)` for one parameter. @param ordinal   in the order of declaration
   template <class Visit>
@@ -138,7 +139,7 @@ class update_session {
   // Updates.
 
   /// Where the states of a parameter live, and with that where the calling thread updates it.
-  [[nodiscard]] at place_of_update(tensor_handle parameter)
+  [[nodiscard]] memory_location place_of_update(tensor_handle parameter)
   {
     return builder_->update_place(builder_->slot_of(parameter));
   }
@@ -147,7 +148,7 @@ class update_session {
   void end_update() noexcept { ledger_->end_update(); }
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again
-  void spend_gradient(tensor_handle parameter)
+  void consume_gradient(tensor_handle parameter)
   {
     (void)builder_->slot_in(parameter, gradient_list);
     gradients_->consume(builder_->slot_of(parameter));
@@ -168,12 +169,12 @@ class update_session {
   }
   /// The gradients that are left wait in this order; each is used up by `update(who, parameter)` before anything of its
   /// parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
-  void hold_updates(pending_updates::update_type update, void* who) noexcept
+  void hold_updates(pending_updates::update_type update, void* context) noexcept
   {
     const auto order = ledger_->order().all();
-    for (std::size_t at = order.size(); at-- > 0;)
-      if (has_waiting(order[at])) engine_->pending().add(order[at]);
-    engine_->pending().serve(update, who);
+    for (std::size_t index = order.size(); index-- > 0;)
+      if (has_waiting(order[index])) engine_->pending().add(order[index]);
+    engine_->pending().serve(update, context);
   }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
   void finish_updates()
@@ -183,8 +184,8 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
-  /// `who` ends: what waits for it stays unusable until a load.
-  void abandon_updates(const void* who) noexcept { engine_->pending().leave(who); }
+  /// `context` ends: what waits for it stays unusable until a load.
+  void abandon_updates(const void* context) noexcept { engine_->pending().leave(context); }
 
  private:
   static constexpr std::uint64_t most_named = 4;
@@ -193,9 +194,10 @@ class update_session {
   template <class Key>
   void arrange(Key key)
   {
-    ledger_->order().arrange([&](std::uint32_t at) { return has_waiting(at) ? 1 + std::uint64_t{key(at)} : 0; });
+    ledger_->order().arrange(
+        [&](std::uint32_t index) { return has_waiting(index) ? 1 + std::uint64_t{key(index)} : 0; });
   }
-  [[nodiscard]] bool has_waiting(std::uint32_t at) const noexcept { return !gradients_->is_fresh(at); }
+  [[nodiscard]] bool has_waiting(std::uint32_t index) const noexcept { return !gradients_->is_fresh(index); }
 
   void look_at_gradients()
   {
@@ -204,12 +206,12 @@ class update_session {
     const registry& tensors = engine_->tensors();
     error_text names;
     std::uint64_t missing = 0;
-    for (std::uint32_t at = 0; at < tensors.parameters(); ++at) {
-      if (has_waiting(at) && !engine_->pending().has(at)) {
-        engine_->expect_written(at, "an optimizer step");
+    for (std::uint32_t index = 0; index < tensors.parameters(); ++index) {
+      if (has_waiting(index) && !engine_->pending().has(index)) {
+        engine_->expect_written(index, "an optimizer step");
         continue;
       }
-      const tensor_id id = tensors.parameter(at);
+      const tensor_id id = tensors.parameter(index);
       if (engine_->checks().may_lack_gradient(index_of(id)) || ++missing > most_named) continue;
       names << (missing > 1 ? ", " : "");
       tensors.write_name(id, names);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/device_optimizer_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
@@ -43,8 +43,8 @@ namespace detail {
 [[nodiscard, gnu::noinline]] CHUNKMEM_HOST_DEVICE inline double power(double base, std::uint64_t exponent) noexcept
 {
   double result = 1.0;
-  for (; exponent != 0; exponent >>= 1U, base = exact::product(base, base))
-    if ((exponent & 1U) != 0) result = exact::product(result, base);
+  for (; exponent != 0; exponent >>= 1U, base = strict_fp::product(base, base))
+    if ((exponent & 1U) != 0) result = strict_fp::product(result, base);
   return result;
 }
 
@@ -57,12 +57,12 @@ struct adam_factors {
         rest2{rest_of(beta2)},
         epsilon{options.epsilon}
   {
-    const float scaled = exact::product(settings.learning_rate, options.rate_factor);
-    rate = exact::quotient(scaled, bias_of(beta1, settings.number));
-    scale = exact::quotient(1.0F, exact::root(bias_of(beta2, settings.number)));
-    if (options.decoupled) keep = exact::fused(exact::negative(scaled), options.weight_decay, 1.0F);
+    const float scaled = strict_fp::product(settings.learning_rate, options.rate_factor);
+    rate = strict_fp::quotient(scaled, bias_of(beta1, settings.number));
+    scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.number)));
+    if (options.decoupled) keep = strict_fp::fused(strict_fp::negative(scaled), options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
-    least = exact::to_single(exact::root(exact::quotient(0x1p-126, exact::to_double(rest2))));
+    least = strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
@@ -72,12 +72,15 @@ struct adam_factors {
   float least;         ///< the square of a smaller gradient adds only a denormal to the variance: nothing is added
 
  private:
-  CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept { return exact::sum(1.0F, exact::negative(beta)); }
+  CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept
+  {
+    return strict_fp::sum(1.0F, strict_fp::negative(beta));
+  }
 
   /// 1 - beta^number
   CHUNKMEM_HOST_DEVICE static float bias_of(float beta, std::uint64_t number) noexcept
   {
-    return exact::to_single(exact::sum(1.0, -power(exact::to_double(beta), number)));
+    return strict_fp::to_single(strict_fp::sum(1.0, -power(strict_fp::to_double(beta), number)));
   }
 };
 
@@ -91,26 +94,26 @@ struct adam_work : adam_factors {
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void observe(float parameter, float gradient, float& momentum,
                                                            float& variance) const noexcept
   {
-    const float slope = Coupled ? exact::fused(decay, parameter, gradient) : gradient;
-    momentum = settled(exact::fused(beta1, momentum, exact::product(rest1, slope)));
-    const bool is_small = exact::is_less(exact::magnitude(slope), least);
+    const float slope = Coupled ? strict_fp::fused(decay, parameter, gradient) : gradient;
+    momentum = settled(strict_fp::fused(beta1, momentum, strict_fp::product(rest1, slope)));
+    const bool is_small = strict_fp::is_less(strict_fp::magnitude(slope), least);
     const float squared = bits_as<float>(chunkmem::detail::choose(is_small, 0U, bits_as<std::uint32_t>(slope)));
-    const float square = exact::product(squared, squared);
-    variance = settled(exact::fused(beta2, variance, exact::product(rest2, square)));
+    const float square = strict_fp::product(squared, squared);
+    variance = settled(strict_fp::fused(beta2, variance, strict_fp::product(rest2, square)));
   }
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void move(float& parameter, float momentum, float root) const noexcept
   {
-    const float divisor = exact::fused(root, scale, epsilon);
-    const float direction = exact::quotient(momentum, divisor);
-    parameter = settled(exact::fused(exact::negative(rate), direction, exact::product(keep, parameter)));
+    const float divisor = strict_fp::fused(root, scale, epsilon);
+    const float direction = strict_fp::quotient(momentum, divisor);
+    parameter = settled(strict_fp::fused(strict_fp::negative(rate), direction, strict_fp::product(keep, parameter)));
   }
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& momentum,
                                                        float& variance) const noexcept
   {
     observe(parameter, gradient, momentum, variance);
-    move(parameter, momentum, exact::root(variance));
+    move(parameter, momentum, strict_fp::root(variance));
   }
 
   template <std::size_t Count>
@@ -118,9 +121,9 @@ struct adam_work : adam_factors {
                                      float* variance, const float* gradient) const noexcept
   {
     for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      observe(parameter[at], gradient[at], momentum[at], variance[at]);
-      variances[step] = variance[at];
+      const std::size_t index = first + step;
+      observe(parameter[index], gradient[index], momentum[index], variance[index]);
+      variances[step] = variance[index];
     }
   }
 

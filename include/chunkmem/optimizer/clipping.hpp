@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <cstdint>
@@ -34,8 +34,8 @@ constexpr void check(const clipping& clip)
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline double norm_of(const gradient_measure& all, norm_order order) noexcept
 {
   if (order == norm_order::l1) return all.magnitudes;
-  if (order == norm_order::linf) return exact::to_double(all.largest);
-  return exact::root(all.squares);
+  if (order == norm_order::linf) return strict_fp::to_double(all.largest);
+  return strict_fp::root(all.squares);
 }
 
 /// What gradients are multiplied with so that their norm is at most `limit`: min(1, limit / (norm + 10^-6)).
@@ -45,8 +45,8 @@ constexpr void check(const clipping& clip)
 /// @pre   the norm is finite and the limit positive
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr float clip_factor(double norm, float limit) noexcept
 {
-  const double factor = exact::constant_quotient(exact::to_double(limit), exact::constant_sum(norm, 1e-6));
-  return factor < 1.0 ? exact::constant_single(factor) : 1.0F;
+  const double factor = strict_fp::constant_quotient(strict_fp::to_double(limit), strict_fp::constant_sum(norm, 1e-6));
+  return factor < 1.0 ? strict_fp::constant_single(factor) : 1.0F;
 }
 
 }  // namespace optimizer

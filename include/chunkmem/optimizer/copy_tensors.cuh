@@ -30,16 +30,16 @@ namespace detail {
 
 struct tensor_data {
   const packed_tensor* table;
-  __host__ __device__ void* operator()(std::uint64_t at) const noexcept { return table[at].data; }
+  __host__ __device__ void* operator()(std::uint64_t index) const noexcept { return table[index].data; }
 };
 struct tensor_size {
   const packed_tensor* table;
-  __host__ __device__ std::uint64_t operator()(std::uint64_t at) const noexcept { return table[at].size; }
+  __host__ __device__ std::uint64_t operator()(std::uint64_t index) const noexcept { return table[index].size; }
 };
 struct packed_data {
   const packed_tensor* table;
   std::byte* buffer;
-  __host__ __device__ void* operator()(std::uint64_t at) const noexcept { return buffer + table[at].offset; }
+  __host__ __device__ void* operator()(std::uint64_t index) const noexcept { return buffer + table[index].offset; }
 };
 
 template <class Function>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/host_device.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/clipping.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/device_step_state.hpp>
@@ -35,20 +35,20 @@ class decide_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t length(std::uint64_t) const noexcept { return tensors_; }
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t, std::uint64_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t, std::uint64_t index) const noexcept
   {
-    return measures_[at];
+    return measures_[index];
   }
 
   CHUNKMEM_HOST_DEVICE void store(std::uint64_t, const gradient_measure& total) const noexcept
   {
-    const double scale = exact::to_double(state_->loss.scale);
-    const double norm = exact::quotient(norm_of(total, clip_.order), scale);
-    const bool clips = total.finite && exact::is_less(0.0F, clip_.norm);
-    const double factor = clips ? exact::to_double(clip_factor(norm, clip_.norm)) : 1.0;
+    const double scale = strict_fp::to_double(state_->loss.scale);
+    const double norm = strict_fp::quotient(norm_of(total, clip_.order), scale);
+    const bool clips = total.finite && strict_fp::is_less(0.0F, clip_.norm);
+    const double factor = clips ? strict_fp::to_double(clip_factor(norm, clip_.norm)) : 1.0;
     state_->total = total;
     state_->norm = norm;
-    state_->factor = exact::to_single(exact::quotient(factor, scale));
+    state_->factor = strict_fp::to_single(strict_fp::quotient(factor, scale));
     state_->decision = may_skip_ && !total.finite ? step_decision::skip : step_decision::update;
   }
 
@@ -105,7 +105,7 @@ class rates_kernel {
 
   /// To be used while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const rates_kernel& prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t at) const noexcept { to_[at] = rates_[at]; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { to_[index] = rates_[index]; }
 
  private:
   float* to_;
@@ -152,9 +152,9 @@ class finish_kernel {
     ++state.number;
     ++loss.updates;
     if (!rule_.is_dynamic || ++loss.in_a_row < rule_.options.window) return;
-    const float grown = exact::product(loss.scale, rule_.options.growth);
+    const float grown = strict_fp::product(loss.scale, rule_.options.growth);
     loss.in_a_row = 0;
-    loss.scale = exact::is_less(rule_.options.largest, grown) ? rule_.options.largest : grown;
+    loss.scale = strict_fp::is_less(rule_.options.largest, grown) ? rule_.options.largest : grown;
   }
 
   CHUNKMEM_HOST_DEVICE void skipped(loss_scale_state& loss) const noexcept
@@ -162,8 +162,8 @@ class finish_kernel {
     ++loss.skips;
     loss.in_a_row = 0;
     if (!rule_.is_dynamic) return;
-    const float shrunk = exact::product(loss.scale, rule_.options.backoff);
-    loss.scale = exact::is_less(shrunk, rule_.options.smallest) ? rule_.options.smallest : shrunk;
+    const float shrunk = strict_fp::product(loss.scale, rule_.options.backoff);
+    loss.scale = strict_fp::is_less(shrunk, rule_.options.smallest) ? rule_.options.smallest : shrunk;
   }
 
   device_step_state* state_;

@@ -39,15 +39,15 @@ concept element_kernel =
 template <class Kernel>
 concept lane_kernel =
     portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::sums_type> &&
-    requires(const Kernel& kernel, std::uint64_t block, std::uint32_t at, typename Kernel::sums_type& sums) {
+    requires(const Kernel& kernel, std::uint64_t block, std::uint32_t index, typename Kernel::sums_type& sums) {
       {
-        kernel.lane(block, at)
+        kernel.lane(block, index)
       } -> std::same_as<typename Kernel::sums_type>;
       kernel.combine(sums, sums);
       kernel.store(block, sums);
     };
 
-/// Adds up rows of any length in their order: `total.add(load(row, at))` for each `at` below `length(row)`, then
+/// Adds up rows of any length in their order: `total.add(load(row, index))` for each `index` below `length(row)`, then
 /// `store(row, total)`.
 template <class Kernel>
 concept ordered_kernel = portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::total_type> &&

@@ -90,7 +90,7 @@ class device_optimizer {
     if (is_prepared_ || manager_.rehearsing()) return;
     device_step_state state;
     if (manager_.state_of(buffer_) != tensor_state::free) {  // a checkpoint was loaded before
-      const auto buffer = manager_.acquire(buffer_, access::read, at::host);
+      const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);
       std::memcpy(&state, buffer.data(), sizeof state);
       detail::check_updates(state.number);
       is_prepared_ = true;
@@ -98,7 +98,7 @@ class device_optimizer {
     }
     state.number = kernel_.progress.number;
     std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
-    const auto buffer = manager_.acquire(buffer_, access::write, at::host);
+    const auto buffer = manager_.acquire(buffer_, access::write, memory_location::host);
     std::memset(buffer.data(), 0, buffer.size());
     std::memcpy(buffer.data(), &state, sizeof state);
     is_prepared_ = true;
@@ -133,15 +133,16 @@ class device_optimizer {
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
     write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_},
-                [&](std::size_t at) { return rates[at]; });
+                [&](std::size_t index) { return rates[index]; });
   }
 
-  /// The loss scale, where kernels on `who` can read it as long as the result lives: for losses that no host hears of.
+  /// The loss scale, where kernels on `stream` can read it as long as the result lives: for losses that no host hears
+  /// of.
   /// @throws out_of_memory, device_error
-  [[nodiscard]] device_scale<Manager> scale_on(agent who = agent::compute)
+  [[nodiscard]] device_scale<Manager> scale_on(agent stream = agent::compute)
   {
     prepare();
-    return device_scale<Manager>{manager_.acquire(buffer_, access::read, who)};
+    return device_scale<Manager>{manager_.acquire(buffer_, access::read, stream)};
   }
 
   /// What the steps so far have come to. Waits for them: the one call here that does. Outside of iterations it may move
@@ -189,7 +190,7 @@ class device_optimizer {
     float rates[rates_kernel::most];
     for (std::size_t first = 0; first < sizes_.groups; first += rates_kernel::most) {
       const std::size_t count = std::min<std::size_t>(rates_kernel::most, sizes_.groups - first);
-      for (std::size_t at = 0; at < count; ++at) rates[at] = rate_of(first + at);
+      for (std::size_t index = 0; index < count; ++index) rates[index] = rate_of(first + index);
       launcher_(manager_.backend(), agent::compute, rates_kernel{memory.rates() + first, {rates, count}});
     }
   }
@@ -203,7 +204,7 @@ class device_optimizer {
     site(device_optimizer& self, const device_step_options& options) : self_{self}, options_{options} {}
 
     template <class Work>
-    void at_place(at, Work work) const
+    void at_place(memory_location, Work work) const
     {
       work(agent::compute);
     }

@@ -41,8 +41,8 @@ class device_step {
   /// All that is passed is used until the last call.
   /// @throws usage_error   a limit is negative or no number
   device_step(const Kernel& kernel, const device_step_memory<Kernel>& memory, const device_step_options& options,
-              Backend& backend, agent who, const Launcher& launcher)
-      : kernel_{kernel}, memory_{memory}, options_{options}, backend_{backend}, who_{who}, launcher_{launcher}
+              Backend& backend, agent stream, const Launcher& launcher)
+      : kernel_{kernel}, memory_{memory}, options_{options}, backend_{backend}, stream_{stream}, launcher_{launcher}
   {
     check(options.clip);
   }
@@ -53,10 +53,10 @@ class device_step {
   {
     blocks_ = 0;
     launch(clear_ranges_kernel{memory_.ranges(), memory_.sizes().parameters});
-    for (std::uint64_t at = 0; at < memory_.sizes().groups; ++at) {
-      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(at)});
-      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + at,
-                                                        memory_.factors() + at});
+    for (std::uint64_t index = 0; index < memory_.sizes().groups; ++index) {
+      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(index)});
+      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + index,
+                                                        memory_.factors() + index});
     }
   }
 
@@ -121,14 +121,14 @@ class device_step {
   template <device_kernel Part>
   void launch(const Part& part)
   {
-    launcher_(backend_, who_, part);
+    launcher_(backend_, stream_, part);
   }
 
   const Kernel& kernel_;
   device_step_memory<Kernel> memory_;
   device_step_options options_;
   Backend& backend_;
-  agent who_;
+  agent stream_;
   const Launcher& launcher_;
   std::uint64_t blocks_ = 0;  ///< whose sums have a place
 };

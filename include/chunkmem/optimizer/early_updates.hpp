@@ -33,9 +33,9 @@ namespace detail {
 /// lies in the value's place.
 [[nodiscard]] inline const float* master_of(const parameter_bytes& all) noexcept
 {
-  for (std::size_t at = 0; at < all.list_count; ++at)
-    if (all.lists[at].use == list_use::master && all.value != all.gradient)
-      return reinterpret_cast<const float*>(all.lists[at].data);
+  for (std::size_t index = 0; index < all.list_count; ++index)
+    if (all.lists[index].use == list_use::master && all.value != all.gradient)
+      return reinterpret_cast<const float*>(all.lists[index].data);
   return nullptr;
 }
 
@@ -45,9 +45,9 @@ template <class Visit>
 void for_written_bytes(const parameter_bytes& all, Visit visit)
 {
   if (master_of(all) == nullptr) visit(all.value, static_cast<std::size_t>(all.elements * size_of(all.value_type)));
-  for (std::size_t at = 0; at < all.list_count; ++at)
-    if (all.lists[at].data != nullptr)
-      visit(all.lists[at].data, static_cast<std::size_t>(all.elements * size_of(all.lists[at].type)));
+  for (std::size_t index = 0; index < all.list_count; ++index)
+    if (all.lists[index].data != nullptr)
+      visit(all.lists[index].data, static_cast<std::size_t>(all.elements * size_of(all.lists[index].type)));
 }
 
 /// Bytes that `keep_bytes` writes at most for one parameter. @tparam Driver   knows the lists of a parameter

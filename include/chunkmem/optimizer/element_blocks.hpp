@@ -54,8 +54,9 @@ template <class Work, class... Elements>
 void run_baseline(const Work& work, std::size_t count, Elements* __restrict... streams) noexcept
 {
   const std::size_t whole = count - count % elements_per_block;
-  for (std::size_t at = 0; at < whole; at += elements_per_block) scalar_block<elements_per_block>(work, at, streams...);
-  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+  for (std::size_t index = 0; index < whole; index += elements_per_block)
+    scalar_block<elements_per_block>(work, index, streams...);
+  for (std::size_t index = whole; index < count; ++index) scalar_block<1>(work, index, streams...);
 }
 
 #if defined(__x86_64__)
@@ -63,8 +64,8 @@ void run_baseline(const Work& work, std::size_t count, Elements* __restrict... s
 [[gnu::always_inline, gnu::target("avx2")]] inline void take_roots_avx2(float* values) noexcept
 {
   using lanes [[gnu::vector_size(32), gnu::may_alias]] = float;
-  for (std::size_t at = 0; at < elements_per_block; at += 8) {
-    lanes& now = *reinterpret_cast<lanes*>(values + at);
+  for (std::size_t index = 0; index < elements_per_block; index += 8) {
+    lanes& now = *reinterpret_cast<lanes*>(values + index);
     asm("vsqrtps %1, %0" : "=x"(now) : "x"(now));
   }
 }
@@ -72,8 +73,8 @@ void run_baseline(const Work& work, std::size_t count, Elements* __restrict... s
 [[gnu::always_inline, gnu::target("avx512f")]] inline void take_roots_avx512(float* values) noexcept
 {
   using lanes [[gnu::vector_size(64), gnu::may_alias]] = float;
-  for (std::size_t at = 0; at < elements_per_block; at += 16) {
-    lanes& now = *reinterpret_cast<lanes*>(values + at);
+  for (std::size_t index = 0; index < elements_per_block; index += 16) {
+    lanes& now = *reinterpret_cast<lanes*>(values + index);
     asm("vsqrtps %1, %0" : "=v"(now) : "v"(now));
   }
 }
@@ -85,16 +86,16 @@ template <class Work, class... Elements>
 {
   alignas(64) float values[elements_per_block] = {};
   const std::size_t whole = count - count % elements_per_block;
-  for (std::size_t at = 0; at < whole; at += elements_per_block) {
+  for (std::size_t index = 0; index < whole; index += elements_per_block) {
     if constexpr (needs_roots<Work>) {
-      work.template before<elements_per_block>(at, values, streams...);
+      work.template before<elements_per_block>(index, values, streams...);
       take_roots_avx2(values);
-      work.template after<elements_per_block>(at, values, streams...);
+      work.template after<elements_per_block>(index, values, streams...);
     } else {
-      work.template run<elements_per_block>(at, streams...);
+      work.template run<elements_per_block>(index, streams...);
     }
   }
-  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+  for (std::size_t index = whole; index < count; ++index) scalar_block<1>(work, index, streams...);
 }
 
 template <class Work, class... Elements>
@@ -103,16 +104,16 @@ template <class Work, class... Elements>
 {
   alignas(64) float values[elements_per_block] = {};
   const std::size_t whole = count - count % elements_per_block;
-  for (std::size_t at = 0; at < whole; at += elements_per_block) {
+  for (std::size_t index = 0; index < whole; index += elements_per_block) {
     if constexpr (needs_roots<Work>) {
-      work.template before<elements_per_block>(at, values, streams...);
+      work.template before<elements_per_block>(index, values, streams...);
       take_roots_avx512(values);
-      work.template after<elements_per_block>(at, values, streams...);
+      work.template after<elements_per_block>(index, values, streams...);
     } else {
-      work.template run<elements_per_block>(at, streams...);
+      work.template run<elements_per_block>(index, streams...);
     }
   }
-  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+  for (std::size_t index = whole; index < count; ++index) scalar_block<1>(work, index, streams...);
 }
 
 #endif

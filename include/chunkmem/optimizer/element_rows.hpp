@@ -42,9 +42,9 @@ struct row_place {
     count = left < row_length<Order> ? static_cast<std::uint32_t>(left) : row_length<Order>;
   }
 
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint64_t element(std::uint32_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint64_t element(std::uint32_t index) const noexcept
   {
-    return first + at * stride;
+    return first + index * stride;
   }
 
   std::uint64_t counter;  ///< of the draw that they share, where they are 16 apart
@@ -88,13 +88,13 @@ template <std::size_t Count>
 {
   word_group<Count> all;
   copy_aligned<4 * Count>(&all, from);
-  for (std::size_t at = 0; at < Count; ++at) words[at] = all.word[at];
+  for (std::size_t index = 0; index < Count; ++index) words[index] = all.word[index];
 }
 template <std::size_t Count>
 [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline void store_words(std::byte* to, const std::uint32_t* words) noexcept
 {
   word_group<Count> all;
-  for (std::size_t at = 0; at < Count; ++at) all.word[at] = words[at];
+  for (std::size_t index = 0; index < Count; ++index) all.word[index] = words[index];
   copy_aligned<4 * Count>(to, &all);
 }
 
@@ -111,14 +111,14 @@ template <row_order Order>
     else
       load_words<4>(raw.word, from);
   } else if (is_16_bit(type)) {
-    for (std::uint32_t at = 0; at < row_length<Order>; ++at) {
+    for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
       std::uint16_t half = 0;
-      if (at < place.count) copy_aligned<2>(&half, data + 2 * place.element(at));
-      raw.word[at] = half;
+      if (index < place.count) copy_aligned<2>(&half, data + 2 * place.element(index));
+      raw.word[index] = half;
     }
   } else {
-    for (std::uint32_t at = 0; at < row_length<Order>; ++at)
-      if (at < place.count) copy_aligned<4>(&raw.word[at], data + 4 * place.element(at));
+    for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+      if (index < place.count) copy_aligned<4>(&raw.word[index], data + 4 * place.element(index));
   }
   return raw;
 }
@@ -130,15 +130,15 @@ template <row_order Order>
                                                                     bool is_packed) noexcept
 {
   row_floats<Order> wide;
-  for (std::uint32_t at = 0; at < row_length<Order>; ++at) {
-    const std::uint32_t packed = raw.word[at / 2] >> (at % 2 * 16);
-    const auto half = static_cast<std::uint16_t>(is_packed ? packed : raw.word[at]);
+  for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
+    const std::uint32_t packed = raw.word[index / 2] >> (index % 2 * 16);
+    const auto half = static_cast<std::uint16_t>(is_packed ? packed : raw.word[index]);
     if (type == dtype::bfloat16)
-      wide.at[at] = to_float(bf16::from_bits(half));
+      wide.at[index] = to_float(bf16::from_bits(half));
     else if (type == dtype::float16)
-      wide.at[at] = to_float(fp16::from_bits(half));
+      wide.at[index] = to_float(fp16::from_bits(half));
     else
-      wide.at[at] = bits_as<float>(raw.word[at]);
+      wide.at[index] = bits_as<float>(raw.word[index]);
   }
   return wide;
 }
@@ -160,16 +160,17 @@ struct stochastic_rounding {
   {
     if constexpr (Order == row_order::by_counter) {
       const auto drawn = stream.draw(place.counter);
-      for (std::uint32_t at = 0; at < row_length<Order>; ++at) random[at] = stream.half_of(drawn, at);
+      for (std::uint32_t index = 0; index < row_length<Order>; ++index) random[index] = stream.half_of(drawn, index);
     } else {
-      for (std::uint32_t at = 0; at < row_length<Order>; ++at) random[at] = stream.bits_of(place.element(at));
+      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+        random[index] = stream.bits_of(place.element(index));
     }
   }
 
   template <class Element>
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE Element rounded(float value, std::uint32_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE Element rounded(float value, std::uint32_t index) const noexcept
   {
-    return round_stochastic<Element>(value, random[at]);
+    return round_stochastic<Element>(value, random[index]);
   }
 
   std::uint16_t random[row_length<Order>];
@@ -181,15 +182,15 @@ CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place<Order> 
 {
   if (is_wide) {
     std::uint32_t words[2];
-    for (std::uint32_t at = 0; at < 2; ++at) {
-      const std::uint32_t high = how.template rounded<Element>(values.at[2 * at + 1], 2 * at + 1).bits();
-      words[at] = how.template rounded<Element>(values.at[2 * at], 2 * at).bits() | high << 16U;
+    for (std::uint32_t index = 0; index < 2; ++index) {
+      const std::uint32_t high = how.template rounded<Element>(values.at[2 * index + 1], 2 * index + 1).bits();
+      words[index] = how.template rounded<Element>(values.at[2 * index], 2 * index).bits() | high << 16U;
     }
     return store_words<2>(data + 2 * place.first, words);
   }
-  for (std::uint32_t at = 0; at < row_length<Order>; ++at) {
-    const Element half = how.template rounded<Element>(values.at[at], at);
-    if (at < place.count) copy_aligned<2>(data + 2 * place.element(at), &half);
+  for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
+    const Element half = how.template rounded<Element>(values.at[index], index);
+    if (index < place.count) copy_aligned<2>(data + 2 * place.element(index), &half);
   }
 }
 
@@ -202,11 +203,11 @@ CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_plac
   if (type == dtype::float16) return store_halves<fp16>(data, place, is_wide, values, how);
   if (is_wide) {
     std::uint32_t words[4];
-    for (std::uint32_t at = 0; at < 4; ++at) words[at] = bits_as<std::uint32_t>(values.at[at]);
+    for (std::uint32_t index = 0; index < 4; ++index) words[index] = bits_as<std::uint32_t>(values.at[index]);
     return store_words<4>(data + 4 * place.first, words);
   }
-  for (std::uint32_t at = 0; at < row_length<Order>; ++at)
-    if (at < place.count) copy_aligned<4>(data + 4 * place.element(at), &values.at[at]);
+  for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+    if (index < place.count) copy_aligned<4>(data + 4 * place.element(index), &values.at[index]);
 }
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/tensor/half.hpp>
 #include <chunkmem/tensor/philox.hpp>
@@ -28,9 +28,9 @@ template <bool Cuts, class Element>
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float transformed(const gradient_transform& how,
                                                                                 Element stored) noexcept
 {
-  const float scaled = flush(exact::product(flush(to_float(stored)), how.factor));
-  const float below = Cuts && exact::is_less(how.limit, scaled) ? how.limit : scaled;
-  return Cuts && exact::is_less(below, exact::negative(how.limit)) ? exact::negative(how.limit) : below;
+  const float scaled = flush(strict_fp::product(flush(to_float(stored)), how.factor));
+  const float below = Cuts && strict_fp::is_less(how.limit, scaled) ? how.limit : scaled;
+  return Cuts && strict_fp::is_less(below, strict_fp::negative(how.limit)) ? strict_fp::negative(how.limit) : below;
 }
 
 struct widen_work {

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(threads_of_a_block) run_in_order(const __grid_
       const std::uint64_t ahead = begin + warp_lanes + lane;
       if (ahead < length) next = kernel.load(row, ahead);
       const auto here = static_cast<std::uint32_t>(length - begin < warp_lanes ? length - begin : warp_lanes);
-      for (std::uint32_t at = 0; at < here; ++at) total.add(from_lane(now, at));
+      for (std::uint32_t index = 0; index < here; ++index) total.add(from_lane(now, index));
     }
     if (lane == 0) kernel.store(row, total);
   }
@@ -99,9 +99,9 @@ struct cuda_launcher {
 
   /// @throws device_error   the launch was refused; nothing was enqueued
   template <class Backend, device_kernel Kernel>
-  void operator()(Backend& backend, agent who, const Kernel& kernel) const
+  void operator()(Backend& backend, agent on_stream, const Kernel& kernel) const
   {
-    if (kernel.count() != 0) backend.launch(who, [&](cudaStream_t stream) { (*this)(stream, kernel); });
+    if (kernel.count() != 0) backend.launch(on_stream, [&](cudaStream_t stream) { (*this)(stream, kernel); });
   }
 
   /// The same on a stream; errors stay with the runtime.

@@ -76,9 +76,9 @@ class learning_rates {
   /// @throws config_error   a loaded rate is one that no step takes
   static void check(std::span<const std::byte> loaded)
   {
-    for (std::size_t at = 0; at + sizeof(float) <= loaded.size(); at += sizeof(float)) {
+    for (std::size_t index = 0; index + sizeof(float) <= loaded.size(); index += sizeof(float)) {
       float rate = 0.0F;
-      std::memcpy(&rate, loaded.data() + at, sizeof rate);
+      std::memcpy(&rate, loaded.data() + index, sizeof rate);
       if (!is_learning_rate(rate))
         throw config_error{error_text{} << "chunkmem: a checkpoint with a learning rate of " << rate
                                         << " (the file was not made by a training: load another generation)"};

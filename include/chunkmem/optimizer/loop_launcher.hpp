@@ -19,9 +19,9 @@ class loop_launcher {
   /// Gives the kernel to an agent, as a callable without arguments.
   /// @throws device_error   the backend takes nothing; nothing was enqueued
   template <enqueues_work Backend, device_kernel Kernel>
-  void operator()(Backend& backend, agent who, const Kernel& kernel) const
+  void operator()(Backend& backend, agent stream, const Kernel& kernel) const
   {
-    if (kernel.count() != 0) backend.launch(who, [kernel]() noexcept { run(kernel); });
+    if (kernel.count() != 0) backend.launch(stream, [kernel]() noexcept { run(kernel); });
   }
 
   /// Runs the kernel now, on the calling thread.
@@ -50,9 +50,9 @@ class loop_launcher {
   {
     for (std::uint64_t block = 0; block < kernel.count(); ++block) {
       typename Kernel::sums_type sums[warp_lanes];
-      for (std::uint32_t at = 0; at < warp_lanes; ++at) sums[at] = kernel.lane(block, at);
+      for (std::uint32_t index = 0; index < warp_lanes; ++index) sums[index] = kernel.lane(block, index);
       for (std::uint32_t half = warp_lanes / 2; half > 0; half /= 2)
-        for (std::uint32_t at = 0; at < half; ++at) kernel.combine(sums[at], sums[at + half]);
+        for (std::uint32_t index = 0; index < half; ++index) kernel.combine(sums[index], sums[index + half]);
       kernel.store(block, sums[0]);
     }
   }
@@ -62,7 +62,7 @@ class loop_launcher {
   {
     for (std::uint64_t row = 0; row < kernel.count(); ++row) {
       typename Kernel::total_type total{};
-      for (std::uint64_t at = 0; at < kernel.length(row); ++at) total.add(kernel.load(row, at));
+      for (std::uint64_t index = 0; index < kernel.length(row); ++index) total.add(kernel.load(row, index));
       kernel.store(row, total);
     }
   }

@@ -47,11 +47,11 @@ class measure_kernel {
     return (elements_ + measure_block - 1) / measure_block;
   }
 
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE sums_type lane(std::uint64_t block, std::uint32_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE sums_type lane(std::uint64_t block, std::uint32_t index) const noexcept
   {
-    if (type_ == dtype::bfloat16) return lane_of(reinterpret_cast<const bf16*>(gradient_), block, at);
-    if (type_ == dtype::float16) return lane_of(reinterpret_cast<const fp16*>(gradient_), block, at);
-    return lane_of(reinterpret_cast<const float*>(gradient_), block, at);
+    if (type_ == dtype::bfloat16) return lane_of(reinterpret_cast<const bf16*>(gradient_), block, index);
+    if (type_ == dtype::float16) return lane_of(reinterpret_cast<const fp16*>(gradient_), block, index);
+    return lane_of(reinterpret_cast<const float*>(gradient_), block, index);
   }
 
   CHUNKMEM_HOST_DEVICE static void combine(sums_type& into, sums_type other) noexcept { view(into).add(view(other)); }
@@ -70,13 +70,13 @@ class measure_kernel {
 
   template <class Element>
   [[nodiscard]] CHUNKMEM_HOST_DEVICE sums_type lane_of(const Element* all, std::uint64_t block,
-                                                       std::uint32_t at) const noexcept
+                                                       std::uint32_t index) const noexcept
   {
     constexpr std::uint32_t rows = 8;  // loads that do not wait for each other
     sums_type sums;
     const std::uint64_t begin = block * measure_block;
     const std::uint64_t end = begin + measure_block < elements_ ? begin + measure_block : elements_;
-    std::uint64_t next = begin + at;
+    std::uint64_t next = begin + index;
     for (; next + (rows - 1) * warp_lanes < end; next += rows * warp_lanes) {
       Element loaded[rows];
       for (std::uint32_t row = 0; row < rows; ++row) loaded[row] = all[next + row * warp_lanes];
@@ -131,9 +131,9 @@ class sum_blocks_kernel {
   {
     return ranges_[tensor].count;
   }
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t tensor, std::uint64_t at) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t tensor, std::uint64_t index) const noexcept
   {
-    return sums_[ranges_[tensor].first + at];
+    return sums_[ranges_[tensor].first + index];
   }
   CHUNKMEM_HOST_DEVICE void store(std::uint64_t tensor, const gradient_measure& total) const noexcept
   {

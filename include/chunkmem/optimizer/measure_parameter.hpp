@@ -30,11 +30,12 @@ template <real_element Element, executor Executor>
     const std::size_t blocks = (segment.size() + measure_block - 1) / measure_block;
     workers.run(static_cast<unsigned>((blocks + blocks_of_a_part - 1) / blocks_of_a_part), [&](unsigned part) {
       const float_environment same;
-      for (std::size_t at = part * blocks_of_a_part; at < std::min(blocks, (part + 1) * blocks_of_a_part); ++at)
-        sums[at] = measure_one_block(
-            segment.subspan(at * measure_block, std::min(measure_block, segment.size() - at * measure_block)));
+      for (std::size_t index = part * blocks_of_a_part; index < std::min(blocks, (part + 1) * blocks_of_a_part);
+           ++index)
+        sums[index] = measure_one_block(
+            segment.subspan(index * measure_block, std::min(measure_block, segment.size() - index * measure_block)));
     });
-    for (std::size_t at = 0; at < blocks; ++at) total.add(sums[at]);
+    for (std::size_t index = 0; index < blocks; ++index) total.add(sums[index]);
   }
   return total;
 }

@@ -153,7 +153,7 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
 ///
 /// Laws: both members answer in nanoseconds, for one parameter of `elements` elements at `place`.
 template <class Kernel>
-concept timed_kernel = requires(Kernel kernel, at place, std::uint64_t elements) {
+concept timed_kernel = requires(Kernel kernel, memory_location place, std::uint64_t elements) {
   {
     kernel.update_takes(place, elements)
   } -> std::same_as<std::uint64_t>;

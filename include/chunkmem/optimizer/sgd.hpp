@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/device_optimizer_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
@@ -41,8 +41,8 @@ struct sgd_factors {
   CHUNKMEM_HOST_DEVICE sgd_factors(const sgd_options& options, const step_settings& settings) noexcept
       : decay{options.weight_decay},
         momentum{options.momentum},
-        rest{exact::sum(1.0F, exact::negative(options.dampening))},
-        rate{exact::product(settings.learning_rate, options.rate_factor)}
+        rest{strict_fp::sum(1.0F, strict_fp::negative(options.dampening))},
+        rate{strict_fp::product(settings.learning_rate, options.rate_factor)}
   {
   }
 
@@ -57,8 +57,8 @@ struct plain_sgd_work : sgd_factors {
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient) const noexcept
   {
-    const float slope = exact::fused(decay, parameter, gradient);
-    parameter = settled(exact::fused(exact::negative(rate), slope, parameter));
+    const float slope = strict_fp::fused(decay, parameter, gradient);
+    parameter = settled(strict_fp::fused(strict_fp::negative(rate), slope, parameter));
   }
 
   template <std::size_t Count>
@@ -74,11 +74,11 @@ struct momentum_sgd_work : sgd_factors {
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& velocity) const noexcept
   {
-    const float slope = exact::fused(decay, parameter, gradient);
-    const float now = settled(exact::fused(momentum, velocity, exact::product(rest, slope)));
-    const float direction = Nesterov ? exact::fused(momentum, now, slope) : now;
+    const float slope = strict_fp::fused(decay, parameter, gradient);
+    const float now = settled(strict_fp::fused(momentum, velocity, strict_fp::product(rest, slope)));
+    const float direction = Nesterov ? strict_fp::fused(momentum, now, slope) : now;
     velocity = now;
-    parameter = settled(exact::fused(exact::negative(rate), direction, parameter));
+    parameter = settled(strict_fp::fused(strict_fp::negative(rate), direction, parameter));
   }
 
   template <std::size_t Count>

@@ -183,7 +183,7 @@ class step_driver {
       expects(progress.undropped != 0 && place == progress.reached,
               "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
               "them all again)");
-      owner_.updates().spend_gradient(parameter);
+      owner_.updates().consume_gradient(parameter);
       progress.undropped = 0;
     });
     site_.begin();
@@ -339,7 +339,7 @@ class step_driver {
   void confirm(std::uint32_t ordinal)
   {
     owner_.updates().with_parameter(
-        ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().spend_gradient(parameter); });
+        ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().consume_gradient(parameter); });
   }
   /// Takes an early update back. @param restore   `restore(bytes)` writes the bytes that `guess` overwrote
   template <class Restore>
@@ -381,7 +381,7 @@ class step_driver {
                    [&](const parameter_bytes& all, auto place) { apply(all, info, place, factor, number); });
         is_done = 1;
       }
-      owner_.updates().spend_gradient(parameter);
+      owner_.updates().consume_gradient(parameter);
       is_done = 0;
     });
   }
@@ -482,14 +482,14 @@ class step_driver {
       ++kernel_.progress.reached;
       kernel_.progress.undropped = 1;
     });
-    owner_.updates().spend_gradient(parameter);
+    owner_.updates().consume_gradient(parameter);
     kernel_.progress.undropped = 0;
   }
   /// A parameter without a gradient, or of a step that is skipped.
   void pass_over(tensor_handle parameter)
   {
     if (rehearsing()) return;
-    owner_.updates().spend_gradient(parameter);
+    owner_.updates().consume_gradient(parameter);
     ++kernel_.progress.reached;
   }
   /// Every parameter is done with, or waits. A rehearsal keeps nothing.
@@ -520,21 +520,21 @@ class step_driver {
     pin_type pins[max_lists];
     write_access value_mode = access::read_write;
     std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
-    const auto take = [&](std::size_t list, std::size_t at, write_access mode) {
-      pins[at] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
-      all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
+    const auto take = [&](std::size_t list, std::size_t index, write_access mode) {
+      pins[index] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
+      all.lists[index].data = reinterpret_cast<std::byte*>(pins[index].data());
     };
     for (std::size_t list = 0; list < list_count_; ++list) {
       const bool is_master = specs_[list].use == list_use::master;
       if (is_master && !is_16_bit(info.type)) continue;
-      const std::size_t at = all.list_count++;
-      all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
+      const std::size_t index = all.list_count++;
+      all.lists[index] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !rehearsing() && !owner_.is_filled(parameter, lists_[list]);
       if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
       if (is_master && all.fresh_master)
-        fresh = list, fresh_at = at;
+        fresh = list, fresh_at = index;
       else
-        take(list, at, access::read_write);
+        take(list, index, access::read_write);
     }
     const auto value = owner_.acquire_bytes(parameter, value_list, value_mode, place);
     // last: where another pin fails, the master would be there without its numbers

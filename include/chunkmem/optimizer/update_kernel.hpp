@@ -50,8 +50,8 @@ static_assert(sizeof(device_parameter) == 88);
   it.is_overwritten = is_overwritten;
   auto addresses = reinterpret_cast<std::uintptr_t>(all.value) | reinterpret_cast<std::uintptr_t>(all.gradient);
   std::size_t states = 0;
-  for (std::size_t at = 0; at < all.list_count; ++at) {
-    const list_bytes& list = all.lists[at];
+  for (std::size_t index = 0; index < all.list_count; ++index) {
+    const list_bytes& list = all.lists[index];
     addresses |= reinterpret_cast<std::uintptr_t>(list.data);
     if (list.use == list_use::master) {
       it.master = list.data;
@@ -59,7 +59,7 @@ static_assert(sizeof(device_parameter) == 88);
     }
     it.states[states] = list.data;
     it.state_types[states] = list.type;
-    it.state_lists[states++] = static_cast<std::uint8_t>(at);
+    it.state_lists[states++] = static_cast<std::uint8_t>(index);
   }
   it.is_aligned = addresses % 16 == 0;
   return it;
@@ -117,8 +117,8 @@ class prepared_update {
     const floats_type gradient = transformed_row(widened(slopes, it_.gradient_type, is_wide));
     floats_type parameter = widened(stored, type, is_wide);
     floats_type states[] = {widened(lists[States], it_.state_types[States], is_wide)..., floats_type{}};
-    for (std::uint32_t at = 0; at < row_length<Order>; ++at)
-      work_.one(parameter.at[at], gradient.at[at], states[States].at[at]...);
+    for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+      work_.one(parameter.at[index], gradient.at[index], states[States].at[index]...);
     (store_state(States, place, is_wide, states[States]), ...);
     if (it_.master != nullptr) store_row(it_.master, dtype::float32, place, is_wide, parameter, nearest_rounding{});
     if (it_.master != nullptr || it_.value_type == dtype::float32)
@@ -144,10 +144,12 @@ class prepared_update {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE floats_type transformed_row(const floats_type& wide) const noexcept
   {
     floats_type all;
-    if (exact::is_less(0.0F, how_.limit)) {
-      for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<true>(how_, wide.at[at]);
+    if (strict_fp::is_less(0.0F, how_.limit)) {
+      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+        all.at[index] = transformed<true>(how_, wide.at[index]);
     } else {
-      for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<false>(how_, wide.at[at]);
+      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+        all.at[index] = transformed<false>(how_, wide.at[index]);
     }
     return all;
   }

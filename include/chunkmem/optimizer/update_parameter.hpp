@@ -43,8 +43,8 @@ struct parameter_bytes {
     parameter_bytes part = *this;
     part.value += begin * size_of(value_type);
     part.gradient += begin * size_of(gradient_type);
-    for (std::size_t at = 0; at < list_count; ++at)
-      if (lists[at].data != nullptr) part.lists[at].data += begin * size_of(lists[at].type);
+    for (std::size_t index = 0; index < list_count; ++index)
+      if (lists[index].data != nullptr) part.lists[index].data += begin * size_of(lists[index].type);
     part.elements = count;
     part.tensor = of;
     part.first = origin;
@@ -82,8 +82,8 @@ class fused_update {
         seed_{seed},
         set_{instructions_of(kernel)}
   {
-    for (std::size_t at = 0; at < bytes.list_count; ++at)
-      if (bytes.lists[at].use == list_use::master) master_ = reinterpret_cast<float*>(bytes.lists[at].data);
+    for (std::size_t index = 0; index < bytes.list_count; ++index)
+      if (bytes.lists[index].use == list_use::master) master_ = reinterpret_cast<float*>(bytes.lists[index].data);
   }
 
   /// Elements [first, last). Not inlined: what it computes with comes from memory, inside the environment.
@@ -92,8 +92,8 @@ class fused_update {
     const float_environment fixed;
     const auto update = prepared();
     buffers scratch;
-    for (std::uint64_t at = first; at < last; at += update_block)
-      block(update, at, static_cast<std::size_t>(std::min<std::uint64_t>(update_block, last - at)), scratch);
+    for (std::uint64_t index = first; index < last; index += update_block)
+      block(update, index, static_cast<std::size_t>(std::min<std::uint64_t>(update_block, last - index)), scratch);
   }
 
  private:
@@ -123,16 +123,16 @@ class fused_update {
     spans.gradient = {scratch.gradient, count};
     spans.parameter = {parameter(first, count, scratch.parameter), count};
     std::size_t next = 0;
-    for (std::size_t at = 0; at < bytes_.list_count; ++at) {
-      const list_bytes& list = bytes_.lists[at];
+    for (std::size_t index = 0; index < bytes_.list_count; ++index) {
+      const list_bytes& list = bytes_.lists[index];
       if (list.use == list_use::state)
-        spans.lists[next++] = {widened(list.data, list.type, first, count, scratch.lists[at]), count};
+        spans.lists[next++] = {widened(list.data, list.type, first, count, scratch.lists[index]), count};
     }
     update(spans);
-    for (std::uint32_t at = 0; at < bytes_.list_count; ++at) {
-      const list_bytes& list = bytes_.lists[at];
+    for (std::uint32_t index = 0; index < bytes_.list_count; ++index) {
+      const list_bytes& list = bytes_.lists[index];
       if (is_16_bit(list.type))
-        store_stochastic(list.data, list.type, at, first, count, scratch.lists[at], scratch.random);
+        store_stochastic(list.data, list.type, index, first, count, scratch.lists[index], scratch.random);
     }
     store_value(first, count, spans.parameter.data(), scratch.random);
   }
@@ -198,8 +198,8 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
   expects(bytes.list_count <= max_lists, "an update with more lists than a kernel may keep");
   std::size_t masters = 0;
   std::size_t states = 0;
-  for (std::size_t at = 0; at < bytes.list_count; ++at) {
-    const list_bytes& list = bytes.lists[at];
+  for (std::size_t index = 0; index < bytes.list_count; ++index) {
+    const list_bytes& list = bytes.lists[index];
     const bool is_state = list.use == list_use::state;
     states += is_state ? 1 : 0;
     masters += !is_state && list.data != nullptr ? 1 : 0;

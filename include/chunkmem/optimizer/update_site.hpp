@@ -35,7 +35,7 @@ struct update_request {
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
 /// device_optimizer). A `step_driver` also calls these templates of its site:
 ///
-/// - `at_place(planned, work)` calls `work(place)` with the place to pin at: an `at` or an `agent`.
+/// - `at_place(planned, work)` calls `work(place)` with the place to pin at: a `memory_location` or an `agent`.
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
 /// - `await_measures()` returns when the measures of all gradients are known to the calling thread.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
@@ -87,7 +87,7 @@ class calling_thread_site {
   }
 
   template <class Work>
-  void at_place(at planned, Work work) const
+  void at_place(memory_location planned, Work work) const
   {
     work(planned);
   }
@@ -100,12 +100,12 @@ class calling_thread_site {
   void await_measures() const noexcept {}
   template <class Kernel>
   [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
-                                         at) const
+                                         memory_location) const
   {
     return measure_parameter(gradient, type, elements, workers_);
   }
   template <class Kernel>
-  void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, at) const
+  void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, memory_location) const
   {
     update_parameter(kernel, all, request.transform, request.settings, request.seed, workers_);
   }
@@ -130,9 +130,9 @@ class virtual_time_site {
 
   /// Nothing is read here, so the device itself works where the parameter is planned to be updated there.
   template <class Work>
-  void at_place(at planned, Work work) const
+  void at_place(memory_location planned, Work work) const
   {
-    planned == at::device ? work(agent::compute) : work(planned);
+    planned == memory_location::device ? work(agent::compute) : work(planned);
   }
   void begin() const noexcept {}
   template <class Driver>
@@ -156,9 +156,9 @@ class virtual_time_site {
   void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:
-  [[nodiscard]] static constexpr at place_of(at place) noexcept { return place; }
-  [[nodiscard]] static constexpr at place_of(agent) noexcept { return at::device; }
-  void pass(at, std::uint64_t nanoseconds) const { backend_.advance(agent::host, nanoseconds); }
+  [[nodiscard]] static constexpr memory_location place_of(memory_location place) noexcept { return place; }
+  [[nodiscard]] static constexpr memory_location place_of(agent) noexcept { return memory_location::device; }
+  void pass(memory_location, std::uint64_t nanoseconds) const { backend_.advance(agent::host, nanoseconds); }
   void pass(agent stream, std::uint64_t nanoseconds) const { backend_.advance(stream, nanoseconds); }
 
   Backend& backend_;

@@ -22,16 +22,16 @@ namespace ownership {
 /// share to the root, and the root receives the shares in order of ranks.
 struct collective_step {
   collective::operation what = collective::operation::all_gather;
-  circle among = circle::all;
+  process_group among = process_group::all;
   chunk_id first = chunk_id::none;
   std::uint32_t chunks = 1;
   std::uint64_t begin = 0;   ///< [bytes]
-  collective::shares parts;  ///< of the run, over the ranks of the circle
-  std::uint32_t root = 0;    ///< of the circle: the source of a broadcast, and the rank that collects a sum
+  collective::shares parts;  ///< of the run, over the ranks of the process group
+  std::uint32_t root = 0;    ///< of the process group: the source of a broadcast, and the rank that collects a sum
 
   [[nodiscard]] constexpr bool operator==(const collective_step&) const noexcept = default;
 
-  /// Bytes that one rank of the circle sends and receives. @throws size_overflow   they need more than 64 bits
+  /// Bytes that one rank of the process group sends and receives. @throws size_overflow   they need more than 64 bits
   [[nodiscard]] constexpr collective::ring_traffic traffic(std::uint32_t place) const
   {
     using collective::operation;

@@ -26,9 +26,9 @@ namespace ownership {
 /// (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of n: n (d-1)/d to
 /// fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
 ///
-/// Use, with sharding::circles in place of a communicator:
+/// Use, with sharding::process_groups in place of a communicator:
 ///
-///     cm::sharded_model<memory_type, circles_type, cm::ownership::hierarchical> m{memory, circles, options};
+///     cm::sharded_model<memory_type, circles_type, cm::ownership::hierarchical> m{memory, process groups, options};
 struct hierarchical {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "hierarchical";
@@ -36,13 +36,13 @@ struct hierarchical {
   [[nodiscard]] constexpr owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const collective::shares parts = in_node(chunk, world);
-    const std::uint32_t place = world.place_in(circle::node, rank);
+    const std::uint32_t place = world.place_in(process_group::node, rank);
     return {parts.begin(place), parts.end(place)};
   }
   [[nodiscard]] constexpr collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return {{{{.what = collective::operation::all_gather,
-               .among = circle::node,
+               .among = process_group::node,
                .first = chunk.id,
                .parts = in_node(chunk, world)}}},
             1};
@@ -52,11 +52,11 @@ struct hierarchical {
   {
     const owned_range own = owned(chunk, rank, world);
     const collective_step inside{.what = collective::operation::reduce_scatter,
-                                 .among = circle::node,
+                                 .among = process_group::node,
                                  .first = chunk.id,
                                  .parts = in_node(chunk, world)};
     const collective_step across{.what = collective::operation::all_reduce,
-                                 .among = circle::across,
+                                 .among = process_group::across,
                                  .first = chunk.id,
                                  .begin = own.begin,
                                  .parts = collective::shares::of(bytes{own.end - own.begin}, world.nodes())};

@@ -66,8 +66,8 @@ concept names_steps = requires(const Policy& policy, const ownership::owned_chun
 ///    has the whole run. `room` bytes are enough for the run.
 /// 3. `reduction`: before the steps, each rank has bytes of its own for the whole run. After the steps, each rank has
 ///    the sum over all ranks, each rank once, in its owned bytes. Other bytes of the room are unspecified.
-/// 4. Ranks of one circle name the same step. For a sum that comes together, the root says `receive` and the others
-///    `send`.
+/// 4. Ranks of one process group name the same step. For a sum that comes together, the root says `receive` and the
+///    others `send`.
 /// 5. A run is the same for each of its chunks. So it is fetched and reduced once for all of them.
 /// 6. Answers depend on the arguments alone, and nothing is allocated.
 /// @throws size_overflow   from all of them: the run needs more than 64 bits

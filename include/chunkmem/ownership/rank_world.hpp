@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 namespace ownership {
 
 /// Which ranks work together: all, those of one node, or those in the same place of every node.
-enum class circle : std::uint8_t { all, node, across };
+enum class process_group : std::uint8_t { all, node, across };
 
 /// The ranks that train together; those of a node are numbered one after the other.
 struct rank_world {
@@ -28,15 +28,15 @@ struct rank_world {
                                     << " of each node (give one or more of both, and full nodes)"};
   }
   [[nodiscard]] constexpr std::uint32_t nodes() const noexcept { return ranks / of_node; }
-  /// How many ranks a circle has, and which of them a rank is.
-  [[nodiscard]] constexpr std::uint32_t size_of(circle who) const noexcept
+  /// How many ranks a process group has, and which of them a rank is.
+  [[nodiscard]] constexpr std::uint32_t size_of(process_group group) const noexcept
   {
-    return who == circle::all ? ranks : who == circle::node ? of_node : nodes();
+    return group == process_group::all ? ranks : group == process_group::node ? of_node : nodes();
   }
-  [[nodiscard]] constexpr std::uint32_t place_in(circle who, rank_id rank) const noexcept
+  [[nodiscard]] constexpr std::uint32_t place_in(process_group group, rank_id rank) const noexcept
   {
     const std::uint32_t index = index_of(rank);
-    return who == circle::all ? index : who == circle::node ? index % of_node : index / of_node;
+    return group == process_group::all ? index : group == process_group::node ? index % of_node : index / of_node;
   }
 };
 

@@ -15,8 +15,8 @@ namespace placement {
 /// One placement out of a list, chosen when the program runs: `any_placement<host_first,
 /// device_margin>{"device_margin"}`.
 ///
-/// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the homes of its
-/// `home_of` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each
+/// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the tiers of its
+/// `preferred_tier` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each
 /// parameter.
 template <placement_policy... Policies>
 class any_placement : public policy_choice<Policies...> {
@@ -24,20 +24,20 @@ class any_placement : public policy_choice<Policies...> {
   static constexpr std::string_view name = "any_placement";
   using policy_choice<Policies...>::policy_choice;
 
-  [[nodiscard]] tier home_of(role part, bytes size) const
+  [[nodiscard]] tier preferred_tier(role part, bytes size) const
   {
-    return this->ask([&](const auto& chosen) { return chosen.home_of(part, size); });
+    return this->ask([&](const auto& chosen) { return chosen.preferred_tier(part, size); });
   }
 
-  void assign(const outlook& now, std::span<tier> homes) const
+  void assign(const outlook& now, std::span<tier> tiers) const
     requires(profiled_placement<Policies> || ...)
   {
     this->ask([&]<class Chosen>(const Chosen& chosen) {
       if constexpr (profiled_placement<Chosen>)
-        chosen.assign(now, homes);
+        chosen.assign(now, tiers);
       else
-        for (std::size_t at = 0; at < homes.size(); ++at)
-          homes[at] = chosen.home_of(role::optimizer_state, now.states[at]);
+        for (std::size_t index = 0; index < tiers.size(); ++index)
+          tiers[index] = chosen.preferred_tier(role::optimizer_state, now.states[index]);
     });
   }
 };

@@ -26,23 +26,23 @@ struct fixed_split {
   /// Share of the bytes of states that lives on the device, 0 to 1: the first parameters'.
   double device_share = 0.0;
 
-  [[nodiscard]] constexpr tier home_of(role part, bytes) const noexcept
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
     return part == role::optimizer_state ? tier::host : tier::device;
   }
 
   /// @throws usage_error   the share is not from 0 to 1; config_error   the device is too small
-  void assign(const outlook& now, std::span<tier> homes) const
+  void assign(const outlook& now, std::span<tier> tiers) const
   {
     expects(device_share >= 0 && device_share <= 1, "the device_share of fixed_split is not from 0 to 1");
     bytes all;
     for (const bytes each : now.states) all += each;
     const auto wanted = static_cast<std::uint64_t>(static_cast<double>(all.count()) * device_share);
     bytes given;
-    for (std::size_t at = 0; at < homes.size(); ++at) {
-      const bytes with_this = given + now.states[at];
-      homes[at] = with_this.count() <= wanted ? tier::device : tier::host;
-      if (homes[at] == tier::device) given = with_this;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const bytes with_this = given + now.states[index];
+      tiers[index] = with_this.count() <= wanted ? tier::device : tier::host;
+      if (tiers[index] == tier::device) given = with_this;
     }
     const bytes need = now.working + now.tide + given;
     if (need <= now.device) return;

@@ -17,7 +17,7 @@ struct host_first {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "host_first";
 
-  [[nodiscard]] constexpr tier home_of(role part, bytes) const noexcept
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
     return part == role::optimizer_state ? tier::host : tier::device;
   }

@@ -19,13 +19,13 @@ template <class Placement>
 concept placement_policy = names_itself<Placement> && std::same_as<typename Placement::policy_kind, placement_kind> &&
                            requires(const Placement placement, role part, bytes size) {
                              {
-                               placement.home_of(part, size)
+                               placement.preferred_tier(part, size)
                              } -> std::same_as<tier>;
                            };
 
 namespace placement {
 
-/// What a placement may look at when it gives the states of each parameter a home.
+/// What a placement may look at when it gives the states of each parameter a tier.
 struct outlook {
   bytes device;                   ///< its capacity
   bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device
@@ -38,12 +38,12 @@ struct outlook {
 
 /// A placement that decides by what an iteration showed.
 ///
-/// Laws: `assign` gives every parameter `device` or `host`, and the same homes for the same outlook; more device never
-/// moves a state to the host. `home_of` says where states live before anything was measured.
+/// Laws: `assign` gives every parameter `device` or `host`, and the same tiers for the same outlook; more device never
+/// moves a state to the host. `preferred_tier` says where states live before anything was measured.
 /// @throws config_error   from `assign` alone: this model cannot be placed by this rule
 template <class Placement>
 concept profiled_placement =
     placement_policy<Placement> && requires(const Placement placement, const placement::outlook& now,
-                                            std::span<tier> homes) { placement.assign(now, homes); };
+                                            std::span<tier> tiers) { placement.assign(now, tiers); };
 
 }  // namespace chunkmem::inline v0

@@ -27,21 +27,21 @@ struct update_share {
 
   double device_share = 0.0;  ///< of the bytes of states, 0 to 1
 
-  [[nodiscard]] constexpr tier home_of(role part, bytes) const noexcept
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
     return part == role::optimizer_state ? tier::host : tier::device;
   }
 
   /// @throws usage_error   the share is not from 0 to 1
-  void assign(const placement::outlook& now, std::span<tier> homes) const
+  void assign(const placement::outlook& now, std::span<tier> tiers) const
   {
     expects(device_share >= 0 && device_share <= 1, "the device_share of update_share is not from 0 to 1");
     double all = 0;
     for (const bytes each : now.states) all += static_cast<double>(each.count());
     double given = 0;
-    for (std::size_t at = 0; at < homes.size(); ++at) {
-      given += static_cast<double>(now.states[at].count());
-      homes[at] = given <= all * device_share ? tier::device : tier::host;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      given += static_cast<double>(now.states[index].count());
+      tiers[index] = given <= all * device_share ? tier::device : tier::host;
     }
   }
 };

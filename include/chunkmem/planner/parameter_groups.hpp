@@ -65,9 +65,9 @@ class parameter_groups {
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(begins_.size() - 1); }
   /// The groups that a stage uses, in the order of the forward pass. Stage 0 is the embedding, the last stage the head.
-  [[nodiscard]] std::span<const group_use> stage(std::uint32_t at) const noexcept
+  [[nodiscard]] std::span<const group_use> stage(std::uint32_t index) const noexcept
   {
-    return std::span{uses_}.subspan(begins_[at], begins_[at + 1] - begins_[at]);
+    return std::span{uses_}.subspan(begins_[index], begins_[index + 1] - begins_[index]);
   }
 
  private:
@@ -80,23 +80,23 @@ class parameter_groups {
     begins_.push_back(0);
     bool in_layers = false;
     std::uint64_t layer = 0;
-    for (std::size_t at = 0; at < tensors.size(); ++at) {
-      const workload::transformer_tensor& it = tensors[at];
+    for (std::size_t index = 0; index < tensors.size(); ++index) {
+      const workload::transformer_tensor& declared = tensors[index];
       offsets.push_back(offset);
-      offset += it.elements();
-      if (it.part >= workload::transformer_operator::final_norm) {
-        of_head.push_back(at);
+      offset += declared.elements();
+      if (declared.part >= workload::transformer_operator::final_norm) {
+        of_head.push_back(index);
         continue;
       }
-      const bool is_layer = workload::is_in_layer(it.part);
-      if (is_layer && (!in_layers || it.layer != layer)) begin_stage();
+      const bool is_layer = workload::is_in_layer(declared.part);
+      if (is_layer && (!in_layers || declared.layer != layer)) begin_stage();
       in_layers = is_layer;
-      layer = it.layer;
-      use(it, offsets[at], multiplies(shape, tensors, at));
-      if (it.part == workload::transformer_operator::qkv) attend(tensors, at);
+      layer = declared.layer;
+      use(declared, offsets[index], multiplies(shape, tensors, index));
+      if (declared.part == workload::transformer_operator::qkv) attend(tensors, index);
     }
     begin_stage();
-    for (const std::size_t at : of_head) use(tensors[at], offsets[at], multiplies(shape, tensors, at));
+    for (const std::size_t index : of_head) use(tensors[index], offsets[index], multiplies(shape, tensors, index));
     if (shape.ties_embedding && has_logits_) use(tensors.front(), 0, true, true);
     begin_stage();
   }
@@ -104,17 +104,17 @@ class parameter_groups {
 
   /// A matrix that the stream is multiplied with: no table of the embedding, no vector.
   [[nodiscard]] bool multiplies(const workload::transformer_shape& shape,
-                                std::span<const workload::transformer_tensor> all, std::size_t at) const noexcept
+                                std::span<const workload::transformer_tensor> all, std::size_t index) const noexcept
   {
-    if (all[at].part == workload::transformer_operator::logits) return has_logits_;
-    if (all[at].part != workload::transformer_operator::embedding) return all[at].columns > 1;
-    const bool is_last = at + 1 == all.size() || all[at + 1].part != workload::transformer_operator::embedding;
+    if (all[index].part == workload::transformer_operator::logits) return has_logits_;
+    if (all[index].part != workload::transformer_operator::embedding) return all[index].columns > 1;
+    const bool is_last = index + 1 == all.size() || all[index + 1].part != workload::transformer_operator::embedding;
     return shape.projects_embedding() && is_last;
   }
 
-  void use(const workload::transformer_tensor& it, std::uint64_t offset, bool multiplies, bool is_tied = false)
+  void use(const workload::transformer_tensor& declared, std::uint64_t offset, bool multiplies, bool is_tied = false)
   {
-    const std::uint64_t end = offset + it.elements();
+    const std::uint64_t end = offset + declared.elements();
     while (offset < end) {
       const std::uint64_t group = offset / in_group_;
       const std::uint64_t part = std::min(end, (group + 1) * in_group_) - offset;
@@ -124,9 +124,9 @@ class parameter_groups {
     }
   }
   /// After the last matrix of queries, keys and values.
-  void attend(std::span<const workload::transformer_tensor> all, std::size_t at)
+  void attend(std::span<const workload::transformer_tensor> all, std::size_t index)
   {
-    if (at + 1 < all.size() && all[at + 1].part == workload::transformer_operator::qkv) return;
+    if (index + 1 < all.size() && all[index + 1].part == workload::transformer_operator::qkv) return;
     for (const auto which :
          {workload::transformer_operator::attention_scores, workload::transformer_operator::attention_values}) {
       const workload::operator_cost& cost = costs_.of(which);

@@ -29,7 +29,8 @@ namespace planner {
   constexpr std::uint64_t fewest_chunks = 40;
   constexpr std::uint64_t unit = 256;
   std::vector<bytes> sizes;
-  for (const workload::transformer_tensor& it : workload::tensors_of(shape)) sizes.push_back(bytes{2} * it.elements());
+  for (const workload::transformer_tensor& declared : workload::tensors_of(shape))
+    sizes.push_back(bytes{2} * declared.elements());
   const std::uint64_t largest = std::max(workload::parameters_of(shape) / ranks / fewest_chunks / unit * unit, unit);
   std::vector<std::uint64_t> found;
   const auto add = [&](std::uint64_t elements) {

@@ -143,7 +143,7 @@ struct split_trials {
     const auto groups = static_cast<std::uint32_t>((own + size - 1) / size);
     const auto share_of = [&](std::uint32_t streamed) { return static_cast<double>(streamed) / groups; };
     const double least = share_of(least_device_groups(groups, size, capacity[tier::host]));
-    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their homes may not come out even
+    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their host copies may not come out even
     for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
     if (split || !trials.best().fits) return;
     const double resident =

@@ -64,7 +64,7 @@ class rank_training {
                  eviction,
                  transfer,
                  placement::update_share{settings.device_update_share},
-                 timeline_sink{backend_, costs_, moments_, timeline_.copies, &timeline_.departures}},
+                 timeline_sink{backend_, costs_, access_indices_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -72,8 +72,9 @@ class rank_training {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
     manager_.use(kernel_);
     leases_.resize(script.leases());
-    moments_ = {&manager_, [](const void* who) { return static_cast<const manager_type*>(who)->moment(); }};
-    kernel_.watch(backend_, moments_, timeline_.updating);
+    access_indices_ = {&manager_,
+                       [](const void* context) { return static_cast<const manager_type*>(context)->access_index(); }};
+    kernel_.watch(backend_, access_indices_, timeline_.updating);
   }
 
   /// @throws config_error   the step does not fit, with the bytes that it needs
@@ -86,8 +87,8 @@ class rank_training {
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
-    for (const own_chunk& it : chunks_)
-      for (const tensor<bf16> each : it.parts()) (void)manager_.acquire(each, access::write, at::host);
+    for (const own_chunk& own : chunks_)
+      for (const tensor<bf16> each : own.parts()) (void)manager_.acquire(each, access::write, memory_location::host);
   }
 
   void step()
@@ -109,7 +110,7 @@ class rank_training {
       optimizer::step(manager_, kernel_, options);
     }
     for (const timed_update& it : timeline_.updating)
-      if (it.place == at::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
+      if (it.place == memory_location::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
     timeline_.end = backend_.now();
   }
 
@@ -118,13 +119,13 @@ class rank_training {
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
   /// Of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
-  /// The time of computing at each moment of the record, updates on the device included [ns].
+  /// The time of computing at each access of the record, updates on the device included [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
   /// How many tensors of weights the rank has.
   [[nodiscard]] std::uint32_t parameters() const noexcept
   {
     std::uint32_t all = 0;
-    for (const own_chunk& it : chunks_) all += it.count;
+    for (const own_chunk& own : chunks_) all += own.count;
     return all;
   }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
@@ -148,9 +149,9 @@ class rank_training {
     std::optional<lease_type> gathered;
     if (ranks_ > 1) lease(gathered, rest_of_group() * script_.units(), collective_);
     next_gather_ = 0;
-    for (std::size_t at = 0; at < script_.acts().size(); ++at) {
-      const act& it = script_.acts()[at];
-      if (ranks_ > 1) gather_before(at);
+    for (std::size_t index = 0; index < script_.acts().size(); ++index) {
+      const act& it = script_.acts()[index];
+      if (ranks_ > 1) gather_before(index);
       switch (it.kind) {
         case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
         case act_kind::give: give(leases_[it.id]); break;
@@ -169,52 +170,53 @@ class rank_training {
   {
     first_.clear(), updates_.clear();
     if (takes_norm_) return;
-    for (const own_chunk& it : chunks_) {
+    for (const own_chunk& own : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
-      for (std::uint32_t part = 0; part < it.count; ++part)
-        if (manager_.updates().place_of_update(it.tensors[part]) == at::host)
-          all += kernel_.update_time(at::host, it.elements[part]);
+      for (std::uint32_t part = 0; part < own.count; ++part)
+        if (manager_.updates().place_of_update(own.tensors[part]) == memory_location::host)
+          all += kernel_.update_time(memory_location::host, own.elements[part]);
     }
     for (const std::uint32_t group :
          groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
-  void lease(std::optional<lease_type>& into, bytes size, agent who)
+  void lease(std::optional<lease_type>& into, bytes size, agent stream)
   {
-    leased_ += into.emplace(manager_.lease(tier::device, size, who)).size();
+    leased_ += into.emplace(manager_.lease(tier::device, size, stream)).size();
   }
   void give(std::optional<lease_type>& from) { leased_ -= from->size(), from.reset(); }
 
   void use(const act& it)
   {
-    std::uint32_t moment = UINT32_MAX;
+    std::uint32_t access_index = UINT32_MAX;
     {
       std::array<pin_type, 2> pins;
       if (it.reads) {
-        std::size_t at = 0;
+        std::size_t index = 0;
         for (const tensor<bf16> each : chunks_[it.id].parts()) {
-          pins[at] = manager_.acquire(each, access::read, agent::compute);
-          moment = pins[at++].details().moment;
+          pins[index] = manager_.acquire(each, access::read, agent::compute);
+          access_index = pins[index++].details().access_index;
         }
         if (ranks_ > 1) {
           gathering_[it.unit].clear();
           follow(agent::compute, gathered_at_[it.unit]);
         }
       }
-      compute(it, moment);
+      compute(it, access_index);
       if (it.makes_gradient && ranks_ == 1 && it.reads) {
-        for (std::size_t at = 0; at < chunks_[it.id].count; ++at) finish(it, manager_.gradient(std::move(pins[at])));
+        for (std::size_t index = 0; index < chunks_[it.id].count; ++index)
+          finish(it, manager_.gradient(std::move(pins[index])));
         return;
       }
     }
     if (it.makes_gradient) scatter(it);
     if (ranks_ > 1 && it.reads) freed_at_[it.unit] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
   }
-  void compute(const act& it, std::uint32_t moment)
+  void compute(const act& it, std::uint32_t access_index)
   {
     if (manager_.rehearsing()) return;
     backend_.advance(agent::compute, it.nanoseconds);
-    if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
+    if (access_index < computed_.size()) computed_[access_index] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
     peak_.see(manager_, leased_, timeline_.at_peak);
   }
@@ -255,9 +257,9 @@ class rank_training {
     collective_busy_ += nanoseconds;
     timeline_.gathering.push_back(work(it, backend_.clock(collective_), nanoseconds));
   }
-  void follow(agent who, event point)
+  void follow(agent stream, event point)
   {
-    if (!manager_.rehearsing()) backend_.wait(who, point);
+    if (!manager_.rehearsing()) backend_.wait(stream, point);
   }
   [[nodiscard]] timed_work work(const act& it, std::uint64_t end, std::uint64_t nanoseconds) const
   {
@@ -279,7 +281,7 @@ class rank_training {
   group_times exchange_;
   backend::cost_table costs_;
   training_timeline timeline_;
-  moment_source moments_;
+  access_index_source access_indices_;
   backend::simulated backend_;
   timed_adam kernel_;
   manager_type manager_;

@@ -37,8 +37,8 @@ struct update_sequence {
 [[nodiscard]] inline update_sequence order_updates(std::span<const awaited_update> updates)
 {
   std::vector<std::uint32_t> arriving(updates.size());
-  for (std::uint32_t at = 0; at < updates.size(); ++at) arriving[at] = at;
-  std::ranges::stable_sort(arriving, {}, [&](std::uint32_t at) { return updates[at].arrives; });
+  for (std::uint32_t index = 0; index < updates.size(); ++index) arriving[index] = index;
+  std::ranges::stable_sort(arriving, {}, [&](std::uint32_t index) { return updates[index].arrives; });
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> there;
   update_sequence made;
   std::uint64_t now = 0;
@@ -84,7 +84,7 @@ struct update_sequence {
   for (const std::uint32_t group : by_use) waiting.push_back({arrives[group], updates[group]});
   const update_sequence found = order_updates(waiting);
   std::vector<std::uint32_t> first;
-  for (std::size_t at = 0; at < found.at_once; ++at) first.push_back(by_use[found.order[at]]);
+  for (std::size_t index = 0; index < found.at_once; ++index) first.push_back(by_use[found.order[index]]);
   return first;
 }
 

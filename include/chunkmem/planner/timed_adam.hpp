@@ -40,35 +40,39 @@ class timed_adam : public optimizer::adam {
   explicit timed_adam(const update_rates& rates) : rates_{rates} {}
 
   /// Time of one update [ns], rounded up. optimizer::step asks for it on backends without bytes.
-  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements)
+  [[nodiscard]] std::uint64_t update_takes(memory_location place, std::uint64_t elements)
   {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
     return add(place, accesses, update_time(place, elements));
   }
   /// The same time. It is not counted.
-  [[nodiscard]] std::uint64_t update_time(at place, std::uint64_t elements) const noexcept
+  [[nodiscard]] std::uint64_t update_time(memory_location place, std::uint64_t elements) const noexcept
   {
-    return time_of(elements,
-                   place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
+    return time_of(elements, place == memory_location::host ? rates_.host_parameters_per_second
+                                                            : rates_.device_parameters_per_second);
   }
   /// Time of taking a gradient's norm [ns], where gradient_done did not.
-  [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements)
+  [[nodiscard]] std::uint64_t measure_takes(memory_location place, std::uint64_t elements)
   {
-    return add(
-        place, 1,
-        time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
+    return add(place, 1,
+               time_of(elements, place == memory_location::host ? rates_.host_measured_per_second
+                                                                : rates_.device_measured_per_second));
   }
 
   /// From now on writes down each update and each norm too. All arguments outlive this.
-  void watch(const backend::simulated& clocks, const moment_source& moments, std::vector<timed_update>& into) noexcept
+  void watch(const backend::simulated& clocks, const access_index_source& access_indices,
+             std::vector<timed_update>& into) noexcept
   {
     clocks_ = &clocks;
-    moments_ = &moments;
+    access_indices_ = &access_indices;
     seen_ = &into;
   }
 
   /// The sum of all updates and norms so far [ns].
-  [[nodiscard]] std::uint64_t busy(at place) const noexcept { return place == at::host ? host_ : device_; }
+  [[nodiscard]] std::uint64_t busy(memory_location place) const noexcept
+  {
+    return place == memory_location::host ? host_ : device_;
+  }
 
  private:
   [[nodiscard]] static std::uint64_t time_of(std::uint64_t elements, double rate) noexcept
@@ -76,14 +80,15 @@ class timed_adam : public optimizer::adam {
     // rounded and saturated as copies are
     return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});
   }
-  std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
+  std::uint64_t add(memory_location place, std::uint32_t accesses, std::uint64_t nanoseconds)
   {
     if (seen_ != nullptr) {
-      const std::uint32_t now = moments_->now();
-      const std::uint64_t begin = std::max(clocks_->now(), place == at::host ? 0 : clocks_->clock(agent::compute));
+      const std::uint32_t now = access_indices_->now();
+      const std::uint64_t begin =
+          std::max(clocks_->now(), place == memory_location::host ? 0 : clocks_->clock(agent::compute));
       seen_->push_back({place, now - std::min(now, accesses), now, begin, nanoseconds});
     }
-    (place == at::host ? host_ : device_) += nanoseconds;
+    (place == memory_location::host ? host_ : device_) += nanoseconds;
     return nanoseconds;
   }
 
@@ -91,7 +96,7 @@ class timed_adam : public optimizer::adam {
   std::uint64_t host_ = 0;
   std::uint64_t device_ = 0;
   const backend::simulated* clocks_ = nullptr;
-  const moment_source* moments_ = nullptr;
+  const access_index_source* access_indices_ = nullptr;
   std::vector<timed_update>* seen_ = nullptr;
 };
 

@@ -42,7 +42,7 @@ struct training_forecast {
   std::vector<std::uint64_t> steps;          ///< time of each measured step [ns], the last ones last
   training_timeline timeline;                ///< of the last iteration
   access_record record;                      ///< of an iteration
-  std::vector<std::uint64_t> computed;       ///< by moment of the record, updates on the device with it [ns]
+  std::vector<std::uint64_t> computed;       ///< by access index of the record, updates on the device with it [ns]
   std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
   std::uint32_t parameters = 0;              ///< of the rank; they have the first slots, and gradients the next
 };
@@ -113,8 +113,8 @@ class steady_run {
       (it.to == tier::device ? to_device_ : to_host_) += it.end - it.begin;
     return {training_.engine().report(),
             training_.clocks().clock(agent::compute),
-            computing_ + training_.kernel().busy(at::device),
-            training_.kernel().busy(at::host),
+            computing_ + training_.kernel().busy(memory_location::device),
+            training_.kernel().busy(memory_location::host),
             training_.collective_busy(),
             to_device_,
             to_host_};

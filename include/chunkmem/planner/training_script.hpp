@@ -177,10 +177,10 @@ class training_script {
   void backward(std::uint32_t stage)
   {
     const auto uses = groups_.stage(stage);
-    for (std::size_t at = uses.size(); at-- > 0;) {
-      use(stage, uses[at].group, uses[at].backward_flops, stage != 0 || uses[at].backward_flops > 0);
+    for (std::size_t index = uses.size(); index-- > 0;) {
+      use(stage, uses[index].group, uses[index].backward_flops, stage != 0 || uses[index].backward_flops > 0);
       acts_.back().makes_gradient = true;
-      acts_.back().finishes_gradient = !uses[at].is_tied;
+      acts_.back().finishes_gradient = !uses[index].is_tied;
     }
   }
   /// Uses of one group in a row are one use.
@@ -203,8 +203,8 @@ class training_script {
   void mark_gradients()
   {
     std::vector<std::uint8_t> seen(groups_.groups(), 0);
-    for (std::size_t at = acts_.size(); at-- > 0;) {
-      act& it = acts_[at];
+    for (std::size_t index = acts_.size(); index-- > 0;) {
+      act& it = acts_[index];
       if (!it.makes_gradient) continue;
       const bool is_tied = !it.finishes_gradient;
       it.finishes_gradient = std::exchange(seen[it.id], std::uint8_t{1}) == 0;
@@ -223,19 +223,19 @@ class training_script {
   {
     std::vector<std::uint32_t> next_read(acts_.size(), nothing);
     std::vector<std::uint32_t> next_of(groups_.groups(), nothing);
-    for (std::size_t at = acts_.size(); at-- > 0;) {
-      const act& it = acts_[at];
+    for (std::size_t index = acts_.size(); index-- > 0;) {
+      const act& it = acts_[index];
       if (it.kind != act_kind::use) continue;
       if (it.makes_gradient) next_of[it.id] = nothing;  // it takes the place of the weights
       if (!it.reads) continue;
-      next_read[at] = next_of[it.id];
-      next_of[it.id] = static_cast<std::uint32_t>(at);
+      next_read[index] = next_of[it.id];
+      next_of[it.id] = static_cast<std::uint32_t>(index);
     }
     std::vector<unit_content> units(units_);
     std::uint32_t last_unit = 0;
     std::uint32_t last_gather = 0;
-    for (std::uint32_t at = 0; at < acts_.size(); ++at) {
-      act& it = acts_[at];
+    for (std::uint32_t index = 0; index < acts_.size(); ++index) {
+      act& it = acts_[index];
       if (!it.reads) continue;
       it.unit = unit_of(units, it.id, last_unit);
       unit_content& unit = units[it.unit];
@@ -243,7 +243,7 @@ class training_script {
       if (it.gathers) {
         it.gathered_at = last_gather = std::max(unit.free_from, last_gather);
       }
-      unit = {next_read[at] == nothing ? nothing : it.id, next_read[at], at + 1};
+      unit = {next_read[index] == nothing ? nothing : it.id, next_read[index], index + 1};
       last_unit = it.unit;
     }
   }
@@ -252,11 +252,11 @@ class training_script {
                                              std::uint32_t last) noexcept
   {
     std::uint32_t found = (last + 1) % static_cast<std::uint32_t>(units.size());
-    for (std::uint32_t at = 0; at < units.size(); ++at) {
-      if (units[at].group == group) return at;
-      const bool is_better = units[at].next > units[found].next ||
-                             (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
-      if (at != last && is_better) found = at;
+    for (std::uint32_t index = 0; index < units.size(); ++index) {
+      if (units[index].group == group) return index;
+      const bool is_better = units[index].next > units[found].next || (units[index].next == units[found].next &&
+                                                                       units[index].free_from < units[found].free_from);
+      if (index != last && is_better) found = index;
     }
     return found;
   }

@@ -21,7 +21,7 @@ struct timed_copy {
   std::uint64_t bytes = 0;
   std::uint64_t begin = 0;  ///< [ns]
   std::uint64_t end = 0;
-  std::uint32_t moment = 0;  ///< of the record, before which it was enqueued
+  std::uint32_t access_index = 0;  ///< of the record, before which it was enqueued
 };
 
 /// A chunk that gave up its frames on the device, in virtual time: when all its earlier uses are done.
@@ -43,15 +43,15 @@ struct timed_work {
 
 /// An update, or the norm of a gradient, in virtual time.
 struct timed_update {
-  at place = at::host;
-  std::uint32_t moment = 0;  ///< of the record, of its first access
-  std::uint32_t end = 0;     ///< moment after its last access
-  std::uint64_t begin = 0;   ///< [ns]
+  memory_location place = memory_location::host;
+  std::uint32_t access_index = 0;  ///< of the record, of its first access
+  std::uint32_t end = 0;           ///< access after its last access
+  std::uint64_t begin = 0;         ///< [ns]
   std::uint64_t nanoseconds = 0;
 };
 
-/// Says at which moment of its iteration a manager is.
-struct moment_source {
+/// Says at which access of its iteration a manager is.
+struct access_index_source {
   const void* who = nullptr;
   std::uint32_t (*ask)(const void*) = nullptr;
 
@@ -80,9 +80,10 @@ class timeline_sink {
 
   timeline_sink() = default;
   /// All arguments outlive the manager.
-  timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, const moment_source& moments,
-                std::vector<timed_copy>& copies, std::vector<timed_departure>* departures = nullptr) noexcept
-      : clocks_{&clocks}, costs_{&costs}, moments_{&moments}, copies_{&copies}, departures_{departures}
+  timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs,
+                const access_index_source& access_indices, std::vector<timed_copy>& copies,
+                std::vector<timed_departure>* departures = nullptr) noexcept
+      : clocks_{&clocks}, costs_{&costs}, access_indices_{&access_indices}, copies_{&copies}, departures_{departures}
   {
   }
 
@@ -96,7 +97,7 @@ class timeline_sink {
     const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);
     const std::uint64_t took = (up ? costs_->to_device : costs_->to_host).nanoseconds_for(bytes{event.bytes});
     try {
-      copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end, moments_->now()});
+      copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end, access_indices_->now()});
     } catch (...) {  // a picture with a hole is better than no training
     }
   }
@@ -112,7 +113,7 @@ class timeline_sink {
 
   const backend::simulated* clocks_ = nullptr;
   const backend::cost_table* costs_ = nullptr;
-  const moment_source* moments_ = nullptr;
+  const access_index_source* access_indices_ = nullptr;
   std::vector<timed_copy>* copies_ = nullptr;
   std::vector<timed_departure>* departures_ = nullptr;
 };

@@ -73,10 +73,10 @@ class update_phase_run {
         manager_{backend_, {.chunk_bytes = bytes{2 * what.chunk_parameters}}, eviction, transfer}
   {
     manager_.use(kernel_);
-    for (std::uint32_t at = 0; at < what.chunks; ++at)
+    for (std::uint32_t index = 0; index < what.chunks; ++index)
       weights_.push_back(manager_.template add<bf16>({what.chunk_parameters}, role::parameter));
     for (const list_spec& spec : kernel_.lists()) lists_.push_back(manager_.list(spec.name));
-    for (const auto& it : weights_) (void)manager_.acquire(it, access::write, at::host);
+    for (const auto& it : weights_) (void)manager_.acquire(it, access::write, memory_location::host);
   }
 
   /// The average cost of one update, after a few others.
@@ -135,12 +135,12 @@ class update_phase_run {
       (void)manager_.gradient(std::move(weight));
     }
     const std::uint32_t lag = what_.used_after < what_.chunks ? what_.used_after : what_.chunks;
-    for (std::uint32_t at = 0; at < what_.chunks; ++at) {
-      is_streamed(at, streamed_, what_.chunks) ? update_on_device(weights_[at]) : update_on_host(weights_[at]);
-      manager_.drop_gradient(weights_[at]);
-      if (at >= lag) use(weights_[at - lag]);
+    for (std::uint32_t index = 0; index < what_.chunks; ++index) {
+      is_streamed(index, streamed_, what_.chunks) ? update_on_device(weights_[index]) : update_on_host(weights_[index]);
+      manager_.drop_gradient(weights_[index]);
+      if (index >= lag) use(weights_[index - lag]);
     }
-    for (std::uint32_t at = what_.chunks - lag; at < what_.chunks; ++at) use(weights_[at]);
+    for (std::uint32_t index = what_.chunks - lag; index < what_.chunks; ++index) use(weights_[index]);
   }
 
   void update_on_device(tensor<bf16> weight)
@@ -155,10 +155,10 @@ class update_phase_run {
 
   void update_on_host(tensor<bf16> weight)
   {
-    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, at::host);
+    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, memory_location::host);
     for (const list_id list : lists_)
-      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, at::host));
-    const auto value = manager_.acquire_bytes(weight, value_list, access::write, at::host);
+      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, memory_location::host));
+    const auto value = manager_.acquire_bytes(weight, value_list, access::write, memory_location::host);
     const transfer::update_traffic each;
     const auto touched =
         static_cast<std::uint64_t>(each.host_update_bytes * static_cast<double>(what_.chunk_parameters));

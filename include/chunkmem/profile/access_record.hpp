@@ -26,9 +26,9 @@ enum class entry_kind : std::uint8_t {
   drop = 16,   ///< the bytes of a slot are dead
 };
 
-[[nodiscard]] constexpr entry_kind kind_of(access_mode mode, at place) noexcept
+[[nodiscard]] constexpr entry_kind kind_of(access_mode mode, memory_location place) noexcept
 {
-  return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == at::host ? 4U : 0U));
+  return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == memory_location::host ? 4U : 0U));
 }
 [[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept
 {
@@ -38,9 +38,9 @@ enum class entry_kind : std::uint8_t {
 {
   return kind == entry_kind::lease_device || kind == entry_kind::lease_host;
 }
-[[nodiscard]] constexpr at place_of(entry_kind kind) noexcept
+[[nodiscard]] constexpr memory_location place_of(entry_kind kind) noexcept
 {
-  return (static_cast<unsigned>(kind) & 4U) != 0 ? at::host : at::device;
+  return (static_cast<unsigned>(kind) & 4U) != 0 ? memory_location::host : memory_location::device;
 }
 [[nodiscard]] constexpr access_mode access_of(entry_kind kind) noexcept
 {
@@ -50,7 +50,7 @@ enum class entry_kind : std::uint8_t {
 /// The tier that an access or a lease is for.
 [[nodiscard]] constexpr tier tier_of(entry_kind kind) noexcept
 {
-  return kind == entry_kind::lease_host || place_of(kind) == at::host ? tier::host : tier::device;
+  return kind == entry_kind::lease_host || place_of(kind) == memory_location::host ? tier::host : tier::device;
 }
 
 /// The kind of a first use of bytes that start at zero. The use fills the bytes, so a read becomes an update.
@@ -62,11 +62,11 @@ enum class entry_kind : std::uint8_t {
 /// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
 struct access_entry {
   std::uint32_t slot = 0;          ///< slot, or UINT32_MAX for a lease
-  std::uint32_t next_of_slot = 0;  ///< moment of the next entry of this slot, around the end
-  /// moment of the next use for which the device's copy of its chunk saves a load, around the end; or never
+  std::uint32_t next_of_slot = 0;  ///< access of the next entry of this slot, around the end
+  /// access of the next use for which the device's copy of its chunk saves a load, around the end; or never
   std::uint32_t next_of_chunk = 0;
   entry_kind kind = entry_kind::read;
-  bool has_actions = false;  ///< something was planned for this moment
+  bool has_actions = false;  ///< something was planned for this access
   std::uint16_t micro_batch = 0;
 
   /// The entry is this kind of access, and nothing was planned for it. Replay asks no other question.
@@ -82,14 +82,14 @@ static_assert(sizeof(access_entry) == 16);
 struct entry_detail {
   static constexpr std::uint32_t never = UINT32_MAX;
   std::uint64_t bytes = 0;      ///< of a lease
-  std::uint32_t until = never;  ///< moments passed when it was released
+  std::uint32_t until = never;  ///< accesses passed when it was released
   pass during = pass::none;
 };
 
-/// A pin or lease that ended before the moment `until`. Releases stand in the order in which they ended.
+/// A pin or lease that ended before the access `until`. Releases stand in the order in which they ended.
 struct release_entry {
   std::uint32_t until = 0;
-  std::uint32_t moment = 0;  ///< of the acquire that it ends
+  std::uint32_t access_index = 0;  ///< of the acquire that it ends
 };
 
 /// Whether updates of the step before waited when an iteration began. With such updates an iteration does more.
@@ -107,8 +107,8 @@ enum class record_start : std::uint8_t {
 /// Use:
 ///
 ///     record.make_room();                                            // then the next two calls cannot throw
-///     const std::uint32_t moment = record.append(entry, detail);
-///     record.release(moment);                                        // when the pin or lease ends
+///     const std::uint32_t access = record.append(entry, detail);
+///     record.release(access);                                        // when the pin or lease ends
 ///     record.finish(chunk_of_slot, chunks);                          // when the iteration is over
 class access_record {
  public:
@@ -120,7 +120,7 @@ class access_record {
   [[nodiscard]] std::span<access_entry> entries() noexcept { return entries_; }
   [[nodiscard]] std::span<const entry_detail> details() const noexcept { return details_; }
   [[nodiscard]] std::span<const release_entry> releases() const noexcept { return releases_; }
-  /// Moment of the first entry of each slot, and of the first use for which the device's copy of each chunk saves a
+  /// Access of the first entry of each slot, and of the first use for which the device's copy of each chunk saves a
   /// load; or never.
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
@@ -132,7 +132,10 @@ class access_record {
   [[nodiscard]] record_start start() const noexcept { return start_; }
   void began(record_start how) noexcept { start_ = how; }
 
-  [[nodiscard]] bool is_drop(std::uint32_t moment) const noexcept { return entries_[moment].kind == entry_kind::drop; }
+  [[nodiscard]] bool is_drop(std::uint32_t access_index) const noexcept
+  {
+    return entries_[access_index].kind == entry_kind::drop;
+  }
 
   void clear() noexcept
   {
@@ -156,7 +159,7 @@ class access_record {
     if (releases_.capacity() < entries_.size() + 1) releases_.reserve(2 * entries_.size() + 64);
   }
 
-  /// @pre make_room() since the last append   @return   its moment
+  /// @pre make_room() since the last append   @return   its access
   std::uint32_t append(const access_entry& entry, const entry_detail& detail) noexcept
   {
     entries_.push_back(entry);
@@ -164,42 +167,42 @@ class access_record {
     return size() - 1;
   }
 
-  /// The entry at `moment` was released now. Ignores entries that are not in this record.
-  void release(std::uint32_t moment) noexcept
+  /// The entry at `access_index` was released now. Ignores entries that are not in this record.
+  void release(std::uint32_t access_index) noexcept
   {
-    if (moment >= size() || details_[moment].until != entry_detail::never) return;
-    details_[moment].until = size();
-    releases_.push_back({size(), moment});
+    if (access_index >= size() || details_[access_index].until != entry_detail::never) return;
+    details_[access_index].until = size();
+    releases_.push_back({size(), access_index});
   }
 
-  [[nodiscard]] bool is_released(std::uint32_t moment) const noexcept
+  [[nodiscard]] bool is_released(std::uint32_t access_index) const noexcept
   {
-    return moment < size() && details_[moment].until != entry_detail::never;
+    return access_index < size() && details_[access_index].until != entry_detail::never;
   }
-  /// Moves a release from the entry at `wrong`, which is open again, to the entry at `right`, by the moment `until`.
+  /// Moves a release from the entry at `wrong`, which is open again, to the entry at `right`, by the access `until`.
   /// `right` may be never: then no entry was released.
   /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
   void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
-    releases_.erase(
-        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
+    releases_.erase(std::find_if(releases_.begin(), releases_.end(),
+                                 [&](const release_entry& release) { return release.access_index == wrong; }));
     details_[wrong].until = entry_detail::never;
     if (right == never) return;
     details_[right].until = until;
-    const auto later =
-        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
+    const auto later = std::find_if(releases_.begin(), releases_.end(),
+                                    [&](const release_entry& release) { return release.until > until; });
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
-  /// Becomes the first `entries` of `other`. Entries that were not yet released at that moment are open again.
+  /// Becomes the first `entries` of `other`. Entries that were not yet released at that access are open again.
   void copy_prefix(const access_record& other, std::uint32_t entries)
   {
     clear();
     reserve(2 * static_cast<std::size_t>(other.size()));
-    for (std::uint32_t at = 0; at < entries; ++at) {
-      entry_detail detail = other.details_[at];
+    for (std::uint32_t index = 0; index < entries; ++index) {
+      entry_detail detail = other.details_[index];
       if (detail.until > entries) detail.until = entry_detail::never;
-      append(other.entries_[at], detail);
+      append(other.entries_[index], detail);
     }
     for (const release_entry& end : other.releases_)
       if (end.until <= entries) releases_.push_back(end);
@@ -221,7 +224,7 @@ class access_record {
     use_of_chunk_.assign(chunks, 0);
     for (const access_entry& entry : entries_) mark_use(entry, chunk_of_slot);
     for (const bool around : {false, true})  // in the second round the last entries see the first ones
-      for (std::uint32_t at = size(); at-- > 0;) link(at, chunk_of_slot, around);
+      for (std::uint32_t index = size(); index-- > 0;) link(index, chunk_of_slot, around);
   }
 
  private:
@@ -242,7 +245,7 @@ class access_record {
   {
     if (entry.slot == never || !is_access(entry.kind)) return;
     std::uint8_t& use = use_of_chunk_[chunk_of_slot[entry.slot]];
-    if (place_of(entry.kind) == at::device)
+    if (place_of(entry.kind) == memory_location::device)
       use |= entry.next_of_chunk == 0 ? overwritten : 0U;
     else if (writes(access_of(entry.kind)))
       use |= entry.next_of_chunk == 0 ? overwritten : on_host;
@@ -262,7 +265,7 @@ class access_record {
     }
     slot = now;
     if (!is_access(entry.kind)) return;
-    if (place_of(entry.kind) == at::device)
+    if (place_of(entry.kind) == memory_location::device)
       chunk = loads ? now : never;
     else if (writes(access_of(entry.kind)))
       chunk = never;  // the device's copy is worth nothing from here on

@@ -34,8 +34,8 @@ class profile_text : private text_reader {
   static void write(std::ostream& out, const access_record& record)
   {
     out << first_line << "\nupdates_first " << starts[static_cast<std::size_t>(record.start())] << '\n';
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      begins ? write_entry(out, record, at) : void(out << "end " << at << '\n');
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      begins ? write_entry(out, record, index) : void(out << "end " << index << '\n');
     });
     out << "entries " << record.size() << " highest_tide " << most_leased(record, tier::device).count() << '\n';
   }
@@ -87,17 +87,17 @@ class profile_text : private text_reader {
 
   profile_text(std::istream& in, std::string_view name) : text_reader{in, name, 200} {}
 
-  static void write_entry(std::ostream& out, const access_record& record, std::uint32_t at)
+  static void write_entry(std::ostream& out, const access_record& record, std::uint32_t index)
   {
-    const access_entry& entry = record.entries()[at];
+    const access_entry& entry = record.entries()[index];
     const auto named =
         std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.first == entry.kind; });
-    out << at << ' ' << named->second;
+    out << index << ' ' << named->second;
     if (is_lease(entry.kind))
-      out << " bytes " << record.details()[at].bytes;
+      out << " bytes " << record.details()[index].bytes;
     else
       out << " slot " << entry.slot;
-    out << " pass " << static_cast<unsigned>(record.details()[at].during) << " micro_batch " << entry.micro_batch
+    out << " pass " << static_cast<unsigned>(record.details()[index].during) << " micro_batch " << entry.micro_batch
         << '\n';
   }
 
@@ -109,9 +109,10 @@ class profile_text : private text_reader {
     record.began(how > 1 ? record_start::unknown : static_cast<record_start>(how));
   }
 
-  void read_entry(std::string_view moment, access_record& record)
+  void read_entry(std::string_view access_index, access_record& record)
   {
-    if (moment != std::to_string(record.size())) refuse("\"entries\", \"end\" or the next moment is wanted here");
+    if (access_index != std::to_string(record.size()))
+      refuse("\"entries\", \"end\" or the next access index is wanted here");
     if (record.size() >= most_entries) refuse("more than 2^28 entries");
     access_entry entry;
     entry_detail detail;
@@ -132,12 +133,13 @@ class profile_text : private text_reader {
 
   void read_end(access_record& record)
   {
-    const auto moment = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
-    if (moment >= record.size() || record.is_drop(moment)) refuse_key("end", "names nothing that could end");
-    if (record.details()[moment].until != entry_detail::never) refuse_key("end", "names what has ended before");
+    const auto access_index = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
+    if (access_index >= record.size() || record.is_drop(access_index))
+      refuse_key("end", "names nothing that could end");
+    if (record.details()[access_index].until != entry_detail::never) refuse_key("end", "names what has ended before");
     expect_end();
     record.make_room();
-    record.release(moment);
+    record.release(access_index);
   }
 };
 

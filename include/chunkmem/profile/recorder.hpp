@@ -26,7 +26,7 @@ enum class iteration_outcome : std::uint8_t {
 
 /// Writes down the first iteration of each name, and follows the record in later iterations.
 ///
-/// Following costs one compare: a slot keeps the moment of its next entry, which equals the cursor while the iteration
+/// Following costs one compare: a slot keeps the access of its next entry, which equals the cursor while the iteration
 /// repeats. At the first difference, the log starts with a copy of the entries followed so far. It becomes the new
 /// record when the iteration ends. Memory: two logs for each name.
 ///
@@ -40,9 +40,9 @@ class recorder {
  public:
   static constexpr std::uint32_t never = access_record::never;
 
-  /// The moment that comes next while a record is followed; otherwise a number that no slot's next moment has.
+  /// The access that comes next while a record is followed; otherwise a number that no slot's next access has.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return cursor_; }
-  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return entries_[at]; }
+  [[nodiscard]] const access_entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
   void advance() noexcept { ++cursor_; }
 
   [[nodiscard]] bool is_following() const noexcept { return mode_ == mode::following; }
@@ -58,18 +58,18 @@ class recorder {
   /// begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
-    const std::size_t at = index_of(name);
-    return at == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(at))->done;
+    const std::size_t index = index_of(name);
+    return index == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(index))->done;
   }
   /// The number of a name, as index(); none where the name has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {
     std::size_t found = none;
-    std::size_t at = 0;
+    std::size_t index = 0;
     for (const named& known : records_) {
-      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = at;
-      ++at;
+      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = index;
+      ++index;
     }
     return found;
   }
@@ -108,7 +108,7 @@ class recorder {
     return is_following() ? cursor_ : 0;
   }
 
-  /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
+  /// The access that decisions should count from: the cursor, or where a diverged iteration seems to be.
   [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
 
   /// A lease or drop is the recorded one. @param slot   never for a lease
@@ -120,7 +120,7 @@ class recorder {
   }
 
   /// @param updates_first   updates of the last step wait. The iteration then does more, and has a record of its own
-  /// @return   true where the slots' next moments must be loaded from the record
+  /// @return   true where the slots' next accesses must be loaded from the record
   /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name, bool updates_first = false)
   {
@@ -152,23 +152,24 @@ class recorder {
     if (is_logging()) current_->log.make_room();
   }
 
-  /// Writes an entry down. @pre is_logging() and make_room()   @return   its moment
+  /// Writes an entry down. @pre is_logging() and make_room()   @return   its access
   std::uint32_t log(const access_entry& entry, const entry_detail& detail) noexcept
   {
     return current_->log.append(entry, detail);
   }
   /// A divergence may have taken an earlier pin for released: see `close_released`.
-  void log_release(std::uint32_t moment) noexcept
+  void log_release(std::uint32_t access_index) noexcept
   {
     if (!is_logging()) return;
-    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment), followed_);
-    current_->log.release(moment);
+    if (current_->log.is_released(access_index))
+      current_->log.correct_release(access_index, held_instead_of(access_index), followed_);
+    current_->log.release(access_index);
   }
   /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
-  void lease_ended(std::uint32_t moment) noexcept
+  void lease_ended(std::uint32_t access_index) noexcept
   {
-    log_release(moment);
-    if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(moment);
+    log_release(access_index);
+    if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(access_index);
   }
 
   /// Stops following: from here on the iteration is logged. Entries that were released by now are closed, although the
@@ -190,15 +191,15 @@ class recorder {
   /// @return   the next use of its chunk, or never where this access is an extra one
   std::uint32_t resync(std::uint32_t& next_of_slot) noexcept
   {
-    std::uint32_t at = next_of_slot;
-    while (at != never && at < hint_) {
-      const std::uint32_t next = entries_[at].next_of_slot;
-      at = next > at ? next : never;
+    std::uint32_t index = next_of_slot;
+    while (index != never && index < hint_) {
+      const std::uint32_t next = entries_[index].next_of_slot;
+      index = next > index ? next : never;
     }
-    if (at == never) return never;
-    hint_ = at + 1;
-    next_of_slot = entries_[at].next_of_slot;
-    return entries_[at].next_of_chunk;
+    if (index == never) return never;
+    hint_ = index + 1;
+    next_of_slot = entries_[index].next_of_slot;
+    return entries_[index].next_of_chunk;
   }
 
   /// Stops following and logging this iteration. Its end is that of an abandoned one.
@@ -252,17 +253,18 @@ class recorder {
   {
     access_record& log = current_->log;
     sequence<std::uint32_t> still_open;  // entries of pinned slots, latest first
-    for (std::uint32_t at = log.size(); at-- > 0;) {
-      if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
-      const std::uint32_t slot = log.entries()[at].slot;
-      const auto same = [&](std::uint32_t other) { return is_like(other, at); };
-      const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) <
-                                            pins_of(slot, place_of(log.entries()[at].kind));
+    for (std::uint32_t index = log.size(); index-- > 0;) {
+      if (log.details()[index].until != entry_detail::never || log.is_drop(index)) continue;
+      const std::uint32_t slot = log.entries()[index].slot;
+      const auto same = [&](std::uint32_t other) { return is_like(other, index); };
+      const bool held = slot == never
+                            ? std::find(ended_leases_.begin(), ended_leases_.end(), index) == ended_leases_.end()
+                            : std::count_if(still_open.begin(), still_open.end(), same) <
+                                  pins_of(slot, place_of(log.entries()[index].kind));
       if (held)
-        still_open.push_back(at);
+        still_open.push_back(index);
       else
-        log.release(at);
+        log.release(index);
     }
   }
 
@@ -276,10 +278,10 @@ class recorder {
   }
   /// The entry that was taken for the holder of a slot in place of this one, before the divergence. never: none was,
   /// this entry only held the slot for longer.
-  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
+  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t access_index) const noexcept
   {
-    for (std::uint32_t at = 0; at < followed_; ++at)
-      if (at != moment && !current_->log.is_released(at) && is_like(at, moment)) return at;
+    for (std::uint32_t index = 0; index < followed_; ++index)
+      if (index != access_index && !current_->log.is_released(index) && is_like(index, access_index)) return index;
     return never;
   }
 
@@ -299,7 +301,7 @@ class recorder {
 
   std::uint32_t cursor_ = nowhere;
   mode mode_ = mode::outside;
-  bool stale_ = false;  // slots' next moments do not belong to the record's beginning
+  bool stale_ = false;  // slots' next accesses do not belong to the record's beginning
   const access_entry* entries_ = nullptr;
   named* current_ = nullptr;
   std::size_t index_ = 0;
@@ -307,7 +309,7 @@ class recorder {
   // entries of the log that are those of the record: pins of them may have been released unseen
   std::uint32_t followed_ = 0;
   access_record nothing_;
-  sequence<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
+  sequence<std::uint32_t> ended_leases_;  // accesses, of the iteration that is followed
   std::list<named> records_;              // stable addresses; a handful of names
 };
 

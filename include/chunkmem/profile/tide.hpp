@@ -11,16 +11,16 @@
 
 namespace chunkmem::inline v0 {
 
-/// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order in which they
+/// Calls `see(access, true)` for each entry and `see(access, false)` for each release, in the order in which they
 /// happened.
 template <class See>
 void visit_in_order(const access_record& record, See see)
 {
   const auto releases = record.releases();
   std::size_t ended = 0;
-  for (std::uint32_t at = 0; at <= record.size(); ++at) {
-    for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].moment, false);
-    if (at < record.size()) see(at, true);
+  for (std::uint32_t index = 0; index <= record.size(); ++index) {
+    for (; ended < releases.size() && releases[ended].until <= index; ++ended) see(releases[ended].access_index, false);
+    if (index < record.size()) see(index, true);
   }
 }
 
@@ -30,9 +30,9 @@ void visit_in_order(const access_record& record, See see)
   const entry_kind kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
   std::uint64_t now = 0;
   std::uint64_t most = 0;
-  visit_in_order(record, [&](std::uint32_t at, bool begins) {
-    if (record.entries()[at].kind != kind) return;
-    now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
+  visit_in_order(record, [&](std::uint32_t index, bool begins) {
+    if (record.entries()[index].kind != kind) return;
+    now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
     most = std::max(most, now);
   });
   return bytes{most};

@@ -54,32 +54,32 @@ class agreed_measure {
     of_tensor_.assign(tensors, {});
     has_gradient_.resize(tensors);
     collective::fingerprint set;
-    for (std::uint32_t at = 0; at < tensors; ++at) {
-      has_gradient_[at] = has_gradient(at) ? 1 : 0;
-      if (has_gradient_[at] != 0) set.add(at);
+    for (std::uint32_t index = 0; index < tensors; ++index) {
+      has_gradient_[index] = has_gradient(index) ? 1 : 0;
+      if (has_gradient_[index] != 0) set.add(index);
     }
     const std::uint64_t mine[] = {set.value(), settings};
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
-    for (std::size_t at = 1; at < all_.size(); at += 2)
-      expects(all_[at] == settings,
+    for (std::size_t index = 1; index < all_.size(); index += 2)
+      expects(all_[index] == settings,
               "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or "
               "gathered and added other "
               "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
-    for (std::size_t at = 0; at < all_.size(); at += 2)
-      if (all_[at] != mine[0]) refuse_sets();
+    for (std::size_t index = 0; index < all_.size(); index += 2)
+      if (all_[index] != mine[0]) refuse_sets();
   }
 
   /// Takes in one unit. Every rank has to, in the same order.
   /// @param share   this rank's share of its gradients, where the calling thread finds it; null where there are none
   template <class Communicator, class Plan, executor Executor>
-  void add(Communicator& ranks, const Plan& plan, std::uint32_t at, dtype type, const std::byte* share,
+  void add(Communicator& ranks, const Plan& plan, std::uint32_t index, dtype type, const std::byte* share,
            Executor& workers)
   {
-    const unit& of = plan.units()[at];
-    const std::uint64_t begin = plan.share_begin(at, ranks.rank());
-    mine_.assign((plan.share_end(at, ranks.rank()) - begin) / measure_block * words_of_block, 0);
-    plan.for_each_part(at, ranks.rank(), [&](const tensor_part& part) {
+    const unit& of = plan.units()[index];
+    const std::uint64_t begin = plan.share_begin(index, ranks.rank());
+    mine_.assign((plan.share_end(index, ranks.rank()) - begin) / measure_block * words_of_block, 0);
+    plan.for_each_part(index, ranks.rank(), [&](const tensor_part& part) {
       if (share != nullptr && has_gradient_[part.tensor] != 0)
         measure_part(share + (part.begin - begin) * size_of(type), type, part.elements,
                      mine_.data() + (part.begin - begin) / measure_block * words_of_block, workers);
@@ -105,8 +105,8 @@ class agreed_measure {
   {
     const float_environment standard;
     gradient_measure all;
-    for (std::size_t at = 0; at < of_tensor_.size(); ++at)
-      if (has_gradient_[at] != 0) all.add(of_tensor_[at]);
+    for (std::size_t index = 0; index < of_tensor_.size(); ++index)
+      if (has_gradient_[index] != 0) all.add(of_tensor_[index]);
     return all;
   }
 
@@ -152,10 +152,10 @@ class agreed_measure {
     workers.run(static_cast<unsigned>((blocks + blocks_of_a_piece - 1) / blocks_of_a_piece), [&](unsigned piece) {
       const float_environment standard;
       const std::uint64_t end = std::min(blocks, (piece + std::uint64_t{1}) * blocks_of_a_piece);
-      for (std::uint64_t at = piece * blocks_of_a_piece; at < end; ++at) {
-        const std::uint64_t count = std::min<std::uint64_t>(measure_block, elements - at * measure_block);
-        write(measure_one_block(std::span{values + at * measure_block, static_cast<std::size_t>(count)}),
-              words + at * words_of_block);
+      for (std::uint64_t index = piece * blocks_of_a_piece; index < end; ++index) {
+        const std::uint64_t count = std::min<std::uint64_t>(measure_block, elements - index * measure_block);
+        write(measure_one_block(std::span{values + index * measure_block, static_cast<std::size_t>(count)}),
+              words + index * words_of_block);
       }
     });
   }

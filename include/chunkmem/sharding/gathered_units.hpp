@@ -63,25 +63,25 @@ class gathered_units {
   template <class Manager, class Plan, class GradientType, class IdOf>
   void declare(Manager& m, const Plan& plan, rank_id rank, bool keeps, GradientType gradient_type, IdOf id_of)
   {
-    for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
-      const unit& from = plan.units()[at];
+    for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+      const unit& from = plan.units()[index];
       unit_tensors it;
       it.type = from.type;
       it.gradient_type = gradient_type(from.type);
       it.is_trained = from.trained;
       it.is_kept = keeps;
       it.elements = from.elements;
-      it.share_begin = plan.share_begin(at, rank);
-      it.share_elements = plan.share_end(at, rank) - it.share_begin;
-      it.parts = plan.parts(at, rank);
-      declare_tensors(m, it, from.group, at, id_of);
+      it.share_begin = plan.share_begin(index, rank);
+      it.share_elements = plan.share_end(index, rank) - it.share_begin;
+      it.parts = plan.parts(index, rank);
+      declare_tensors(m, it, from.group, index, id_of);
       units_.push_back(std::move(it));
     }
   }
 
   [[nodiscard]] std::span<const unit_tensors> all() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(units_.size()); }
-  [[nodiscard]] const unit_tensors& operator[](std::uint32_t at) const noexcept { return units_[at]; }
+  [[nodiscard]] const unit_tensors& operator[](std::uint32_t index) const noexcept { return units_[index]; }
   /// What this rank owns of a tensor, or null where that is nothing. O(tensors of the unit)
   [[nodiscard]] const tensor_part* part_of(std::uint32_t unit, std::uint32_t tensor) const noexcept
   {
@@ -92,15 +92,15 @@ class gathered_units {
 
  private:
   template <class Manager, class IdOf>
-  static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t at, IdOf& id_of)
+  static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, IdOf& id_of)
   {
-    it.whole = m.add_gathered(it.elements * size_of(it.type), at, it.is_kept);
+    it.whole = m.add_gathered(it.elements * size_of(it.type), index, it.is_kept);
     if (it.is_trained)
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });
-    m.name(it.share, "unit." + std::to_string(at));
+    m.name(it.share, "unit." + std::to_string(index));
     m.derive(it.whole, it.share, it.share_begin * size_of(it.type));
     std::vector<share_run> runs;
     for (const tensor_part& part : it.parts)

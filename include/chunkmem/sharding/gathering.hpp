@@ -11,7 +11,7 @@
 #include <chunkmem/ownership/collective_step.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,15 +42,15 @@ struct unit_runs {
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 template <class Communicator, ownership_policy Ownership = ownership::sharded>
 class gathering {
-  using ranks_type = circles_of<Communicator>;
+  using ranks_type = process_groups_of<Communicator>;
 
  public:
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "gathering";
 
   gathering() = default;  ///< to be given ranks before it moves anything
-  /// @param ranks    a communicator or circles, which outlive this   @param worker   does nothing but the work of these
-  ///   ranks: adopt() one
+  /// @param ranks    a communicator or process groups, which outlive this   @param worker   does nothing but the work
+  ///   of these ranks: adopt() one
   /// @param units    outlives this. Null: each is a chunk
   gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
       : ranks_{ranks_type{ranks}}, worker_{worker}, units_{units}, ownership_{ownership}
@@ -58,14 +58,14 @@ class gathering {
   }
 
   template <class Backend>
-  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    copy_mover{}.bring(backend, to, from, size, who);
+    copy_mover{}.bring(backend, to, from, size, stream);
   }
   template <class Backend>
-  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  void take(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
-    copy_mover{}.take(backend, to, from, size, who);
+    copy_mover{}.take(backend, to, from, size, stream);
   }
 
   [[nodiscard]] agent worker() const noexcept { return worker_; }
@@ -90,7 +90,7 @@ class gathering {
   }
 
  private:
-  [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::circle::all).rank(); }
+  [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::process_group::all).rank(); }
   /// Behind what was enqueued, so that a call which failed and is made again counts once.
   void note(collective::operation what, bytes size, std::uint32_t label) noexcept
   {

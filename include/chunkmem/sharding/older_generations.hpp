@@ -73,8 +73,8 @@ class older_generations {
     const std::vector<std::uint64_t> all = generations_of_first(ranks_, folder_);
     if (all.size() <= options_.keep) return;
     std::vector<std::uint64_t> whole{newest};
-    for (std::size_t at = 1; at < all.size() && whole.size() < options_.keep; ++at)
-      if (is_whole(all[at])) whole.push_back(all[at]);
+    for (std::size_t index = 1; index < all.size() && whole.size() < options_.keep; ++index)
+      if (is_whole(all[index])) whole.push_back(all[index]);
     if (is_first())
       checkpoint::remove_older(folder_, options_.keep,
                                [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });

@@ -31,11 +31,11 @@ namespace detail {
 
 /// What tells the bytes of an item from others: 0 where it has none.
 template <class Manager>
-[[nodiscard]] std::uint64_t word_of(Manager& m, const checkpoint::model_item& it)
+[[nodiscard]] std::uint64_t word_of(Manager& m, const checkpoint::model_item& item)
 {
-  if (!it.is_filled) return 0;
+  if (!item.is_filled) return 0;
   std::uint64_t word = 0;
-  checkpoint::detail::with_bytes(m, it, access::read,
+  checkpoint::detail::with_bytes(m, item, access::read,
                                  [&](std::span<const std::byte> content) { word = io::checksum_of(content); });
   return word | 1U;
 }
@@ -55,22 +55,22 @@ template <class Model>
   std::vector<std::uint64_t> mine;
   std::vector<checkpoint::model_item*> own;
   collective::all_or_none(ranks, [&] {
-    for (std::size_t at = 0; at < content.items().size(); ++at) {
-      if (!content.is_own(at)) continue;
-      own.push_back(&content.items()[at]);
+    for (std::size_t index = 0; index < content.items().size(); ++index) {
+      if (!content.is_own(index)) continue;
+      own.push_back(&content.items()[index]);
       mine.push_back(detail::word_of(model.shares(), *own.back()));
     }
   });
   std::vector<std::uint64_t> all(mine.size() * world);
   ranks.exchange(mine, all);
   std::vector<std::string> empty;
-  for (std::size_t at = 0; at < own.size(); ++at) {
-    const auto word = [&](std::uint32_t of) { return all[of * mine.size() + at]; };
+  for (std::size_t index = 0; index < own.size(); ++index) {
+    const auto word = [&](std::uint32_t of) { return all[of * mine.size() + index]; };
     bool is_common = true;
     for (std::uint32_t of = 1; of < world; ++of) is_common = is_common && word(of) == word(0);
-    const std::string name = own[at]->name;
-    own[at]->is_written = !is_common || rank == 0;
-    if (!is_common) own[at]->pieces.front().name = own_name(name, rank, world);
+    const std::string name = own[index]->name;
+    own[index]->is_written = !is_common || rank == 0;
+    if (!is_common) own[index]->pieces.front().name = own_name(name, rank, world);
     if (is_common && word(0) == 0) empty.push_back(name);
     for (std::uint32_t of = 0; !is_common && of < world; ++of)
       if (word(of) == 0) empty.push_back(own_name(name, of, world));
@@ -85,13 +85,13 @@ void find_own_items(Model& model, rank_content<Model>& content, const checkpoint
                     const checkpoint::manifest& stored)
 {
   const std::uint32_t world = model.ranks().ranks();
-  for (std::size_t at = 0; at < content.items().size(); ++at) {
-    checkpoint::model_item& it = content.items()[at];
-    if (!content.is_own(at)) continue;
-    checkpoint::refuse_other_ranks(it.name, world, index);
-    const std::string name = own_name(it.name, index_of(model.ranks().rank()), world);
+  for (std::size_t position = 0; position < content.items().size(); ++position) {
+    checkpoint::model_item& item = content.items()[position];
+    if (!content.is_own(position)) continue;
+    checkpoint::refuse_other_ranks(item.name, world, index);
+    const std::string name = own_name(item.name, index_of(model.ranks().rank()), world);
     if (index.find(name) != nullptr || std::ranges::find(stored.empty, name) != stored.empty.end())
-      it.pieces.front().name = name;
+      item.pieces.front().name = name;
   }
 }
 

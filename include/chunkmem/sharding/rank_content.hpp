@@ -40,8 +40,8 @@ class rank_content {
     items_ = checkpoint::detail::items_of(model.shares());
     unit_of_.assign(items_.size(), none);
     for (std::uint32_t unit = 0; unit < model.units().size(); ++unit)
-      for (std::size_t at = 0; at < items_.size(); ++at)
-        if (!items_[at].is_state() && items_[at].tensor == model.units()[unit].share) take(at, unit);
+      for (std::size_t index = 0; index < items_.size(); ++index)
+        if (!items_[index].is_state() && items_[index].tensor == model.units()[unit].share) take(index, unit);
     refuse_names();
   }
 
@@ -55,11 +55,11 @@ class rank_content {
   template <class Visit>
   void for_each_shared(Visit visit) const
   {
-    for (std::size_t at = 0; at < items_.size(); ++at) {
-      if (is_own(at)) continue;
-      for (const std::uint32_t planned : model_.plan().units()[unit_of_[at]].tensors) {
+    for (std::size_t index = 0; index < items_.size(); ++index) {
+      if (is_own(index)) continue;
+      for (const std::uint32_t planned : model_.plan().units()[unit_of_[index]].tensors) {
         const std::uint32_t tensor = model_.tensor_of_plan(planned);
-        visit(prefix(at) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)), at);
+        visit(prefix(index) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)), index);
       }
     }
   }
@@ -68,14 +68,14 @@ class rank_content {
   template <class Visit>
   void for_each_divided(Visit visit) const
   {
-    for (std::size_t at = 0; at < items_.size(); ++at) {
-      if (is_own(at) || !items_[at].is_filled) continue;
-      const std::uint64_t share = model_.plan().share_elements(unit_of_[at]);
-      for (const std::uint32_t planned : model_.plan().units()[unit_of_[at]].tensors) {
+    for (std::size_t index = 0; index < items_.size(); ++index) {
+      if (is_own(index) || !items_[index].is_filled) continue;
+      const std::uint64_t share = model_.plan().share_elements(unit_of_[index]);
+      for (const std::uint32_t planned : model_.plan().units()[unit_of_[index]].tensors) {
         const std::uint64_t first = model_.plan().place(planned).first;
         if (first / share == (first + model_.plan().elements(planned) - 1) / share) continue;
         const std::uint32_t tensor = model_.tensor_of_plan(planned);
-        visit(prefix(at) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)));
+        visit(prefix(index) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)));
       }
     }
   }
@@ -123,27 +123,27 @@ class rank_content {
 
   /// An item of a share: its pieces, and whether this rank writes it. Of the ranks that have the same share each writes
   /// some units.
-  void take(std::size_t at, std::uint32_t unit)
+  void take(std::size_t index, std::uint32_t unit)
   {
-    unit_of_[at] = unit;
-    model_item& it = items_[at];
-    it.pieces.clear();
+    unit_of_[index] = unit;
+    model_item& item = items_[index];
+    item.pieces.clear();
     for (const share_run& run : model_.shares().runs_of(model_.units()[unit].share))
-      it.pieces.push_back({prefix(at) + model_.name_of(run.tensor),
-                           checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
-                           run.begin});
+      item.pieces.push_back({prefix(index) + model_.name_of(run.tensor),
+                             checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
+                             run.begin});
     const auto& place_of = model_.plan().division().place_of;
     const std::size_t mine = index_of(model_.ranks().rank());
     const auto copies = std::ranges::count(place_of, place_of[mine]);
     const auto before =
         std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
-    it.is_written = unit % copies == before;
+    item.is_written = unit % copies == before;
   }
   /// What comes before the name of a tensor in this list: "adam/momentum/", or nothing.
-  [[nodiscard]] std::string prefix(std::size_t at) const
+  [[nodiscard]] std::string prefix(std::size_t index) const
   {
-    const std::string share = model_.shares().name_of(model_.units()[unit_of_[at]].share);
-    return items_[at].name.substr(0, items_[at].name.size() - share.size());
+    const std::string share = model_.shares().name_of(model_.units()[unit_of_[index]].share);
+    return items_[index].name.substr(0, items_[index].name.size() - share.size());
   }
   void refuse_names() const
   {
@@ -157,8 +157,8 @@ class rank_content {
                                         << " in a checkpoint (give tensors other names)"};
     };
     for_each_shared([&](const std::string& name, const auto&, std::size_t) { add(name); });
-    for (std::size_t at = 0; at < items_.size(); ++at)
-      if (is_own(at)) add(items_[at].name);
+    for (std::size_t index = 0; index < items_.size(); ++index)
+      if (is_own(index)) add(items_[index].name);
   }
   /// Of everything, in words.
   [[nodiscard]] std::vector<std::string> descriptions() const

@@ -32,13 +32,14 @@ template <class Model>
 {
   return checkpoint::match_values(
       [&](auto visit) {
-        content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t at) {
-          if (const checkpoint::model_item& it = content.items()[at]; !it.starts_at_zero)
-            visit(name, extents, true, it.type);
+        content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
+          if (const checkpoint::model_item& item = content.items()[position]; !item.starts_at_zero)
+            visit(name, extents, true, item.type);
         });
-        for (std::size_t at = 0; at < content.items().size(); ++at)
-          if (const checkpoint::model_item& it = content.items()[at]; content.is_own(at) && !it.is_state())
-            visit(it.name, it.extents, false, it.type);
+        for (std::size_t position = 0; position < content.items().size(); ++position)
+          if (const checkpoint::model_item& item = content.items()[position];
+              content.is_own(position) && !item.is_state())
+            visit(item.name, item.extents, false, item.type);
       },
       index, options);
 }
@@ -50,19 +51,19 @@ template <class Model>
 {
   std::vector<std::uint64_t> found(content.items().size());
   std::vector<std::uint64_t> missing(content.items().size());
-  content.for_each_shared([&](const std::string& name, const auto&, std::size_t at) {
-    if (content.items()[at].starts_at_zero) return;
-    ++(index.find(name) != nullptr ? found : missing)[at];
-    if (found[at] != 0 && missing[at] != 0)
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) {
+    if (content.items()[position].starts_at_zero) return;
+    ++(index.find(name) != nullptr ? found : missing)[position];
+    if (found[position] != 0 && missing[position] != 0)
       throw config_error{
           error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
                        << " makes the difference (import into one manager, save, and load that over ranks)"};
   });
   std::vector<std::size_t> wanted;
-  for (std::size_t at = 0; at < content.items().size(); ++at) {
-    checkpoint::model_item& it = content.items()[at];
-    if (found[at] != 0) it.is_filled = true;  // also a share that is nothing but padding
-    if (found[at] != 0 || checkpoint::detail::is_imported(it, index)) wanted.push_back(at);
+  for (std::size_t position = 0; position < content.items().size(); ++position) {
+    checkpoint::model_item& item = content.items()[position];
+    if (found[position] != 0) item.is_filled = true;  // also a share that is nothing but padding
+    if (found[position] != 0 || checkpoint::detail::is_imported(item, index)) wanted.push_back(position);
   }
   return wanted;
 }

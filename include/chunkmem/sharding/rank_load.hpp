@@ -61,9 +61,9 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
   checkpoint::match_lists(model.shares(), stored);
   const auto names = [&](auto visit) {
     content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t) { visit(name, extents); });
-    for (std::size_t at = 0; at < content.items().size(); ++at) {
-      if (!content.is_own(at)) continue;
-      const checkpoint::model_item& it = content.items()[at];
+    for (std::size_t position = 0; position < content.items().size(); ++position) {
+      if (!content.is_own(position)) continue;
+      const checkpoint::model_item& it = content.items()[position];
       const bool is_common = it.pieces.front().name == it.name;
       for (std::uint32_t rank = 0; rank < (is_common ? 1 : model.ranks().ranks()); ++rank)
         visit(is_common ? it.name : own_name(it.name, rank, model.ranks().ranks()), it.extents);

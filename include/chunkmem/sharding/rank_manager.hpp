@@ -77,7 +77,10 @@ class rank_manager : public Manager {
   }
   /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
   /// @throws usage_error   it is pinned on the device
-  [[nodiscard]] auto change(tensor<std::uint8_t> whole) { return this->acquire(whole, access::write, at::host); }
+  [[nodiscard]] auto change(tensor<std::uint8_t> whole)
+  {
+    return this->acquire(whole, access::write, memory_location::host);
+  }
   /// Makes a kept tensor whole from what ranks have in their shares now. Every rank has to call it, in the same order.
   /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
   void gather_over_ranks(tensor<std::uint8_t> whole)

@@ -57,14 +57,14 @@ class rank_pin {
 
   rank_pin() = default;
   /// Of a weight that is read. @param first   its first element in the unit
-  rank_pin(unit_pin&& unit, tensor<mutable_element> of, std::uint64_t first, std::uint64_t elements, agent who)
+  rank_pin(unit_pin&& unit, tensor<mutable_element> of, std::uint64_t first, std::uint64_t elements, agent stream)
     requires std::is_const_v<Element>
-      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, who_{who}
+      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, stream_{stream}
   {
   }
   /// Of a tensor of this rank's own.
-  rank_pin(plain_pin&& own, tensor<mutable_element> of, agent who)
-      : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who}
+  rank_pin(plain_pin&& own, tensor<mutable_element> of, agent stream)
+      : own_{std::move(own)}, of_{of}, elements_{own_.size()}, stream_{stream}
   {
   }
   /// Of a weight that is written.
@@ -120,7 +120,7 @@ class rank_pin {
     fill_.reset();
   }
   [[nodiscard]] tensor<mutable_element> of() const noexcept { return of_; }
-  [[nodiscard]] agent who() const noexcept { return who_; }
+  [[nodiscard]] agent stream() const noexcept { return stream_; }
 
  private:
   unit_pin unit_;
@@ -129,7 +129,7 @@ class rank_pin {
   tensor<mutable_element> of_;
   std::uint64_t first_ = 0;
   std::uint64_t elements_ = 0;
-  agent who_ = agent::host;
+  agent stream_ = agent::host;
 };
 
 /// The gradient of a weight while it is being written: what this rank adds to the sum. As gradient_pin.

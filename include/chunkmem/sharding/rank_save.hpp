@@ -140,7 +140,7 @@ class rank_save {
   {
     checkpoint::saved_generation result{part_->generation(), plan_.rest.files.size(), {}, {}};
     std::uint64_t size = 0;
-    for (const checkpoint::stored_file& it : plan_.rest.files) size += it.size;
+    for (const checkpoint::stored_file& stored : plan_.rest.files) size += stored.size;
     result.size = bytes{size};
     // the manifest has the number now
     if (is_first()) (void)folder_.remove(checkpoint::detail::claim_name(result.number));
@@ -183,9 +183,9 @@ class rank_save {
   /// Files that rank 0 does not see would make a damaged generation: the folder is not the same for all.
   void expect_files_of_all() const
   {
-    for (const checkpoint::stored_file& it : plan_.rest.files)
-      if (auto file = std::as_const(folder_).open(it.name); file.size() != it.size)
-        checkpoint::detail::refuse_damaged(it.name);
+    for (const checkpoint::stored_file& stored : plan_.rest.files)
+      if (auto file = std::as_const(folder_).open(stored.name); file.size() != stored.size)
+        checkpoint::detail::refuse_damaged(stored.name);
   }
   Model& model_;
   Folder& folder_;

@@ -52,7 +52,7 @@ class rank_step {
                                Executor& workers)
   {
     if (!updated_) {
-      for (std::uint32_t at = 0; at < units_.size(); ++at) gradients_.finish(m_, units_[at], at);
+      for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
       if (!m_.rehearsing()) settle();
       optimizer::detail::caller_driver<Manager, Kernel, Executor> driver{m_, kernel, {m_.backend(), workers}};
       agree(ranks, driver, options, workers);
@@ -133,13 +133,13 @@ class rank_step {
       measured_ = 0;
     }
     if (!optimizer::detail::step_rules{options}.needs_measures()) return;
-    for (std::uint32_t at = rehearses ? 0 : measured_; at < units_.size(); ++at) {
-      const unit_tensors& unit = units_[at];
+    for (std::uint32_t index = rehearses ? 0 : measured_; index < units_.size(); ++index) {
+      const unit_tensors& unit = units_[index];
       if (unit.is_trained && driver.has_gradient(unit.share))
         driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
-          measure_.add(ranks, plan_, at, unit.gradient_type, gradient, workers);
+          measure_.add(ranks, plan_, index, unit.gradient_type, gradient, workers);
         });
-      if (!rehearses) measured_ = at + 1;
+      if (!rehearses) measured_ = index + 1;
     }
     driver.decide_by(rehearses ? gradient_measure{} : measure_.total());
   }

@@ -10,9 +10,9 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/sharding/circles.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/rank_manager.hpp>
 #include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
@@ -61,11 +61,12 @@ class rank_tensors {
 
  public:
   static_assert(gathering_mover<mover_type, Backend>);
-  using communicator_type = typename circles_of<Ranks>::communicator_type;
+  using communicator_type = typename process_groups_of<Ranks>::communicator_type;
   using manager_type = rank_manager<chunkmem::detail::manager_among<Backend, mover_type, Policies...>>;
   using engine_type = typename manager_type::engine_type;
 
-  /// @param ranks   a communicator, or circles for ownerships that know of nodes; what it refers to outlives this
+  /// @param ranks   a communicator, or process groups for ownerships that know of nodes; what it refers to outlives
+  ///                this
   /// @param given   policies with settings, as for a manager
   template <class... Given>
   explicit rank_tensors(Backend& backend, Ranks& ranks, const manager_options& options = {},
@@ -144,7 +145,7 @@ class rank_tensors {
       for (const unit_tensors& it : units_.all())
         m_.without_gradient(it.share);  // of which tensors a step has gradients, ranks agree
       std::vector<std::uint32_t> unit_of;
-      for (std::uint32_t at = 0; at < plan_.tensors(); ++at) unit_of.push_back(plan_.place(at).unit);
+      for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
       gradients_.reset(unit_of, units_.size(), sharding_);
       sealed_ = true;
     }
@@ -158,7 +159,8 @@ class rank_tensors {
   /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
   void settle()
   {
-    constexpr ownership::circle all[] = {ownership::circle::all, ownership::circle::node, ownership::circle::across};
+    constexpr ownership::process_group all[] = {ownership::process_group::all, ownership::process_group::node,
+                                                ownership::process_group::across};
     for (const auto who : all)  // groups whose work runs on a device have to be asked
       if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
         ranks_.of(who).finish(m_.backend(), worker_);
@@ -166,7 +168,7 @@ class rank_tensors {
     for (const auto who : all) ranks_.of(who).check();
   }
   /// All of them.
-  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::circle::all); }
+  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
   /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
   /// What this rank owns of a weight, and of which share, or nothing. @pre sealed
@@ -179,8 +181,8 @@ class rank_tensors {
   /// For checkpoints. @throws usage_error   gradients were opened that no step has used
   void expect_no_gradients() const
   {
-    for (std::uint32_t at = 0; at < units_.size(); ++at)
-      expects(!gradients_.is_open(at),
+    for (std::uint32_t index = 0; index < units_.size(); ++index)
+      expects(!gradients_.is_open(index),
               "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
   }
   [[nodiscard]] const unit_plan<layout_type>& plan() const noexcept { return plan_; }
@@ -189,8 +191,8 @@ class rank_tensors {
   template <class Visit>
   void for_each_tensor(Visit visit) const
   {
-    for (std::uint32_t at = 0; at < entries_.size(); ++at)
-      visit(name_of(at), entries_[at].extents, entries_[at].type, entries_[at].part);
+    for (std::uint32_t index = 0; index < entries_.size(); ++index)
+      visit(name_of(index), entries_[index].extents, entries_[index].type, entries_[index].part);
   }
   /// @param tensor   as a share_run names it
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const
@@ -221,9 +223,10 @@ class rank_tensors {
     const std::array<std::uint64_t, std::size(names)> mine = settings_words();
     std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
     ranks().exchange(mine, all);
-    for (std::size_t at = 0; at < all.size(); ++at)
-      if (const std::size_t what = at % mine.size(); all[at] != all[what])
-        throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank " << at / mine.size()
+    for (std::size_t index = 0; index < all.size(); ++index)
+      if (const std::size_t what = index % mine.size(); all[index] != all[what])
+        throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank "
+                                       << index / mine.size()
                                        << " and rank 0 (give all of them the same: they move their units together)"};
     agreed_ = true;
   }
@@ -259,7 +262,7 @@ class rank_tensors {
       seal();
     return m_;
   }
-  circles_of<Ranks> ranks_;
+  process_groups_of<Ranks> ranks_;
   agent worker_;
   ownership_type ownership_;
   unit_runs runs_;
@@ -292,9 +295,9 @@ class rank_tensors {
             plan_.division().shares,
             tensors.value()};
   }
-  void name_own(std::size_t at, std::string_view text)
+  void name_own(std::size_t index, std::string_view text)
   {
-    if (!is_sharded(entries_[at].part)) m_.name(entries_[at].own, text);
+    if (!is_sharded(entries_[index].part)) m_.name(entries_[index].own, text);
   }
   [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once

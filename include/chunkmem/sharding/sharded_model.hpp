@@ -35,7 +35,7 @@ namespace chunkmem::inline v0 {
 /// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
 /// gradients were added in that grouping.
 ///
-/// @tparam Ranks   a communicator, or sharding::circles of one; it and the backend outlive this
+/// @tparam Ranks   a communicator, or sharding::process_groups of one; it and the backend outlive this
 /// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
 ///   which divides chunks
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
@@ -88,42 +88,42 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   /// @throws comm_error   what a unit is made of could not be gathered; as a manager's acquire
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
-                                                             agent who = agent::host)
+                                                             agent stream = agent::host)
   {
     seal_once();
     const entry& it = entry_of(wanted);
-    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, who), wanted, who};
+    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
     steps_.expect_whole();
     if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
     if constexpr (!std::is_same_v<Access, write_access>) {
       const sharding::unit_place place = plan_.place(it.planned);
-      return {m_.acquire(units_[place.unit].whole, access::read, who), wanted, place.first, it.elements, who};
+      return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
     }
     return {};  // a write_access writes
   }
   /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place)
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place)
   {
     const entry& it = entry_of(wanted);
-    if (is_sharded(it.part) || place == at::device) return acquire(wanted, mode);
+    if (is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
     seal_once();
     return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent. As a manager's.
+  /// The gradient of the weight that `weight` held; that pin is consumed. As a manager's.
   /// @throws usage_error   no parameter, or another element type than gradients have
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
   {
     const tensor<std::remove_const_t<Element>> of = weight.of();
-    const agent who = weight.who();
+    const agent stream = weight.stream();
     weight.release();
-    return gradient<Kind>(of, who, how);
+    return gradient<Kind>(of, stream, how);
   }
   /// The same without a pin of the weight.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host,
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined)
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
@@ -132,7 +132,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
             "are wide)");
     const sharding::unit_place place = plan_.place(it.planned);
-    auto opened = gradients_.open(m_, units_[place.unit], it.planned, who);
+    auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
@@ -140,10 +140,10 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   /// (mixtures of experts).
   /// @throws as gradient
   template <element Element>
-  void gradient_zero(tensor<Element> weight, agent who = agent::host)
+  void gradient_zero(tensor<Element> weight, agent stream = agent::host)
   {
     const entry& it = trained(weight);
-    (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, who);
+    (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream);
   }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
   /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
@@ -175,9 +175,9 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     m_.drop_gradients();
   }
   /// As a manager's: of this rank alone.
-  [[nodiscard]] auto lease(tier where, bytes size, agent who = agent::host)
+  [[nodiscard]] auto lease(tier where, bytes size, agent stream = agent::host)
   {
-    return seal_once().lease(where, size, who);
+    return seal_once().lease(where, size, stream);
   }
 
   /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.
@@ -230,21 +230,23 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
             "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     result->all.resize(it.elements);
-    const std::uint32_t at = plan_.place(it.planned).unit;
-    const sharding::unit_tensors& unit = units_[at];
+    const std::uint32_t index = plan_.place(it.planned).unit;
+    const sharding::unit_tensors& unit = units_[index];
     expects(!m_.has_master(unit.share),
             "a weight was written whose share has a master: those of others in its unit would lose digits (write "
             "weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;
-    result->unit = m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, at::host);
-    result->kept = m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, at::host);
+    result->unit =
+        m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, memory_location::host);
+    result->kept =
+        m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, memory_location::host);
     if (first) std::fill_n(std::as_const(*result->kept).data(), unit.share_elements, Element{});
     if (unit.is_kept) {
       result->whole = reinterpret_cast<Element*>(std::as_const(*result->unit).data());
       if (first) std::fill_n(result->whole, unit.elements, Element{});
       result->whole += plan_.place(it.planned).first;
     }
-    if (const sharding::tensor_part* part = units_.part_of(at, it.planned); part != nullptr) {
+    if (const sharding::tensor_part* part = units_.part_of(index, it.planned); part != nullptr) {
       result->first = part->first;
       result->begin = part->begin - unit.share_begin;
       result->elements = part->elements;

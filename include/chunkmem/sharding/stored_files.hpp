@@ -26,9 +26,9 @@ template <exchanges_words Communicator>
                                                                 std::uint64_t generation)
 {
   std::vector<std::uint64_t> words{mine.size()};
-  for (const checkpoint::stored_file& it : mine) {
-    words.insert(words.end(), {it.size, it.header});
-    words.insert(words.end(), it.sums.begin(), it.sums.end());
+  for (const checkpoint::stored_file& stored : mine) {
+    words.insert(words.end(), {stored.size, stored.header});
+    words.insert(words.end(), stored.sums.begin(), stored.sums.end());
   }
   const std::vector<std::uint64_t> lengths = collective::words_of_all(ranks, words.size());
   words.resize(static_cast<std::size_t>(*std::ranges::max_element(lengths)));
@@ -38,11 +38,11 @@ template <exchanges_words Communicator>
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     const std::uint64_t* at = all.data() + rank * words.size();
     for (std::uint64_t left = *at++; left > 0; --left) {
-      checkpoint::stored_file it{checkpoint::detail::tensors_name(generation, files.size()), at[0], at[1], {}};
+      checkpoint::stored_file stored{checkpoint::detail::tensors_name(generation, files.size()), at[0], at[1], {}};
       const std::uint64_t* const sums = at + 2;
-      at = sums + checkpoint::blocks_in(it.size, it.header);
-      it.sums.assign(sums, at);
-      files.push_back(std::move(it));
+      at = sums + checkpoint::blocks_in(stored.size, stored.header);
+      stored.sums.assign(sums, at);
+      files.push_back(std::move(stored));
     }
   }
   return files;

@@ -6,7 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -30,8 +30,8 @@ class thread_ranks {
       : world_{ranks, of_node == 0 ? ranks : of_node}, all_{ranks, options}
   {
     world_.check();
-    for (std::uint32_t at = 0; at < world_.nodes(); ++at) nodes_.emplace_back(world_.of_node, options);
-    for (std::uint32_t at = 0; at < world_.of_node; ++at) places_.emplace_back(world_.nodes(), options);
+    for (std::uint32_t index = 0; index < world_.nodes(); ++index) nodes_.emplace_back(world_.of_node, options);
+    for (std::uint32_t index = 0; index < world_.of_node; ++index) places_.emplace_back(world_.nodes(), options);
   }
 
   /// One rank's ends of its groups. They may outlive the groups.
@@ -44,14 +44,14 @@ class thread_ranks {
         : all_{groups.all_, rank_id{rank}},
           node_{groups.nodes_[rank / groups.world_.of_node], rank_id{rank % groups.world_.of_node}},
           across_{groups.places_[rank % groups.world_.of_node], rank_id{rank / groups.world_.of_node}},
-          circles_{all_, node_, across_}
+          process_groups_{all_, node_, across_}
     {
     }
     place(const place&) = delete;
 
     [[nodiscard]] std::uint32_t rank() const noexcept { return index_of(all_.rank()); }
     /// For ownerships that know of nodes.
-    [[nodiscard]] sharding::circles<communicator_type>& circles() noexcept { return circles_; }
+    [[nodiscard]] sharding::process_groups<communicator_type>& process_groups() noexcept { return process_groups_; }
     /// For all others.
     [[nodiscard]] communicator_type& all() noexcept { return all_; }
 
@@ -59,7 +59,7 @@ class thread_ranks {
     communicator_type all_;
     communicator_type node_;
     communicator_type across_;
-    sharding::circles<communicator_type> circles_;
+    sharding::process_groups<communicator_type> process_groups_;
   };
 
   [[nodiscard]] const ownership::rank_world& world() const noexcept { return world_; }

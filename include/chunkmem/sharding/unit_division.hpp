@@ -45,11 +45,11 @@ template <ownership_policy Ownership>
 {
   ownership::owned_range all{0, 0};
   const std::uint32_t first = index_of(chunk.id);
-  for (std::uint32_t at = 0; at < chunks; ++at) {
-    chunk.id = chunk_id{first + at};
+  for (std::uint32_t index = 0; index < chunks; ++index) {
+    chunk.id = chunk_id{first + index};
     const ownership::owned_range it = ownership.owned(chunk, rank, world);
     if (it.begin == it.end) continue;
-    const std::uint64_t begin = at * chunk.size.count() + it.begin;
+    const std::uint64_t begin = index * chunk.size.count() + it.begin;
     if (all.begin == all.end) all.begin = all.end = begin;
     if (begin != all.end) return {0, 0};
     all.end = begin + (it.end - it.begin);

@@ -44,14 +44,14 @@ class unit_gradients {
     notes_.assign(unit_of.size(), {});
     open_.clear();
     open_.resize(units);
-    for (std::size_t at = 0; at < unit_of.size(); ++at) {
-      notes_[at].unit = unit_of[at];
-      open_[unit_of[at]].tensors.push_back(static_cast<std::uint32_t>(at));
+    for (std::size_t index = 0; index < unit_of.size(); ++index) {
+      notes_[index].unit = unit_of[index];
+      open_[unit_of[index]].tensors.push_back(static_cast<std::uint32_t>(index));
     }
   }
 
   /// @throws out_of_memory, device_error   nothing was opened
-  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent who)
+  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
     note& it = notes_[tensor];
     state& of = open_[it.unit];
@@ -61,13 +61,13 @@ class unit_gradients {
     expects(!it.is_done,
             "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
     const bool first = !of.is_open;
-    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, who), it.is_written};
+    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
     if (first) {
-      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, who);
+      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, stream);
       of.is_open = true;
     }
     if (!of.is_held) {
-      of.hold = m.acquire(unit.gradients, access::read, who);
+      of.hold = m.acquire(unit.gradients, access::read, stream);
       of.is_held = true;
     }
     it.is_written = it.is_of_step = true;
@@ -91,30 +91,30 @@ class unit_gradients {
   }
   /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
   /// @throws out_of_memory, device_error, comm_error
-  void finish(Manager& m, const unit_tensors& unit, std::uint32_t at)
+  void finish(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
-    state& of = open_[at];
+    state& of = open_[index];
     if (!of.is_open) return;
     if (!of.is_held) {
       of.hold = m.acquire(unit.gradients, access::read_write, agent::compute);
       of.is_held = true;
     }
-    if (!of.is_summed) m.sum_over_ranks(unit.gradients, at, {unit.gradient_type, scale_});
+    if (!of.is_summed) m.sum_over_ranks(unit.gradients, index, {unit.gradient_type, scale_});
     of.is_summed = true;
     if (!of.is_joined) join(m, unit, of);
     of.is_joined = true;
     of.hold.release();
     m.drop(unit.gradients);
-    close(at);
+    close(index);
   }
   /// Nothing is open any more, and what was is worth nothing.
   void forget(Manager& m, std::span<const unit_tensors> units)
   {
-    for (std::uint32_t at = 0; at < open_.size(); ++at) {
-      if (!open_[at].is_open) continue;
-      open_[at].hold.release();
-      m.drop(units[at].gradients);
-      close(at);
+    for (std::uint32_t index = 0; index < open_.size(); ++index) {
+      if (!open_[index].is_open) continue;
+      open_[index].hold.release();
+      m.drop(units[index].gradients);
+      close(index);
     }
     forget_step();
   }
@@ -122,8 +122,8 @@ class unit_gradients {
   /// others were not written.
   void end_micro_batch(Manager& m, std::span<const unit_tensors> units, std::uint32_t next)
   {
-    for (std::uint32_t at = 0; at < open_.size(); ++at)
-      if (open_[at].done > 0) end_unit(m, units[at], at);
+    for (std::uint32_t index = 0; index < open_.size(); ++index)
+      if (open_[index].done > 0) end_unit(m, units[index], index);
     micro_batch_ = next;
   }
   /// The step that they were for is over.
@@ -149,8 +149,8 @@ class unit_gradients {
   /// A rehearsal begins its step, perhaps once more.
   void forget_rehearsal() noexcept
   {
-    for (std::uint32_t at = 0; at < open_.size(); ++at)
-      if (open_[at].is_open) close(at);
+    for (std::uint32_t index = 0; index < open_.size(); ++index)
+      if (open_[index].is_open) close(index);
     forget_step();
   }
 
@@ -177,25 +177,25 @@ class unit_gradients {
     std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
   };
 
-  static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent who)
+  static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
   {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
-                     bytes{unit.elements} * size_of(unit.gradient_type), who);
+                     bytes{unit.elements} * size_of(unit.gradient_type), stream);
   }
 
-  void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t at)
+  void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
-    if (sums_each_ || micro_batch_ + 1 >= micro_batches_) return finish(m, unit, at);
-    state& of = open_[at];
+    if (sums_each_ || micro_batch_ + 1 >= micro_batches_) return finish(m, unit, index);
+    state& of = open_[index];
     of.hold.release();
     of.is_held = false;
     of.done = 0;
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_done = false;
   }
 
-  void close(std::uint32_t at) noexcept
+  void close(std::uint32_t index) noexcept
   {
-    state& of = open_[at];
+    state& of = open_[index];
     of.hold.release();
     of.is_open = of.is_held = of.is_summed = of.is_joined = false;
     of.done = 0;

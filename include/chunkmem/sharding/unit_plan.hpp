@@ -83,9 +83,10 @@ class unit_plan {
     units_.clear();  // of a call that failed
     for (std::size_t first = 0; first < tensors_.size(); ++first)
       if (is_first_of_kind(first)) place_kind(first, frame);
-    for (std::uint32_t at = 0; at < tensors_.size(); ++at) units_[tensors_[at].place.unit].tensors.push_back(at);
+    for (std::uint32_t index = 0; index < tensors_.size(); ++index)
+      units_[tensors_[index].place.unit].tensors.push_back(index);
     for (unit& it : units_)
-      std::ranges::sort(it.tensors, {}, [this](std::uint32_t at) { return tensors_[at].place.first; });
+      std::ranges::sort(it.tensors, {}, [this](std::uint32_t index) { return tensors_[index].place.first; });
     sealed_ = true;
   }
   void seal(bytes frame, std::uint32_t ranks) { seal(frame, unit_division::even(ranks)); }
@@ -97,35 +98,35 @@ class unit_plan {
   [[nodiscard]] const unit_division& division() const noexcept { return division_; }
 
   /// Elements [begin, end) of a unit that a rank owns; as many as every other rank. @pre sealed
-  [[nodiscard]] std::uint64_t share_begin(std::uint32_t at, rank_id rank) const noexcept
+  [[nodiscard]] std::uint64_t share_begin(std::uint32_t index, rank_id rank) const noexcept
   {
-    return share_elements(at) * division_.place_of[index_of(rank)];
+    return share_elements(index) * division_.place_of[index_of(rank)];
   }
-  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept
+  [[nodiscard]] std::uint64_t share_end(std::uint32_t index, rank_id rank) const noexcept
   {
-    return share_begin(at, rank) + share_elements(at);
+    return share_begin(index, rank) + share_elements(index);
   }
-  [[nodiscard]] std::uint64_t share_elements(std::uint32_t at) const noexcept
+  [[nodiscard]] std::uint64_t share_elements(std::uint32_t index) const noexcept
   {
-    return units_[at].elements / division_.shares;
+    return units_[index].elements / division_.shares;
   }
   /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of
   /// places.
   template <class Visit>
-  void for_each_part(std::uint32_t at, rank_id rank, Visit visit) const
+  void for_each_part(std::uint32_t index, rank_id rank, Visit visit) const
   {
-    for (const std::uint32_t tensor : units_[at].tensors) {
+    for (const std::uint32_t tensor : units_[index].tensors) {
       const std::uint64_t place = tensors_[tensor].place.first;
-      const std::uint64_t begin = std::max(place, share_begin(at, rank));
-      const std::uint64_t end = std::min(place + tensors_[tensor].elements, share_end(at, rank));
+      const std::uint64_t begin = std::max(place, share_begin(index, rank));
+      const std::uint64_t end = std::min(place + tensors_[tensor].elements, share_end(index, rank));
       if (begin < end) visit(tensor_part{tensor, begin - place, begin, end - begin});
     }
   }
   /// All of them. Allocates.
-  [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t at, rank_id rank) const
+  [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t index, rank_id rank) const
   {
     std::vector<tensor_part> result;
-    for_each_part(at, rank, [&](const tensor_part& part) { result.push_back(part); });
+    for_each_part(index, rank, [&](const tensor_part& part) { result.push_back(part); });
     return result;
   }
   /// Elements of all units that belong to no tensor.
@@ -150,10 +151,10 @@ class unit_plan {
   {
     return left.type == right.type && left.group == right.group && left.trained == right.trained;
   }
-  [[nodiscard]] bool is_first_of_kind(std::size_t at) const noexcept
+  [[nodiscard]] bool is_first_of_kind(std::size_t index) const noexcept
   {
-    return std::none_of(tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(at),
-                        [&](const planned& it) { return are_alike(it, tensors_[at]); });
+    return std::none_of(tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(index),
+                        [&](const planned& it) { return are_alike(it, tensors_[index]); });
   }
 
   void place_kind(std::size_t first, bytes frame)
@@ -162,10 +163,10 @@ class unit_plan {
     const std::uint64_t size = size_of(kind.type);
     std::vector<std::size_t> members;
     std::vector<bytes> sizes;
-    for (std::size_t at = first; at < tensors_.size(); ++at) {
-      if (!are_alike(tensors_[at], kind)) continue;
-      members.push_back(at);
-      sizes.push_back(align_up(bytes{tensors_[at].elements}, bytes{measure_block}) * size);
+    for (std::size_t index = first; index < tensors_.size(); ++index) {
+      if (!are_alike(tensors_[index], kind)) continue;
+      members.push_back(index);
+      sizes.push_back(align_up(bytes{tensors_[index].elements}, bytes{measure_block}) * size);
     }
     std::vector<chunk_place> places(sizes.size());
     Layout layout = layout_;
@@ -173,8 +174,8 @@ class unit_plan {
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(units_.size());
     std::uint32_t chunks = 0;
-    for (std::size_t at = 0; at < members.size(); ++at) {
-      const chunk_place& it = places[at];
+    for (std::size_t index = 0; index < members.size(); ++index) {
+      const chunk_place& it = places[index];
       expects(it.offset % (measure_block * size) == 0,
               "a layout of units that does not place whole blocks behind whole blocks");
       if (division_.chunks > 1 && it.frames > 1) refuse_window(it.frames * frame);
@@ -190,9 +191,10 @@ class unit_plan {
                           {}});
       const std::uint64_t frames = division_.chunks > 1 ? division_.chunks : it.frames;
       units_[where].elements = std::max(units_[where].elements, (frames * frame).count() / size);
-      tensors_[members[at]].place = {where, (frame * (it.chunk % division_.chunks)).count() / size + it.offset / size};
+      tensors_[members[index]].place = {where,
+                                        (frame * (it.chunk % division_.chunks)).count() / size + it.offset / size};
     }
-    for (std::size_t at = base; at < units_.size(); ++at) units_[at].chunks = chunks;
+    for (std::size_t index = base; index < units_.size(); ++index) units_[index].chunks = chunks;
   }
   [[noreturn]] static void refuse_window(bytes needed)
   {

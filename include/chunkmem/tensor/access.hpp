@@ -56,7 +56,7 @@ template <class Element, access_choice Access>
 using pinned_as = std::conditional_t<std::is_same_v<Access, write_access>, Element, const Element>;
 
 /// Where the bytes of a pin lie.
-enum class at : std::uint8_t { device, host };
+enum class memory_location : std::uint8_t { device, host };
 
 /// The part of a training step that the trainer says it is in.
 enum class pass : std::uint8_t { none, forward, backward };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/half.hpp>
 
 #include <cstddef>
@@ -23,9 +23,9 @@ struct gradient_measure {
   /// Takes in what follows: the order of calls is part of the sums' bits.
   CHUNKMEM_HOST_DEVICE constexpr void add(const gradient_measure& next) noexcept
   {
-    squares = exact::constant_sum(squares, next.squares);
-    magnitudes = exact::constant_sum(magnitudes, next.magnitudes);
-    largest = exact::is_less(largest, next.largest) ? next.largest : largest;
+    squares = strict_fp::constant_sum(squares, next.squares);
+    magnitudes = strict_fp::constant_sum(magnitudes, next.magnitudes);
+    largest = strict_fp::is_less(largest, next.largest) ? next.largest : largest;
     finite = finite && next.finite;
   }
 };
@@ -67,15 +67,15 @@ struct measure_lane {
   {
     const std::int32_t bits = bits_as<std::int32_t>(flush(to_float(value))) & 0x7fffffff;
     largest = larger(largest, bits);
-    const double number = exact::to_double(bits_as<float>(bits));
+    const double number = strict_fp::to_double(bits_as<float>(bits));
     squares = with_square(squares, number);
-    magnitudes = exact::sum(magnitudes, number);
+    magnitudes = strict_fp::sum(magnitudes, number);
   }
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void add(const measure_lane& other) const noexcept
   {
-    squares = exact::sum(squares, other.squares);
-    magnitudes = exact::sum(magnitudes, other.magnitudes);
+    squares = strict_fp::sum(squares, other.squares);
+    magnitudes = strict_fp::sum(magnitudes, other.magnitudes);
     largest = larger(largest, other.largest);
   }
 
@@ -96,28 +96,28 @@ struct measure_rows {
   template <class Element>
   [[gnu::always_inline]] void add(const Element* values, std::size_t count) noexcept
   {
-    std::size_t at = 0;
-    for (; at + measure_lanes <= count; at += measure_lanes) add_row(values + at, measure_lanes);
-    add_row(values + at, count - at);
+    std::size_t index = 0;
+    for (; index + measure_lanes <= count; index += measure_lanes) add_row(values + index, measure_lanes);
+    add_row(values + index, count - index);
   }
 
   [[nodiscard]] gradient_measure folded() noexcept
   {
     for (std::size_t half = measure_lanes / 2; half > 0; half /= 2)
-      for (std::size_t at = 0; at < half; ++at) lane(at).add(lane(at + half));
+      for (std::size_t index = 0; index < half; ++index) lane(index).add(lane(index + half));
     return lane(0).measure();
   }
 
  private:
-  [[nodiscard, gnu::always_inline]] measure_lane lane(std::size_t at) noexcept
+  [[nodiscard, gnu::always_inline]] measure_lane lane(std::size_t index) noexcept
   {
-    return {squares[at], magnitudes[at], largest[at]};
+    return {squares[index], magnitudes[index], largest[index]};
   }
 
   template <class Element>
   [[gnu::always_inline]] void add_row(const Element* values, std::size_t count) noexcept
   {
-    for (std::size_t at = 0; at < count; ++at) lane(at).add(values[at]);
+    for (std::size_t index = 0; index < count; ++index) lane(index).add(values[index]);
   }
 };
 

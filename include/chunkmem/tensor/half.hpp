@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/host_device.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <concepts>
@@ -48,7 +48,7 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
                                                                                       float scale) noexcept
 {
   const std::uint32_t least = choose(magnitude < least_normal_fp16, magnitude, least_normal_fp16);
-  return exact::constant_product(bits_as<float>(least), scale);
+  return strict_fp::constant_product(bits_as<float>(least), scale);
 }
 
 }  // namespace detail
@@ -71,11 +71,11 @@ namespace detail {
   const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & ~sign_bit;
   const float units = small_in_units(magnitude, 0x1p24F);
-  const std::int32_t whole = exact::cut(units);
-  const float rest = exact::constant_sum(units, exact::negative(static_cast<float>(whole)));
+  const std::int32_t whole = strict_fp::cut(units);
+  const float rest = strict_fp::constant_sum(units, strict_fp::negative(static_cast<float>(whole)));
   const auto floor = static_cast<std::uint32_t>(whole);
-  const std::uint32_t tie = choose(exact::is_equal(rest, 0.5F), floor & 1U, 0U);
-  const std::uint32_t up = choose(exact::is_less(0.5F, rest), 1U, tie);
+  const std::uint32_t tie = choose(strict_fp::is_equal(rest, 0.5F), floor & 1U, 0U);
+  const std::uint32_t up = choose(strict_fp::is_less(0.5F, rest), 1U, tie);
   const std::uint32_t nearest = fp16_magnitude(magnitude, 0xfffU + (magnitude >> 13U & 1U), floor + up);
   return static_cast<std::uint16_t>(nearest | (bits >> 16U & 0x8000U));
 }
@@ -90,7 +90,8 @@ namespace detail {
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float widened_fp16(std::uint16_t stored) noexcept
 {
   const std::uint32_t magnitude = stored & 0x7fffU;
-  const float denormal = exact::constant_product(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-24F);
+  const float denormal =
+      strict_fp::constant_product(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-24F);
   const std::uint32_t rebias = (112U << 23U) + choose(magnitude >= 0x7c00U, 112U << 23U, 0U);
   const std::uint32_t quiet = choose(magnitude > 0x7c00U, 0x400000U, 0U);
   const std::uint32_t others = ((magnitude << 13U) + rebias) | quiet;
@@ -199,7 +200,7 @@ template <real_element Element>
     return bf16::from_bits(
         static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U)));
   } else {
-    const std::int32_t units = exact::cut(detail::small_in_units(magnitude, 0x1p40F));
+    const std::int32_t units = strict_fp::cut(detail::small_in_units(magnitude, 0x1p40F));
     const std::uint32_t small = (static_cast<std::uint32_t>(units) + (random & 0xffffU)) >> 16U;
     const std::uint32_t low = detail::choose(magnitude >= 0x477fe000U, 0U, random & 0x1fffU);
     const std::uint32_t rounded = detail::fp16_magnitude(magnitude, low, small);

@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 enum class tensor_state : std::uint8_t { free, hold, compute, gradient };
 
 /// What happens to a tensor.
-enum class tensor_event : std::uint8_t { materialize, acquire, spend, release, drop };
+enum class tensor_event : std::uint8_t { materialize, acquire, consume, release, drop };
 
 inline constexpr std::size_t tensor_state_count = 4;
 inline constexpr std::size_t tensor_event_count = 5;
@@ -29,7 +29,7 @@ inline constexpr std::size_t tensor_event_count = 5;
 
 [[nodiscard]] constexpr std::string_view name_of(tensor_event event) noexcept
 {
-  constexpr std::string_view names[tensor_event_count] = {"materialize", "acquire", "spend", "release", "drop"};
+  constexpr std::string_view names[tensor_event_count] = {"materialize", "acquire", "consume", "release", "drop"};
   return names[static_cast<std::size_t>(event)];
 }
 
@@ -101,7 +101,7 @@ inline constexpr bool is_connected_table = is_connected(Rules::table);
 ///
 /// Laws: deterministic; every state reachable from `free`; no state a dead end. Bytes come by `materialize`, which
 /// leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to `compute`; `release` ends the
-/// last pin. `spend` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for
+/// last pin. `consume` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for
 /// it and no drop; no other state has a release. Source: tensor states of PatrickStar (Fang et al. 2021, arXiv
 /// 2108.05818), without those that tell passes apart.
 template <class Rules>

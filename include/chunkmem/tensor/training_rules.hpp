@@ -9,7 +9,7 @@ namespace chunkmem::inline v0 {
 ///
 /// `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
 /// A tensor without bytes may be dropped: nothing happens, so that a step need not know whether it wrote the tensor.
-/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `spend` added for gradients in place.
+/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `consume` added for gradients in place.
 struct training_rules {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "training_rules";
@@ -22,7 +22,7 @@ struct training_rules {
       {hold, tensor_event::acquire, compute},
       {hold, drop, free},
       {compute, tensor_event::acquire, compute},
-      {compute, spend, tensor_state::gradient},
+      {compute, consume, tensor_state::gradient},
       {compute, release, hold},
       {tensor_state::gradient, release, hold},
   };

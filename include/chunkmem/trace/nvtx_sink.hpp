@@ -56,9 +56,9 @@ class nvtx_domain {
   explicit nvtx_domain(const char* name = "chunkmem", Api api = {}) noexcept
       : api_{std::move(api)}, domain_{api_.create_domain(name)}
   {
-    for (std::size_t at = 0; at < happening_count; ++at)
-      api_.name_category(domain_, category_of(static_cast<trace_event_kind>(at)),
-                         name_of(static_cast<trace_event_kind>(at)).data());
+    for (std::size_t index = 0; index < happening_count; ++index)
+      api_.name_category(domain_, category_of(static_cast<trace_event_kind>(index)),
+                         name_of(static_cast<trace_event_kind>(index)).data());
   }
   nvtx_domain(const nvtx_domain&) = delete;
   nvtx_domain& operator=(const nvtx_domain&) = delete;

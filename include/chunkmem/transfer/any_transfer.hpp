@@ -19,7 +19,7 @@ namespace transfer {
 ///     manager<Backend, choice> m{memory, {}, choice{"no_prefetch"}};
 ///
 /// The type of the manager says whether iterations are planned. A list with a policy that plans is therefore always
-/// planned. A chosen policy that plans nothing then plans demand paging: each move at the moment that needs it. This
+/// planned. A chosen policy that plans nothing then plans demand paging: each move at the access that needs it. This
 /// moves the same bytes as demand paging and hides none of them. It costs a replay wherever an iteration starts from
 /// another place. Good and poor: see policy_choice.
 template <transfer_policy... Policies>

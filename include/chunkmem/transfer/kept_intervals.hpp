@@ -31,9 +31,9 @@ class kept_intervals {
         is_kept_(problem.intervals().size(), 0),
         dropped_(problem.epochs().size())
   {
-    for (std::size_t at = 0; at < dropped_.size(); ++at) {
-      const epoch& it = problem.epochs()[at];
-      dropped_[at] = it.end - it.begin;
+    for (std::size_t index = 0; index < dropped_.size(); ++index) {
+      const epoch& it = problem.epochs()[index];
+      dropped_[index] = it.end - it.begin;
       moved_ += it.writes_back ? it.size : 0;
       for (std::uint32_t which = it.begin; which < it.end; ++which)
         moved_ += problem.intervals()[which].loads ? it.size : 0;

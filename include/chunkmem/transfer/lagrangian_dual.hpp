@@ -28,9 +28,10 @@ namespace transfer {
 /// The dual takes the cheaper of two costs for each choice. A parabola rounds the corner off where the two differ by
 /// less than `width`. The value is below the true dual by at most a quarter of the width for each choice. Epochs with
 /// the same rows, loads and write-back are one class, whatever the sizes of their chunks: only the sum of their bytes
-/// counts. Where the host has no room for every home, a chunk that could live on the device alone is one more choice:
-/// all its epochs stay, or the chunk pays for a home. Bytes are counted in retention_problem::unit_bytes(). Source:
-/// smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each value.
+/// counts. Where the host has no room for every host copy, a chunk that could live on the device alone is one more
+/// choice: all its epochs stay, or the chunk pays for a host copy. Bytes are counted in
+/// retention_problem::unit_bytes(). Source: smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each
+/// value.
 class lagrangian_dual {
  public:
   /// @param priced_rows   rows that may have a price, in order; the price of all other rows is 0
@@ -49,12 +50,12 @@ class lagrangian_dual {
     const auto unit = static_cast<double>(problem.unit_bytes());
     for (const std::uint32_t row : priced_rows) room_.push_back(static_cast<double>(problem.room()[row]) / unit);
     for (const group& it : classes_) weight_ += it.weight;
-    has_homes_ = !problem.homes().empty();
-    home_room_ = has_homes_ ? static_cast<double>(problem.home_room()) / unit : 0;
+    has_host_copies_ = !problem.host_copies().empty();
+    host_copy_room_ = has_host_copies_ ? static_cast<double>(problem.host_copy_room()) / unit : 0;
   }
 
-  /// Number of prices: those of the priced rows, and one of homes where the host has no room for all homes.
-  [[nodiscard]] std::size_t coordinates() const noexcept { return rows_ + (has_homes_ ? 1 : 0); }
+  /// Number of prices: those of the priced rows, and one of host copies where the host has no room for all host copies.
+  [[nodiscard]] std::size_t coordinates() const noexcept { return rows_ + (has_host_copies_ ? 1 : 0); }
 
   [[nodiscard]] std::size_t classes() const noexcept { return classes_.size(); }
   /// Bytes of all epochs [units].
@@ -67,16 +68,17 @@ class lagrangian_dual {
     std::fill(flow_.begin(), flow_.end(), 0.0);
     double value = 0;
     std::size_t begin = 0;
-    homed_ = 0;
-    for (std::size_t at = 0; at < classes_.size(); begin = classes_[at - 1].end) {
-      const group& it = classes_[at];
-      value = __builtin_fma(it.weight,
-                            it.in_home > 0 ? add_home(at, begin, price, width) : add(it, begin, price, width), value);
-      at += std::max(it.in_home, 1U);
+    copied_to_host_ = 0;
+    for (std::size_t index = 0; index < classes_.size(); begin = classes_[index - 1].end) {
+      const group& it = classes_[index];
+      value = __builtin_fma(
+          it.weight, it.in_host_copy > 0 ? add_host_copy(index, begin, price, width) : add(it, begin, price, width),
+          value);
+      index += std::max(it.in_host_copy, 1U);
     }
-    if (has_homes_) {
-      slope[rows_] = homed_ - home_room_;
-      value = __builtin_fma(-home_room_, price.home(), value);
+    if (has_host_copies_) {
+      slope[rows_] = copied_to_host_ - host_copy_room_;
+      value = __builtin_fma(-host_copy_room_, price.host_copy(), value);
     }
     double kept = 0;
     for (std::size_t row = 0; row < rows_; ++row) {
@@ -93,12 +95,12 @@ class lagrangian_dual {
     double weight;    // of the chunks of all its epochs [units]
     std::size_t end;  // of its intervals
     bool writes_back;
-    std::uint32_t in_home;  // of the first epoch of a chunk that could do without a home: how many it has
+    std::uint32_t in_host_copy;  // of the first epoch of a chunk that could do without a host copy: how many it has
   };
   struct item {
     std::uint32_t begin;  // epochs
     std::uint32_t end;
-    bool is_home;
+    bool is_host_copy;
   };
   struct smaller {
     double value;
@@ -108,15 +110,15 @@ class lagrangian_dual {
   static sequence<item> items_of(const retention_problem& problem)
   {
     sequence<item> found;
-    std::uint32_t at = 0;
+    std::uint32_t index = 0;
     const auto add_until = [&](std::uint32_t end) {
-      for (; at < end; ++at) found.push_back({at, at + 1, false});
+      for (; index < end; ++index) found.push_back({index, index + 1, false});
     };
-    for (const retention_problem::home& it : problem.homes()) {
-      if (it.begin == it.end) continue;
-      add_until(it.begin);
-      found.push_back({it.begin, it.end, true});
-      at = it.end;
+    for (const retention_problem::host_copy& host_copy : problem.host_copies()) {
+      if (host_copy.begin == host_copy.end) continue;
+      add_until(host_copy.begin);
+      found.push_back({host_copy.begin, host_copy.end, true});
+      index = host_copy.end;
     }
     add_until(static_cast<std::uint32_t>(problem.epochs().size()));
     return found;
@@ -126,11 +128,11 @@ class lagrangian_dual {
   {
     sequence<item> items = items_of(problem);
     const auto compare = [&](const item& left, const item& right) {
-      if (left.is_home != right.is_home) return left.is_home <=> right.is_home;
+      if (left.is_host_copy != right.is_host_copy) return left.is_host_copy <=> right.is_host_copy;
       if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
-      for (std::uint32_t at = 0; at < left.end - left.begin; ++at)
+      for (std::uint32_t index = 0; index < left.end - left.begin; ++index)
         if (const auto shapes =
-                compare_shapes(intervals, problem.epochs()[left.begin + at], problem.epochs()[right.begin + at]);
+                compare_shapes(intervals, problem.epochs()[left.begin + index], problem.epochs()[right.begin + index]);
             shapes != 0)
           return shapes;
       return std::strong_ordering::equal;
@@ -140,17 +142,17 @@ class lagrangian_dual {
       return shapes != 0 ? shapes < 0 : left.begin < right.begin;
     });
     const auto unit = static_cast<double>(problem.unit_bytes());
-    for (std::size_t at = 0; at < items.size(); ++at) {
-      const std::uint32_t count = items[at].end - items[at].begin;
-      if (at == 0 || compare(items[at - 1], items[at]) != 0)
-        for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
-          const retention_problem::epoch& it = problem.epochs()[which];
-          intervals_.append({intervals.begin() + it.begin, intervals.begin() + it.end});
-          classes_.push_back(
-              {0, intervals_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
+    for (std::size_t index = 0; index < items.size(); ++index) {
+      const std::uint32_t count = items[index].end - items[index].begin;
+      if (index == 0 || compare(items[index - 1], items[index]) != 0)
+        for (std::uint32_t which = items[index].begin; which < items[index].end; ++which) {
+          const retention_problem::epoch& epoch = problem.epochs()[which];
+          intervals_.append({intervals.begin() + epoch.begin, intervals.begin() + epoch.end});
+          classes_.push_back({0, intervals_.size(), epoch.writes_back,
+                              items[index].is_host_copy && which == items[index].begin ? count : 0});
         }
       for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
-        classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
+        classes_[part].weight += static_cast<double>(problem.epochs()[items[index].begin].size) / unit;
     }
   }
 
@@ -159,9 +161,9 @@ class lagrangian_dual {
   {
     if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
     if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
-    for (std::uint32_t at = 0; at < a.end - a.begin; ++at) {
-      const interval& one = intervals[a.begin + at];
-      const interval& two = intervals[b.begin + at];
+    for (std::uint32_t index = 0; index < a.end - a.begin; ++index) {
+      const interval& one = intervals[a.begin + index];
+      const interval& two = intervals[b.begin + index];
       if (one.first != two.first) return one.first <=> two.first;
       if (one.last != two.last) return one.last <=> two.last;
       if (one.wraps != two.wraps) return one.wraps <=> two.wraps;
@@ -187,23 +189,23 @@ class lagrangian_dual {
     shares_.clear();
     double kept = 0;
     const double value = share(it, begin, price, width, kept);
-    for (std::size_t at = begin; at < it.end; ++at) fill(intervals_[at], it.weight, shares_[at - begin]);
+    for (std::size_t index = begin; index < it.end; ++index) fill(intervals_[index], it.weight, shares_[index - begin]);
     return value;
   }
 
-  /// The same for a chunk that could do without a home. The classes of its epochs begin at `first`.
-  double add_home(std::size_t first, std::size_t begin, const row_prices& price, double width)
+  /// The same for a chunk that could do without a host copy. The classes of its epochs begin at `first`.
+  double add_host_copy(std::size_t first, std::size_t begin, const row_prices& price, double width)
   {
     shares_.clear();
     double kept = 0;
-    double apart = price.home();
-    std::size_t at = begin;
-    for (std::size_t part = first; part < first + classes_[first].in_home; at = classes_[part++].end)
-      apart += share(classes_[part], at, price, width, kept);
+    double apart = price.host_copy();
+    std::size_t index = begin;
+    for (std::size_t part = first; part < first + classes_[first].in_host_copy; index = classes_[part++].end)
+      apart += share(classes_[part], index, price, width, kept);
     const smaller found = smaller_of(kept, apart, width);
     const double weight = classes_[first].weight;
-    homed_ = __builtin_fma(weight, 1 - found.first, homed_);
-    for (std::size_t which = begin; which < at; ++which)
+    copied_to_host_ = __builtin_fma(weight, 1 - found.first, copied_to_host_);
+    for (std::size_t which = begin; which < index; ++which)
       fill(intervals_[which], weight, __builtin_fma(1 - found.first, shares_[which - begin], found.first));
     return found.value;
   }
@@ -223,16 +225,16 @@ class lagrangian_dual {
     double kept = 0;
     double mixed = 1;
     const std::size_t mine = shares_.size();
-    for (std::size_t at = begin; at < it.end; ++at) {
-      const double cost = price(intervals_[at]);
-      const smaller found = smaller_of(cost, intervals_[at].loads ? 1.0 : 0.0, width);
+    for (std::size_t index = begin; index < it.end; ++index) {
+      const double cost = price(intervals_[index]);
+      const smaller found = smaller_of(cost, intervals_[index].loads ? 1.0 : 0.0, width);
       kept += cost;
       mixed += found.value;
       shares_.push_back(found.first);
     }
     const smaller found = smaller_of(kept, mixed, width);
-    for (std::size_t at = mine; at < shares_.size(); ++at)
-      shares_[at] = __builtin_fma(1 - found.first, shares_[at], found.first);
+    for (std::size_t index = mine; index < shares_.size(); ++index)
+      shares_[index] = __builtin_fma(1 - found.first, shares_[index], found.first);
     all_kept += kept;
     return found.value;
   }
@@ -252,9 +254,9 @@ class lagrangian_dual {
   std::vector<group> classes_;
   sequence<double> room_;  // [units]
   sequence<double> shares_;
-  bool has_homes_ = false;
-  double home_room_ = 0;  // [units]
-  double homed_ = 0;      // chunks with a home [units]
+  bool has_host_copies_ = false;
+  double host_copy_room_ = 0;  // [units]
+  double copied_to_host_ = 0;  // chunks with a host copy [units]
 };
 
 /// Maximizes the dual: finds prices at which keeping and dropping nearly balance everywhere.
@@ -316,7 +318,7 @@ class dual_ascent {
       count_ = 0;  // the pairs may mislead: once more along the slope
     }
     price_.set(now_);
-    for (std::size_t at = 0; at < priced_rows_.size(); ++at) all_[priced_rows_[at]] = now_[at];
+    for (std::size_t index = 0; index < priced_rows_.size(); ++index) all_[priced_rows_[index]] = now_[index];
     if (rows_ > priced_rows_.size()) all_.back() = now_.back();
     reached_.set(all_);
     const double true_value = dual_(price_, 0, next_slope_);
@@ -342,11 +344,11 @@ class dual_ascent {
   {
     const auto rows = static_cast<std::uint32_t>(problem.room().size());
     sequence<std::int64_t> over(rows + std::size_t{1}, 0);
-    for (const retention_problem::interval& it : problem.intervals()) {
-      const auto size = static_cast<std::int64_t>(problem.epochs()[it.epoch].size);
-      over[it.first] += size;
-      over[it.last] -= size;
-      if (it.wraps) over[0] += size;
+    for (const retention_problem::interval& interval : problem.intervals()) {
+      const auto size = static_cast<std::int64_t>(problem.epochs()[interval.epoch].size);
+      over[interval.first] += size;
+      over[interval.last] -= size;
+      if (interval.wraps) over[0] += size;
     }
     std::partial_sum(over.begin(), over.end(), over.begin());
     sequence<std::uint32_t> found;
@@ -366,15 +368,16 @@ class dual_ascent {
   {
     std::array<double, 4> sums{};  // so that one sum does not wait for the other
     const std::size_t whole = left.size() / 4 * 4;
-    for (std::size_t at = 0; at < whole; at += 4)
+    for (std::size_t index = 0; index < whole; index += 4)
       for (std::size_t lane = 0; lane < 4; ++lane)
-        sums[lane] = __builtin_fma(left[at + lane], right[at + lane], sums[lane]);
-    for (std::size_t at = whole; at < left.size(); ++at) sums[0] = __builtin_fma(left[at], right[at], sums[0]);
+        sums[lane] = __builtin_fma(left[index + lane], right[index + lane], sums[lane]);
+    for (std::size_t index = whole; index < left.size(); ++index)
+      sums[0] = __builtin_fma(left[index], right[index], sums[0]);
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
   static void add(std::span<double> to, double factor, std::span<const double> from) noexcept
   {
-    for (std::size_t at = 0; at < to.size(); ++at) to[at] = __builtin_fma(factor, from[at], to[at]);
+    for (std::size_t index = 0; index < to.size(); ++index) to[index] = __builtin_fma(factor, from[index], to[index]);
   }
 
   void find_way()
@@ -432,8 +435,8 @@ class dual_ascent {
 
   void remember()
   {
-    const std::size_t at = (newest_ + 1) % pairs;
-    pair& it = pairs_[at];
+    const std::size_t index = (newest_ + 1) % pairs;
+    pair& it = pairs_[index];
     for (std::size_t row = 0; row < rows_; ++row) {
       it.step[row] = next_[row] - now_[row];
       it.bend[row] = slope_[row] - next_slope_[row];
@@ -441,13 +444,13 @@ class dual_ascent {
     const double both = product(it.step, it.bend);
     if (!(both > 1e-12 * product(it.bend, it.bend))) return;
     it.scale = 1 / both;
-    newest_ = at;
+    newest_ = index;
     count_ = std::min(count_ + 1, pairs);
   }
 
   sequence<std::uint32_t> priced_rows_;
   lagrangian_dual dual_;
-  std::size_t rows_;  // and one for the homes, where the host has no room for all
+  std::size_t rows_;  // and one for the host copies, where the host has no room for all
   sequence<double> now_;
   sequence<double> slope_;
   sequence<double> next_;

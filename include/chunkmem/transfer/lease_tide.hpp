@@ -15,10 +15,10 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Tells how far the leases of a recorded iteration come down at each moment, if no chunk is in the way.
+/// Tells how far the leases of a recorded iteration come down at each access, if no chunk is in the way.
 ///
 ///     lease_tide tide;
-///     if (tide.read(record, device, frame)) use(tide.dry_frames(moment));
+///     if (tide.read(record, device, frame)) use(tide.dry_frames(access));
 ///
 /// Cost: O(entries x live leases) for each record, O(log entries) for a question.
 class lease_tide {
@@ -31,12 +31,12 @@ class lease_tide {
     place_.assign(record.size(), tier_space::no_place);
     drowned_.clear();
     bool fits = true;
-    visit_in_order(record, [&](std::uint32_t at, bool begins) {
-      if (record.entries()[at].kind == entry_kind::lease_device) {
+    visit_in_order(record, [&](std::uint32_t index, bool begins) {
+      if (record.entries()[index].kind == entry_kind::lease_device) {
         if (begins)
-          fits = take(at, record.details()[at].bytes) && fits;
+          fits = take(index, record.details()[index].bytes) && fits;
         else
-          give(at, record.details()[at].bytes);
+          give(index, record.details()[index].bytes);
       }
       if (begins) drowned_.push_back(frames - dry());
     });
@@ -44,7 +44,7 @@ class lease_tide {
     return fits;
   }
 
-  /// Frames from the bottom of the arena that no lease touches at this moment.
+  /// Frames from the bottom of the arena that no lease touches at this access.
   [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
   {
     return frames_ - static_cast<std::uint32_t>(drowned_.at(now));
@@ -61,16 +61,16 @@ class lease_tide {
   }
 
  private:
-  [[nodiscard]] bool take(std::uint32_t at, std::uint64_t size)
+  [[nodiscard]] bool take(std::uint32_t index, std::uint64_t size)
   {
-    place_[at] = arena_.find_lease(size, [](std::uint32_t) { return false; });
-    if (place_[at] == tier_space::no_place) return false;
-    arena_.take_lease(place_[at], size);
+    place_[index] = arena_.find_lease(size, [](std::uint32_t) { return false; });
+    if (place_[index] == tier_space::no_place) return false;
+    arena_.take_lease(place_[index], size);
     return true;
   }
-  void give(std::uint32_t at, std::uint64_t size) noexcept
+  void give(std::uint32_t index, std::uint64_t size) noexcept
   {
-    if (place_[at] != tier_space::no_place) arena_.give_lease(place_[at], size, [](std::uint32_t) {});
+    if (place_[index] != tier_space::no_place) arena_.give_lease(place_[index], size, [](std::uint32_t) {});
   }
   [[nodiscard]] std::uint32_t dry() const noexcept
   {
@@ -79,8 +79,8 @@ class lease_tide {
   }
 
   tier_space arena_;
-  sequence<std::uint64_t> place_;  // by moment
-  max_tree drowned_;               // by moment
+  sequence<std::uint64_t> place_;  // by access index
+  max_tree drowned_;               // by access index
   std::uint32_t frames_ = 0;
 };
 

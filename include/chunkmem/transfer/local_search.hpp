@@ -40,19 +40,19 @@ class ruin_and_recreate {
   {
     sequence<std::uint8_t> takes_part(problem.intervals().size(), 0);
     for (const std::uint32_t which : intervals_) takes_part[which] = 1;
-    for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
-      const retention_problem::epoch& it = problem.epochs()[at];
-      double gained = it.writes_back ? 1 : 0;
+    for (std::uint32_t index = 0; index < problem.epochs().size(); ++index) {
+      const retention_problem::epoch& epoch = problem.epochs()[index];
+      double gained = epoch.writes_back ? 1 : 0;
       std::uint32_t members = 0;
-      for (std::uint32_t which = it.begin; which < it.end; ++which) {
+      for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
         const retention_problem::interval& one = problem.intervals()[which];
         const double mine = (one.loads ? 1.0 : 0.0) - price(one);
         gained += mine;
         members += takes_part[which];
-        if (takes_part[which] != 0 && it.end - it.begin > 1) items_.push_back({mine, which, false});
+        if (takes_part[which] != 0 && epoch.end - epoch.begin > 1) items_.push_back({mine, which, false});
       }
-      if (members > 0) items_.push_back({gained, at, true});
-      largest_ = std::max(largest_, it.size);
+      if (members > 0) items_.push_back({gained, index, true});
+      largest_ = std::max(largest_, epoch.size);
     }
     if (problem.unit_bytes() > 0) unit_ = static_cast<std::int64_t>(problem.unit_bytes());
     wanted_ = static_cast<std::int64_t>(largest_) / unit_;
@@ -111,8 +111,8 @@ class ruin_and_recreate {
     if (choice.is_kept(seed)) drop(choice, seed);
     std::uint32_t left = roll(1 + roll(most_dropped));  // often few: the last steps of an even spread are single ones
     const std::uint32_t start = roll(size);
-    for (std::uint32_t at = 0; at < size && left > 0; ++at) {
-      const std::uint32_t which = intervals_[(start + at) % size];
+    for (std::uint32_t index = 0; index < size && left > 0; ++index) {
+      const std::uint32_t which = intervals_[(start + index) % size];
       if (!choice.is_kept(which) || !overlap(problem_.intervals()[seed], problem_.intervals()[which]) || roll(2) == 0)
         continue;
       drop(choice, which);
@@ -123,14 +123,14 @@ class ruin_and_recreate {
   void recreate(kept_intervals& choice)
   {
     missing_.clear();
-    for (std::uint32_t at = 0; at < items_.size(); ++at)
-      if (items_[at].is_epoch ? choice.dropped_of(items_[at].index) > 0 : !choice.is_kept(items_[at].index))
-        missing_.push_back(at);
+    for (std::uint32_t index = 0; index < items_.size(); ++index)
+      if (items_[index].is_epoch ? choice.dropped_of(items_[index].index) > 0 : !choice.is_kept(items_[index].index))
+        missing_.push_back(index);
     if (roll(2) == 0)  // by chance instead of by price
       for (auto left = static_cast<std::uint32_t>(missing_.size()); left > 1; --left)
         std::swap(missing_[left - 1], missing_[roll(left)]);
-    for (const std::uint32_t at : missing_) {
-      const item& it = items_[at];
+    for (const std::uint32_t index : missing_) {
+      const item& it = items_[index];
       if (roll(passes_over) == 0) continue;
       if (it.is_epoch)
         keep_epoch(choice, it.index);
@@ -139,9 +139,9 @@ class ruin_and_recreate {
     }
   }
 
-  void keep_epoch(kept_intervals& choice, std::uint32_t at)
+  void keep_epoch(kept_intervals& choice, std::uint32_t index)
   {
-    const retention_problem::epoch& mine = problem_.epochs()[at];
+    const retention_problem::epoch& mine = problem_.epochs()[index];
     for (std::uint32_t which = mine.begin; which < mine.end; ++which)
       if (!choice.is_kept(which) && !choice.fits(which)) return;
     for (std::uint32_t which = mine.begin; which < mine.end; ++which)
@@ -179,8 +179,8 @@ class ruin_and_recreate {
   void shift(std::uint32_t which, std::int64_t sign) noexcept
   {
     if (free_.empty()) return;
-    const retention_problem::interval& it = problem_.intervals()[which];
-    const std::int64_t size = sign * static_cast<std::int64_t>(problem_.epochs()[it.epoch].size) / unit_;
+    const retention_problem::interval& interval = problem_.intervals()[which];
+    const std::int64_t size = sign * static_cast<std::int64_t>(problem_.epochs()[interval.epoch].size) / unit_;
     const auto over = [&](std::size_t begin, std::size_t end) {
       for (std::size_t row = begin; row < end; ++row) {
         shortage_ -= short_of(free_[row]);
@@ -188,8 +188,8 @@ class ruin_and_recreate {
         shortage_ += short_of(free_[row]);
       }
     };
-    over(it.first, it.wraps ? free_.size() : it.last);
-    if (it.wraps) over(0, it.last);
+    over(interval.first, interval.wraps ? free_.size() : interval.last);
+    if (interval.wraps) over(0, interval.last);
   }
 
   void keep(kept_intervals& choice, std::uint32_t which)
@@ -205,9 +205,9 @@ class ruin_and_recreate {
     changes_.push_back({which, false});
   }
 
-  static bool covers(const retention_problem::interval& it, std::uint32_t row) noexcept
+  static bool covers(const retention_problem::interval& interval, std::uint32_t row) noexcept
   {
-    return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last;
+    return interval.wraps ? row >= interval.first || row < interval.last : row >= interval.first && row < interval.last;
   }
   static bool overlap(const retention_problem::interval& one, const retention_problem::interval& two) noexcept
   {
@@ -229,7 +229,7 @@ class ruin_and_recreate {
 
 namespace detail {
 
-/// Dropped intervals of one size that begin from some moment on, by their ends.
+/// Dropped intervals of one size that begin from some access on, by their ends.
 using dropped_intervals = std::set<std::pair<std::uint64_t, std::uint32_t>>;
 
 /// An interval of `dropped` that may be kept instead of `kept`, which ends at `end`; or the end of `dropped`.
@@ -251,14 +251,14 @@ inline dropped_intervals::iterator find_shorter(const kept_intervals& choice, dr
 
 /// Replaces each kept interval by a shorter one inside it that saves as many bytes.
 ///
-/// The bytes moved stay the same, and no moment has less room. The room that is left is for copies that come early and
+/// The bytes moved stay the same, and no access has less room. The room that is left is for copies that come early and
 /// leave late. In a step forward and back, the chunks of the last layers then stay, and not those of the first layers.
 /// Buys: without it `transfer.planned_manager_above_lookahead` is 1 instead of 0, its bound.
 /// Cost: O(intervals log intervals).
 inline void shorten(kept_intervals& choice)
 {
   const auto& intervals = choice.problem().intervals();
-  const std::uint64_t moments = choice.problem().moments();
+  const std::uint64_t access_count = choice.problem().access_count();
   // each also one iteration later, for those around the end
   struct interval_at {
     std::uint64_t begin;
@@ -266,8 +266,8 @@ inline void shorten(kept_intervals& choice)
   };
   sequence<interval_at> order;
   for (std::uint32_t which = 0; which < intervals.size(); ++which)
-    for (const std::uint64_t shift : {std::uint64_t{0}, moments})
-      if (shift == 0 || intervals[which].begin + intervals[which].length <= moments)
+    for (const std::uint64_t shift : {std::uint64_t{0}, access_count})
+      if (shift == 0 || intervals[which].begin + intervals[which].length <= access_count)
         order.push_back({intervals[which].begin + shift, which});
   sort_records(std::span{order}, [&](const interval_at& left, const interval_at& right) {
     if (left.begin != right.begin) return left.begin > right.begin;
@@ -282,12 +282,12 @@ inline void shorten(kept_intervals& choice)
       mine.emplace(end, which);
       continue;
     }
-    if (begin >= moments) continue;
+    if (begin >= access_count) continue;
     const auto found = detail::find_shorter(choice, mine, which, end);
     if (found == mine.end()) continue;
     const std::uint32_t shorter = found->second;
     mine.erase({std::uint64_t{intervals[shorter].begin} + intervals[shorter].length, shorter});
-    mine.erase({intervals[shorter].begin + intervals[shorter].length + moments, shorter});
+    mine.erase({intervals[shorter].begin + intervals[shorter].length + access_count, shorter});
     choice.drop(which);
     choice.keep(shorter);
     mine.emplace(end, which);

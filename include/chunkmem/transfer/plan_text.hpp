@@ -30,13 +30,13 @@ class plan_text : private text_reader {
     out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes
         << "\ndevice_bytes " << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes "
         << plan.moved_bytes << "\nbound_bytes " << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments "
-        << plan.stays_until.size() << "\nchunks " << plan.first_use.size() << '\n';
-    for (std::size_t at = 0; at < plan.stays_until.size(); ++at)
-      out << "moment " << at << " until " << number_or(plan.stays_until[at], never) << " below "
-          << number_or(plan.borders[at], any) << '\n';
-    for (std::size_t at = 0; at < plan.first_use.size(); ++at)
-      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << home_of(plan, at)
-          << '\n';
+        << plan.retained_until.size() << "\nchunks " << plan.first_use.size() << '\n';
+    for (std::size_t index = 0; index < plan.retained_until.size(); ++index)
+      out << "moment " << index << " until " << number_or(plan.retained_until[index], never) << " below "
+          << number_or(plan.borders[index], any) << '\n';
+    for (std::size_t index = 0; index < plan.first_use.size(); ++index)
+      out << "chunk " << index << " until " << number_or(plan.first_use[index], never) << " home "
+          << host_copy_of(plan, index) << '\n';
     out << "end\n";
   }
 
@@ -57,10 +57,10 @@ class plan_text : private text_reader {
     if (plan.bound_bytes > plan.moved_bytes)
       text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
-    const std::uint64_t moments = text.line("moments", most_lines);
+    const std::uint64_t access_count = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);
-    for (std::uint64_t at = 0; at < moments; ++at) text.read_moment(plan, at, moments);
-    for (std::uint64_t at = 0; at < chunks; ++at) text.read_chunk(plan, at, moments);
+    for (std::uint64_t index = 0; index < access_count; ++index) text.read_access(plan, index, access_count);
+    for (std::uint64_t index = 0; index < chunks; ++index) text.read_chunk(plan, index, access_count);
     if (std::ranges::all_of(plan.device_only, [](std::uint8_t it) { return it == 0; })) plan.device_only.clear();
     text.next_line();
     text.key("end");
@@ -68,8 +68,8 @@ class plan_text : private text_reader {
     return plan;
   }
 
-  /// The differences between two plans, one in a line: numbers, stays, homes. Empty where the plans are equal.
-  /// Cost: O(moments + chunks).
+  /// The differences between two plans, one in a line: numbers, retained chunks, host copies. Empty where the plans are
+  /// equal. Cost: O(accesses + chunks).
   [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
   {
     std::string text;
@@ -86,18 +86,19 @@ class plan_text : private text_reader {
     numbers("moved_bytes", left.moved_bytes, right.moved_bytes);
     numbers("bound_bytes", left.bound_bytes, right.bound_bytes);
     numbers("variant", left.variant, right.variant);
-    numbers("moments", left.stays_until.size(), right.stays_until.size());
+    numbers("moments", left.retained_until.size(), right.retained_until.size());
     numbers("chunks", left.first_use.size(), right.first_use.size());
-    for (std::size_t at = 0; at < std::min(left.stays_until.size(), right.stays_until.size()); ++at) {
-      add("moment " + std::to_string(at) + " until", number_or(left.stays_until[at], never),
-          number_or(right.stays_until[at], never));
-      add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any),
-          number_or(right.borders[at], any));
+    for (std::size_t index = 0; index < std::min(left.retained_until.size(), right.retained_until.size()); ++index) {
+      add("moment " + std::to_string(index) + " until", number_or(left.retained_until[index], never),
+          number_or(right.retained_until[index], never));
+      add("moment " + std::to_string(index) + " below", number_or(left.borders[index], any),
+          number_or(right.borders[index], any));
     }
-    for (std::size_t at = 0; at < std::min(left.first_use.size(), right.first_use.size()); ++at) {
-      add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never),
-          number_or(right.first_use[at], never));
-      add("chunk " + std::to_string(at) + " home", std::string{home_of(left, at)}, std::string{home_of(right, at)});
+    for (std::size_t index = 0; index < std::min(left.first_use.size(), right.first_use.size()); ++index) {
+      add("chunk " + std::to_string(index) + " until", number_or(left.first_use[index], never),
+          number_or(right.first_use[index], never));
+      add("chunk " + std::to_string(index) + " home", std::string{host_copy_of(left, index)},
+          std::string{host_copy_of(right, index)});
     }
     return text;
   }
@@ -112,9 +113,9 @@ class plan_text : private text_reader {
 
   plan_text(std::istream& in, std::string_view name) : text_reader{in, name, 100} {}
 
-  static std::string_view home_of(const transfer::stored_plan& plan, std::size_t at)
+  static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t index)
   {
-    return !plan.device_only.empty() && plan.device_only[at] != 0 ? device_only : on_host;
+    return !plan.device_only.empty() && plan.device_only[index] != 0 ? device_only : on_host;
   }
   static std::string hexadecimal(std::uint64_t value)
   {
@@ -134,28 +135,29 @@ class plan_text : private text_reader {
     return found;
   }
 
-  void read_index(std::string_view name, std::uint64_t at)
+  void read_index(std::string_view name, std::uint64_t index)
   {
     next_line();
-    if (value(name, most_lines) != at) refuse_key(name, "is not the next one");
+    if (value(name, most_lines) != index) refuse_key(name, "is not the next one");
   }
 
-  void read_moment(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  void read_access(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
-    read_index("moment", at);
-    plan.stays_until.push_back(static_cast<std::uint32_t>(value("until", moments - 1, never)));
+    read_index("moment", index);
+    plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
     plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
     expect_end();
   }
 
-  void read_chunk(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  void read_chunk(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
-    read_index("chunk", at);
-    plan.first_use.push_back(static_cast<std::uint32_t>(value("until", moments == 0 ? 0 : moments - 1, never)));
+    read_index("chunk", index);
+    plan.first_use.push_back(
+        static_cast<std::uint32_t>(value("until", access_count == 0 ? 0 : access_count - 1, never)));
     key("home");
-    const std::string_view home = has_word() ? word() : std::string_view{};
-    if (home != on_host && home != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");
-    plan.device_only.push_back(home == device_only ? 1 : 0);
+    const std::string_view host_copy = has_word() ? word() : std::string_view{};
+    if (host_copy != on_host && host_copy != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");
+    plan.device_only.push_back(host_copy == device_only ? 1 : 0);
     expect_end();
   }
 };

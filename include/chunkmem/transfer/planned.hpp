@@ -43,7 +43,7 @@ class planned {
   static constexpr std::string_view name = "planned";
   static constexpr bool plans = true;
 
-  /// A copy may start this many moments before it is needed.
+  /// A copy may start this many accesses before it is needed.
   std::uint32_t window = UINT32_MAX;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
@@ -58,18 +58,18 @@ class planned {
     if (record.empty() || !tide_.read(record, request.device, request.frame)) return {};
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
-    for (const chunk& it : request.chunks) sizes_.push_back(it.frames * request.frame.count());
+    for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now)
       room_.push_back(tide_.dry_frames(now) * request.frame.count());
-    homes_.assign(record.size(), room_for_homes(request));
+    host_copies_.assign(record.size(), room_for_host_copies(request));
     try {
-      plan_ = plan_retention({sizes_, uses_.uses(), room_, homes_, true});
-    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the homes have no room
+      plan_ = plan_retention({sizes_, uses_.uses(), room_, host_copies_, true});
+    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
       return {};
     }
-    retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
-    answer.early = early_.choose(uses_, plan_.stays, tide_, {sizes_, room_, answer.borders});
+    retention answer = links_.link(uses_, plan_.retained, tide_, record.size());
+    answer.early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
     links_.expect(answer.early);
     answer.device_only = plan_.device_only;
     answer.moved_bytes = plan_.moved_bytes;
@@ -89,15 +89,15 @@ class planned {
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
-  /// Bytes of the host that no lease takes. Two kinds of chunks need no home: derived chunks, and chunks that never
-  /// hold bytes.
-  [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
+  /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: derived chunks, and chunks that
+  /// never hold bytes.
+  [[nodiscard]] std::uint64_t room_for_host_copies(const retention_request& request)
   {
     const std::uint64_t leased = most_leased(request.record, tier::host).count();
     std::uint64_t room =
         (request.host.count() - std::min(request.host.count(), leased)) / request.frame.count() * request.frame.count();
     is_used_.assign(sizes_.size(), 0);
-    for (const retention_use& it : uses_.uses()) is_used_[it.chunk] = 1;
+    for (const retention_use& use : uses_.uses()) is_used_[use.chunk] = 1;
     for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
       if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0))
         room += sizes_[chunk];
@@ -112,7 +112,7 @@ class planned {
   retention_plan plan_;
   sequence<std::uint64_t> sizes_;
   sequence<std::uint64_t> room_;
-  sequence<std::uint64_t> homes_;
+  sequence<std::uint64_t> host_copies_;
   sequence<std::uint8_t> is_used_;
 };
 

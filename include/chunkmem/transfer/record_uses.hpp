@@ -13,11 +13,11 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Consecutive moments during which pins hold a chunk on the device.
+/// Consecutive accesses during which pins hold a chunk on the device.
 struct held_stretch {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
-  std::uint32_t end = 0;   ///< first moment after the stretch
+  std::uint32_t end = 0;   ///< first access after the stretch
   std::uint32_t last = 0;  ///< the use that ends the stretch
   std::uint32_t next = 0;  ///< the chunk's next stretch, around the end of the iteration
 };
@@ -44,7 +44,7 @@ class record_uses {
       if (chunk_of_slot[slot] < chunks) live_of_chunk_[chunk_of_slot[slot]] += live_[slot];
     // what an iteration leaves, the next one finds
     for (const access_entry& entry : record.entries()) note_bytes(entry, chunk_of_slot);
-    for (std::uint32_t at = 0; at < record.size(); ++at) add(record, at, chunk_of_slot);
+    for (std::uint32_t index = 0; index < record.size(); ++index) add(record, index, chunk_of_slot);
     find_stretches(chunks);
   }
 
@@ -72,18 +72,18 @@ class record_uses {
     return needs;
   }
 
-  void add(const access_record& record, std::uint32_t at, std::span<const std::uint32_t> chunk_of_slot)
+  void add(const access_record& record, std::uint32_t index, std::span<const std::uint32_t> chunk_of_slot)
   {
-    const access_entry& entry = record.entries()[at];
+    const access_entry& entry = record.entries()[index];
     const bool had_bytes = entry.slot != access_record::never && live_[entry.slot] != 0;
     const bool needs = note_bytes(entry, chunk_of_slot);
     if (entry.slot == access_record::never) return;
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
     if (entry.kind == entry_kind::drop) {
-      if (had_bytes && live_of_chunk_[chunk] == 0) uses_.push_back({chunk, at, at + 1, use_kind::drop});
+      if (had_bytes && live_of_chunk_[chunk] == 0) uses_.push_back({chunk, index, index + 1, use_kind::drop});
       return;
     }
-    const bool on_host = place_of(entry.kind) == at::host;
+    const bool on_host = place_of(entry.kind) == memory_location::host;
     use_kind kind = on_host ? use_kind::host_read : use_kind::read;
     if (writes(access_of(entry.kind))) {
       if (on_host)
@@ -91,8 +91,8 @@ class record_uses {
       else
         kind = needs ? use_kind::update : use_kind::overwrite;
     }
-    const std::uint32_t until = record.details()[at].until;
-    uses_.push_back({chunk, at, until == entry_detail::never ? record.size() : until, kind});
+    const std::uint32_t until = record.details()[index].until;
+    uses_.push_back({chunk, index, until == entry_detail::never ? record.size() : until, kind});
   }
 
   void find_stretches(std::uint32_t chunks)
@@ -101,19 +101,19 @@ class record_uses {
     stretch_of_use_.assign(uses_.size(), none);
     last_of_chunk_.assign(chunks, none);
     first_of_chunk_.assign(chunks, none);
-    for (std::uint32_t at = 0; at < uses_.size(); ++at) {
-      if (is_on_device(uses_[at].kind)) hold(at);
-      stretch_of_use_[at] = last_of_chunk_[uses_[at].chunk];
+    for (std::uint32_t index = 0; index < uses_.size(); ++index) {
+      if (is_on_device(uses_[index].kind)) hold(index);
+      stretch_of_use_[index] = last_of_chunk_[uses_[index].chunk];
     }
-    for (std::uint32_t at = 0; at < uses_.size(); ++at)
-      if (stretch_of_use_[at] == none) stretch_of_use_[at] = last_of_chunk_[uses_[at].chunk];
+    for (std::uint32_t index = 0; index < uses_.size(); ++index)
+      if (stretch_of_use_[index] == none) stretch_of_use_[index] = last_of_chunk_[uses_[index].chunk];
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
       if (last_of_chunk_[chunk] != none) stretches_[last_of_chunk_[chunk]].next = first_of_chunk_[chunk];
   }
 
-  void hold(std::uint32_t at)
+  void hold(std::uint32_t index)
   {
-    const retention_use& use = uses_[at];
+    const retention_use& use = uses_[index];
     std::uint32_t& last = last_of_chunk_[use.chunk];
     if (last == none || stretches_[last].end < use.begin) {
       const auto fresh = static_cast<std::uint32_t>(stretches_.size());
@@ -122,12 +122,12 @@ class record_uses {
       else
         stretches_[last].next = fresh;
       last = fresh;
-      stretches_.push_back({use.chunk, use.begin, use.end, at, fresh});
+      stretches_.push_back({use.chunk, use.begin, use.end, index, fresh});
     }
-    held_stretch& it = stretches_[last];
-    if (use.end < it.end) return;
-    it.end = use.end;
-    it.last = at;
+    held_stretch& stretch = stretches_[last];
+    if (use.end < stretch.end) return;
+    stretch.end = use.end;
+    stretch.last = index;
   }
 
   sequence<retention_use> uses_;

@@ -93,10 +93,10 @@ class retention_sweep {
 
   void start(std::uint32_t which, const row_prices& price, double cost_weight)
   {
-    const retention_problem::interval& it = problem_.intervals()[which];
-    if (closes_ && it.wraps && survived_[which] == 0) return;  // this lap has to end as it began
-    const double until = price.before(it.last) + (it.wraps ? price.all() : 0.0);
-    heap_.push_back({__builtin_fma(cost_weight, moves_of(it, which), -until), which});
+    const retention_problem::interval& interval = problem_.intervals()[which];
+    if (closes_ && interval.wraps && survived_[which] == 0) return;  // this lap has to end as it began
+    const double until = price.before(interval.last) + (interval.wraps ? price.all() : 0.0);
+    heap_.push_back({__builtin_fma(cost_weight, moves_of(interval, which), -until), which});
     std::push_heap(heap_.begin(), heap_.end());
     held_[which] = survived_[which] = 1;
     left_[which] = 0;
@@ -122,12 +122,12 @@ class retention_sweep {
   }
 
   /// Moves of a byte if the interval is dropped: a load, and a write-back unless the epoch has one already.
-  [[nodiscard]] double moves_of(const retention_problem::interval& it, std::uint32_t which) const noexcept
+  [[nodiscard]] double moves_of(const retention_problem::interval& interval, std::uint32_t which) const noexcept
   {
-    const retention_problem::epoch& mine = problem_.epochs()[it.epoch];
+    const retention_problem::epoch& mine = problem_.epochs()[interval.epoch];
     bool writes_back = mine.writes_back;
     for (std::uint32_t before = mine.begin; before < which; ++before) writes_back = writes_back && left_[before] == 0;
-    return (it.loads ? 1.0 : 0.0) + (writes_back ? 1.0 : 0.0);
+    return (interval.loads ? 1.0 : 0.0) + (writes_back ? 1.0 : 0.0);
   }
 
   [[nodiscard]] std::int64_t size_of(std::uint32_t which) const noexcept
@@ -192,10 +192,10 @@ class retention_candidates {
   void sweep(const row_prices& price, double cost_weight)
   {
     rank(price);
-    const sequence<std::uint8_t>& stays = sweep_(price, cost_weight);
+    const sequence<std::uint8_t>& retained = sweep_(price, cost_weight);
     kept_intervals choice{problem_};
-    for (std::uint32_t which = 0; which < stays.size(); ++which)
-      if (stays[which] != 0) choice.keep(which);
+    for (std::uint32_t which = 0; which < retained.size(); ++which)
+      if (retained[which] != 0) choice.keep(which);
     choice.fill(order_);
     offer(choice);
   }
@@ -215,18 +215,18 @@ class retention_candidates {
   void rank(const row_prices& price)
   {
     items_.clear();
-    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at) {
-      const retention_problem::epoch& it = problem_.epochs()[at];
+    for (std::uint32_t index = 0; index < problem_.epochs().size(); ++index) {
+      const retention_problem::epoch& epoch = problem_.epochs()[index];
       double cost = 0;
-      double saved = it.writes_back ? 1 : 0;
-      for (std::uint32_t which = it.begin; which < it.end; ++which) {
+      double saved = epoch.writes_back ? 1 : 0;
+      for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
         const retention_problem::interval& one = problem_.intervals()[which];
         const double mine = price(one);
         cost += mine;
         saved += one.loads ? 1 : 0;
-        if (one.loads && it.end - it.begin > 1) items_.push_back({over(1, mine), which, false});
+        if (one.loads && epoch.end - epoch.begin > 1) items_.push_back({over(1, mine), which, false});
       }
-      items_.push_back({over(saved, cost), at, true});
+      items_.push_back({over(saved, cost), index, true});
     }
     sort_records(std::span{items_}, [](const item& left, const item& right) {
       if (left.worth != right.worth) return left.worth > right.worth;

@@ -26,7 +26,7 @@ enum class use_kind : std::uint8_t {
   return kind <= use_kind::overwrite;
 }
 
-/// One use of a chunk, during the moments [`begin`, `end`).
+/// One use of a chunk, during the accesses [`begin`, `end`).
 struct retention_use {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
@@ -42,10 +42,10 @@ struct retention_use {
 struct retention_input {
   std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen
-  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
-  /// What homes may take on the host, at each moment [bytes]. Empty: every chunk has a home. A home lasts for the whole
-  /// iteration. Where a moment has no room for all homes, some chunks live on the device alone and never leave the
-  /// device.
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
+  /// What host copies may take on the host, at each access [bytes]. Empty: every chunk has a host copy. A host copy
+  /// lasts for the whole iteration. Where an access has no room for all host copies, some chunks live on the device
+  /// alone and never leave the device.
   std::span<const std::uint64_t> host_bytes;
   /// The iteration follows itself. Otherwise the iteration starts with an empty device, and a chunk is worth nothing
   /// after its last use: the write-backs at the end of one shot are not counted.

@@ -24,12 +24,12 @@ namespace transfer {
 
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 struct retention_plan {
-  sequence<std::uint8_t> stays;  ///< by use: 1 if the chunk stays until its next use on the device
-  /// by chunk: 1 if the chunk never leaves and has no home; empty: every chunk has a home
+  sequence<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
+  /// by chunk: 1 if the chunk never leaves and has no host copy; empty: every chunk has a host copy
   sequence<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
   double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
-  /// of the rows, for the certificate; then the price of homes, where there is no room for all homes
+  /// of the rows, for the certificate; then the price of host copies, where there is no room for all host copies
   sequence<double> prices = {};
   bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False says nothing
 };
@@ -41,15 +41,16 @@ struct retention_effort {
   std::size_t rebuilds = 4'000;  ///< attempts of ruin_and_recreate
 };
 
-/// Prices that make an interval cost the moments until its next use.
+/// Prices that make an interval cost the accesses until its next use.
 [[nodiscard]] inline row_prices time_as_price(const retention_problem& problem)
 {
-  const auto moments = problem.moment_of_row();
-  sequence<double> until_next(moments.size());
-  for (std::size_t row = 0; row < moments.size(); ++row)
-    until_next[row] =
-        row + 1 < moments.size() ? moments[row + 1] - moments[row] : problem.moments() - moments[row] + moments[0];
-  row_prices price{moments.size()};
+  const auto access_indices = problem.access_index_of_row();
+  sequence<double> until_next(access_indices.size());
+  for (std::size_t row = 0; row < access_indices.size(); ++row)
+    until_next[row] = row + 1 < access_indices.size()
+                          ? access_indices[row + 1] - access_indices[row]
+                          : problem.access_count() - access_indices[row] + access_indices[0];
+  row_prices price{access_indices.size()};
   price.set(until_next);
   return price;
 }
@@ -66,7 +67,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   }
 }
 
-/// Chooses the chunks that stay, as if every chunk had a home.
+/// Chooses the chunks that stay, as if every chunk had a host copy.
 ///
 ///     const retention_plan plan = plan_retention(retention_problem{input});
 ///
@@ -77,7 +78,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
-/// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
+/// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 accesses.
 [[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem,
                                                    const retention_effort& effort = {})
 {
@@ -95,14 +96,14 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds);
   shorten(choice);
 
-  retention_plan plan{problem.stays()};
+  retention_plan plan{problem.retained()};
   plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.is_optimal = problem.intervals().empty() ||
                     plan.certified_bytes > __builtin_fma(-0.999, static_cast<double>(problem.unit_bytes()),
                                                          static_cast<double>(plan.moved_bytes));
   for (std::size_t which = 0; which < problem.intervals().size(); ++which)
-    plan.stays[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
+    plan.retained[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices());
   return plan;
 }
@@ -111,7 +112,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///
 ///     const device_only_input others{input, device_only};
 ///     const retention_plan plan = plan_retention(retention_problem{others.input()});
-///     stays = others.stays(plan.stays, device_only);
+///     retained = others.retained(plan.retained, device_only);
 ///
 /// Each use of such a chunk lasts until the next use begins, so that there is nothing to choose for the chunk. Nothing
 /// else changes. Cost: O(uses + chunks). @pre the iteration repeats, and the host uses none of these chunks
@@ -120,23 +121,23 @@ class device_only_input {
   /// @param device_only   by chunk: 1 if the chunk lives on the device alone
   device_only_input(const retention_input& what, std::span<const std::uint8_t> device_only) : what_{what}
   {
-    const auto moments = static_cast<std::uint32_t>(what.device_bytes.size());
+    const auto access_count = static_cast<std::uint32_t>(what.device_bytes.size());
     constexpr std::uint32_t none = UINT32_MAX;
     sequence<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
     uses_.assign(what.uses);
     sequence<retention_use> around;  // what the end of an iteration holds is there when the next one begins
-    for (std::size_t at = uses_.size(); at-- > 0;) {
-      retention_use& it = uses_[at];
-      if (device_only[it.chunk] == 0) continue;
-      const bool is_last = next[it.chunk] == none;
-      if (it.kind != use_kind::drop) {
-        it.end = std::max(it.end, is_last ? moments : next[it.chunk]);
-        if (is_last) around.push_back({it.chunk, 0, 0, use_kind::update});
+    for (std::size_t index = uses_.size(); index-- > 0;) {
+      retention_use& use = uses_[index];
+      if (device_only[use.chunk] == 0) continue;
+      const bool is_last = next[use.chunk] == none;
+      if (use.kind != use_kind::drop) {
+        use.end = std::max(use.end, is_last ? access_count : next[use.chunk]);
+        if (is_last) around.push_back({use.chunk, 0, 0, use_kind::update});
       }
-      next[it.chunk] = it.begin;
+      next[use.chunk] = use.begin;
     }
-    for (retention_use& it : around) it.end = next[it.chunk];
-    erase_if(around, [](const retention_use& it) { return it.end == 0; });
+    for (retention_use& use : around) use.end = next[use.chunk];
+    erase_if(around, [](const retention_use& use) { return use.end == 0; });
     added_ = around.size();
     around.append(uses_);
     uses_.swap(around);
@@ -147,14 +148,14 @@ class device_only_input {
     return {what_.chunk_bytes, uses_, what_.device_bytes, {}, what_.repeats};
   }
 
-  /// By use of the original iteration: 1 if the chunk stays. @param stays   by use of `input()`
-  [[nodiscard]] sequence<std::uint8_t> stays(std::span<const std::uint8_t> stays,
-                                             std::span<const std::uint8_t> device_only) const
+  /// By use of the original iteration: 1 if the chunk stays. @param retained   by use of `input()`
+  [[nodiscard]] sequence<std::uint8_t> retained(std::span<const std::uint8_t> retained,
+                                                std::span<const std::uint8_t> device_only) const
   {
-    const auto mine = stays.subspan(added_);
+    const auto mine = retained.subspan(added_);
     sequence<std::uint8_t> all(mine);
-    for (std::size_t at = 0; at < all.size(); ++at)
-      if (device_only[what_.uses[at].chunk] != 0) all[at] = 1;
+    for (std::size_t index = 0; index < all.size(); ++index)
+      if (device_only[what_.uses[index].chunk] != 0) all[index] = 1;
     return all;
   }
 
@@ -164,14 +165,14 @@ class device_only_input {
   std::size_t added_ = 0;
 };
 
-/// Chooses the chunks that live on the device alone, where the host has no room for every home.
+/// Chooses the chunks that live on the device alone, where the host has no room for every host copy.
 ///
-/// Such a chunk moves no bytes and takes its room throughout. The prices of room and homes say what a chunk costs more
-/// than with a home. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a plan of its
-/// own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on the device
-/// alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source: branch and
-/// bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and
-/// `most_steps` steps of O(intervals of a chunk log rows).
+/// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies say what a chunk costs
+/// more than with a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
+/// plan of its own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on
+/// the device alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source:
+/// branch and bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one,
+/// and `most_steps` steps of O(intervals of a chunk log rows).
 class device_only_search {
  public:
   static constexpr std::size_t visits = 10'000;
@@ -186,18 +187,20 @@ class device_only_search {
         effort_{effort},
         trial_{problem},
         chosen_(input.chunk_bytes.size(), 0),
-        missing_{problem.home_bytes() - problem.home_room()},
+        missing_{problem.host_copy_bytes() - problem.host_copy_room()},
         plans_left_{std::clamp<std::size_t>(visits / (problem.intervals().size() + 1), 1, most_plans)}
   {
-    row_prices free_homes{problem.room().size()};
-    free_homes.set(price.prices());
-    bound_ = certified_bytes(problem, free_homes);
-    for (const retention_problem::home& it : problem.homes()) items_.push_back({it, regret_of(it, free_homes)});
+    row_prices free_host_copies{problem.room().size()};
+    free_host_copies.set(price.prices());
+    bound_ = certified_bytes(problem, free_host_copies);
+    for (const retention_problem::host_copy& host_copy : problem.host_copies())
+      items_.push_back({host_copy, regret_of(host_copy, free_host_copies)});
     sort_records(std::span{items_}, [](const item& left, const item& right) {
-      return left.regret != right.regret ? left.regret < right.regret : left.home.chunk < right.home.chunk;
+      return left.regret != right.regret ? left.regret < right.regret : left.host_copy.chunk < right.host_copy.chunk;
     });
     bytes_behind_.assign(items_.size() + 1, 0);
-    for (std::size_t at = items_.size(); at-- > 0;) bytes_behind_[at] = bytes_behind_[at + 1] + items_[at].home.size;
+    for (std::size_t index = items_.size(); index-- > 0;)
+      bytes_behind_[index] = bytes_behind_[index + 1] + items_[index].host_copy.size;
   }
 
   /// @throws out_of_memory   no set that fits was found
@@ -214,17 +217,17 @@ class device_only_search {
 
  private:
   struct item {
-    retention_problem::home home;
+    retention_problem::host_copy host_copy;
     double regret;  // what a byte of the chunk costs more on the device alone [moves of a byte]
   };
 
-  double regret_of(const retention_problem::home& it, const row_prices& free_homes) const noexcept
+  double regret_of(const retention_problem::host_copy& host_copy, const row_prices& free_host_copies) const noexcept
   {
     double kept = 0;
-    for (std::uint32_t at = it.begin; at < it.end; ++at)
-      for (std::uint32_t which = problem_.epochs()[at].begin; which < problem_.epochs()[at].end; ++which)
-        kept += free_homes(problem_.intervals()[which]);
-    return kept - least_cost(problem_, it, free_homes);
+    for (std::uint32_t index = host_copy.begin; index < host_copy.end; ++index)
+      for (std::uint32_t which = problem_.epochs()[index].begin; which < problem_.epochs()[index].end; ++which)
+        kept += free_host_copies(problem_.intervals()[which]);
+    return kept - least_cost(problem_, host_copy, free_host_copies);
   }
 
   [[nodiscard]] bool is_hopeless(double bound) const noexcept
@@ -233,59 +236,61 @@ class device_only_search {
                                            static_cast<double>(best_.moved_bytes));
   }
 
-  /// Tries the sets that take some of the items from `at` on. @param bytes, bound   of the items chosen so far
-  void descend(std::size_t at, std::uint64_t bytes, double bound)
+  /// Tries the sets that take some of the items from `index` on. @param bytes, bound   of the items chosen so far
+  void descend(std::size_t index, std::uint64_t bytes, double bound)
   {
     if (bytes >= missing_) return plan(bytes);
-    for (std::size_t next = at; next < items_.size(); ++next) {
+    for (std::size_t next = index; next < items_.size(); ++next) {
       const item& it = items_[next];
       const auto rest = static_cast<double>(missing_ - bytes);
       if (bytes + bytes_behind_[next] < missing_ || is_hopeless(__builtin_fma(it.regret, rest, bound))) return;
       if (plans_left_ == 0 || steps_left_ == 0) return;
       --steps_left_;
-      if (!keep(it.home)) continue;
-      chosen_[it.home.chunk] = 1;
-      descend(next + 1, bytes + it.home.size, __builtin_fma(it.regret, static_cast<double>(it.home.size), bound));
-      chosen_[it.home.chunk] = 0;
-      for (std::uint32_t which = first_interval(it.home); which < last_interval(it.home); ++which) trial_.drop(which);
+      if (!keep(it.host_copy)) continue;
+      chosen_[it.host_copy.chunk] = 1;
+      descend(next + 1, bytes + it.host_copy.size,
+              __builtin_fma(it.regret, static_cast<double>(it.host_copy.size), bound));
+      chosen_[it.host_copy.chunk] = 0;
+      for (std::uint32_t which = first_interval(it.host_copy); which < last_interval(it.host_copy); ++which)
+        trial_.drop(which);
     }
   }
 
-  [[nodiscard]] std::uint32_t first_interval(const retention_problem::home& it) const noexcept
+  [[nodiscard]] std::uint32_t first_interval(const retention_problem::host_copy& host_copy) const noexcept
   {
-    return it.begin < it.end ? problem_.epochs()[it.begin].begin : 0;
+    return host_copy.begin < host_copy.end ? problem_.epochs()[host_copy.begin].begin : 0;
   }
-  [[nodiscard]] std::uint32_t last_interval(const retention_problem::home& it) const noexcept
+  [[nodiscard]] std::uint32_t last_interval(const retention_problem::host_copy& host_copy) const noexcept
   {
-    return it.begin < it.end ? problem_.epochs()[it.end - std::size_t{1}].end : 0;
+    return host_copy.begin < host_copy.end ? problem_.epochs()[host_copy.end - std::size_t{1}].end : 0;
   }
 
   /// Keeps all intervals of a chunk, or none. @return   all are kept
-  bool keep(const retention_problem::home& it) noexcept
+  bool keep(const retention_problem::host_copy& host_copy) noexcept
   {
-    for (std::uint32_t which = first_interval(it); which < last_interval(it);
+    for (std::uint32_t which = first_interval(host_copy); which < last_interval(host_copy);
          ++which)  // intervals of one chunk share no row
       if (!trial_.fits(which)) return false;
-    for (std::uint32_t which = first_interval(it); which < last_interval(it); ++which) trial_.keep(which);
+    for (std::uint32_t which = first_interval(host_copy); which < last_interval(host_copy); ++which) trial_.keep(which);
     return true;
   }
 
-  /// Plans all other chunks. Chunks that the set does not need get a home again.
+  /// Plans all other chunks. Chunks that the set does not need get a host copy again.
   void plan(std::uint64_t bytes)
   {
     --plans_left_;
     sequence<std::uint8_t> device_only = chosen_;
-    for (std::size_t at = items_.size(); at-- > 0;) {
-      const retention_problem::home& it = items_[at].home;
-      if (device_only[it.chunk] == 0 || bytes - it.size < missing_) continue;
-      device_only[it.chunk] = 0;
-      bytes -= it.size;
+    for (std::size_t index = items_.size(); index-- > 0;) {
+      const retention_problem::host_copy& host_copy = items_[index].host_copy;
+      if (device_only[host_copy.chunk] == 0 || bytes - host_copy.size < missing_) continue;
+      device_only[host_copy.chunk] = 0;
+      bytes -= host_copy.size;
     }
     const device_only_input others{input_, device_only};
     retention_plan plan = plan_retention(retention_problem{others.input()}, effort_);
     is_whole_ = is_whole_ && plan.is_optimal;
     if (found_ && plan.moved_bytes >= best_.moved_bytes) return;
-    plan.stays = others.stays(plan.stays, device_only);
+    plan.retained = others.retained(plan.retained, device_only);
     plan.device_only = std::move(device_only);
     best_ = std::move(plan);
     found_ = true;
@@ -301,30 +306,30 @@ class device_only_search {
   std::size_t steps_left_ = most_steps;
   sequence<item> items_;
   sequence<std::uint64_t> bytes_behind_;
-  double bound_ = 0;  // what all move at least, were there room for every home
+  double bound_ = 0;  // what all move at least, were there room for every host copy
   retention_plan best_;
   bool found_ = false;
   bool is_whole_ = true;  // each plan was proven to be the best with its set
 };
 
-/// Chooses the chunks that stay and, where the host has no room for every home, the chunks that live on the device
+/// Chooses the chunks that stay and, where the host has no room for every host copy, the chunks that live on the device
 /// alone.
 ///
 ///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
 ///
-/// Prices are found for rows and homes together, so that `certified_bytes` holds for every such choice. Cost: that of
-/// one plan where the host has room; otherwise that of a few, see device_only_search.
+/// Prices are found for rows and host copies together, so that `certified_bytes` holds for every such choice. Cost:
+/// that of one plan where the host has room; otherwise that of a few, see device_only_search.
 /// @throws out_of_memory   as retention_problem, or no choice that fits was found
 [[nodiscard]] inline retention_plan plan_retention(const retention_input& input, const retention_effort& effort = {})
 {
   const retention_problem problem{input};
-  if (problem.homes().empty()) return plan_retention(problem, effort);
+  if (problem.host_copies().empty()) return plan_retention(problem, effort);
   dual_ascent ascent{problem};
   climb_all_widths(ascent, effort.climbs, [] {});
   retention_plan plan = device_only_search{input, problem, ascent.best(), effort}();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.prices.assign(ascent.best().prices());
-  plan.prices.push_back(ascent.best().home());
+  plan.prices.push_back(ascent.best().host_copy());
   return plan;
 }
 

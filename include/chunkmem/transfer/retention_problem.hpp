@@ -25,13 +25,13 @@ namespace transfer {
 /// A dropped interval (the chunk leaves) costs a load if the next use needs the bytes. An epoch is the sequence of
 /// intervals between two writes on the device. The first dropped interval of an epoch costs a write-back, even if the
 /// bytes are overwritten next: a program that leaves its record might read them. Copies that no choice avoids, such as
-/// the write-back before an update on the host, are the constant bytes. Cost: O(uses + chunks + moments).
+/// the write-back before an update on the host, are the constant bytes. Cost: O(uses + chunks + accesses).
 class residency_intervals {
  public:
   struct interval {
     std::uint32_t use = 0;     ///< the use before the interval
-    std::uint32_t begin = 0;   ///< first moment
-    std::uint32_t length = 0;  ///< in moments, around the end of the iteration; above 0
+    std::uint32_t begin = 0;   ///< first access
+    std::uint32_t length = 0;  ///< in accesses, around the end of the iteration; above 0
     bool loads = false;        ///< the chunk is loaded again if the interval is dropped
   };
   struct epoch {
@@ -40,11 +40,11 @@ class residency_intervals {
     std::size_t end = 0;       ///< end of its intervals; they begin at the end of the epoch before
   };
 
-  /// @throws usage_error   a use names no chunk, ends before it begins or after the last moment, or comes out of order
+  /// @throws usage_error   a use names no chunk, ends before it begins or after the last access, or comes out of order
   explicit residency_intervals(const retention_input& input)
-      : moments_{static_cast<std::uint32_t>(input.device_bytes.size())},
-        used_(moments_ + std::size_t{1}, 0),
-        stays_(input.uses.size(), 0)
+      : access_count_{static_cast<std::uint32_t>(input.device_bytes.size())},
+        used_(access_count_ + std::size_t{1}, 0),
+        retained_(input.uses.size(), 0)
   {
     check(input);
     const sequence<std::size_t> begins = sort_by_chunk(input);
@@ -62,10 +62,10 @@ class residency_intervals {
   [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
   /// Bytes that move for every choice.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
-  /// Bytes that uses take on the device, at each moment.
+  /// Bytes that uses take on the device, at each access.
   [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
   /// By use: 1 where the next use begins when this one ends. There is nothing to choose then.
-  [[nodiscard]] const sequence<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const sequence<std::uint8_t>& retained() const noexcept { return retained_; }
 
  private:
   struct copies {
@@ -79,12 +79,12 @@ class residency_intervals {
   void check(const retention_input& input) const
   {
     std::uint32_t now = 0;
-    for (const retention_use& it : input.uses) {
-      expects(it.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
-      expects(it.begin >= now, "uses are not in order of their first moment");
-      expects(it.begin < it.end && it.end <= moments_,
-              "a use does not end after it begins, at the last moment at the latest");
-      now = it.begin;
+    for (const retention_use& use : input.uses) {
+      expects(use.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
+      expects(use.begin >= now, "uses are not in order of their first access");
+      expects(use.begin < use.end && use.end <= access_count_,
+              "a use does not end after it begins, at the last access at the latest");
+      now = use.begin;
     }
     for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
   }
@@ -92,23 +92,23 @@ class residency_intervals {
   sequence<std::size_t> sort_by_chunk(const retention_input& input)
   {
     sequence<std::size_t> begins(input.chunk_bytes.size() + 2, 0);
-    for (const retention_use& it : input.uses) ++begins[it.chunk + std::size_t{2}];
+    for (const retention_use& use : input.uses) ++begins[use.chunk + std::size_t{2}];
     std::partial_sum(begins.begin(), begins.end(), begins.begin());
     order_.resize(input.uses.size());
-    for (std::uint32_t at = 0; at < input.uses.size(); ++at)
-      order_[begins[input.uses[at].chunk + std::size_t{1}]++] = at;
+    for (std::uint32_t index = 0; index < input.uses.size(); ++index)
+      order_[begins[input.uses[index].chunk + std::size_t{1}]++] = index;
     return begins;
   }
 
   void count_used(const retention_input& input, std::span<const std::uint32_t> mine, std::uint64_t size)
   {
     std::uint32_t counted = 0;
-    for (const std::uint32_t at : mine) {
-      const retention_use& it = input.uses[at];
-      if (!is_on_device(it.kind) || it.end <= counted) continue;
-      used_[std::max(counted, it.begin)] += size;
-      used_[it.end] -= size;  // may wrap below zero, the sums do not
-      counted = it.end;
+    for (const std::uint32_t index : mine) {
+      const retention_use& use = input.uses[index];
+      if (!is_on_device(use.kind) || use.end <= counted) continue;
+      used_[std::max(counted, use.begin)] += size;
+      used_[use.end] -= size;  // may wrap below zero, the sums do not
+      counted = use.end;
     }
   }
 
@@ -116,12 +116,12 @@ class residency_intervals {
   /// none.
   static std::size_t known_start(const retention_input& input, std::span<const std::uint32_t> mine)
   {
-    const auto changes = [&](std::uint32_t at) {
-      return input.uses[at].kind != use_kind::read && input.uses[at].kind != use_kind::host_read;
+    const auto changes = [&](std::uint32_t index) {
+      return input.uses[index].kind != use_kind::read && input.uses[index].kind != use_kind::host_read;
     };
     const auto found = std::ranges::find_if(mine, changes);
     if (found != mine.end()) return static_cast<std::size_t>(found - mine.begin());
-    const auto reads = [&](std::uint32_t at) { return is_on_device(input.uses[at].kind); };
+    const auto reads = [&](std::uint32_t index) { return is_on_device(input.uses[index].kind); };
     return static_cast<std::size_t>(std::ranges::find_if(mine, reads) - mine.begin());
   }
 
@@ -134,29 +134,29 @@ class residency_intervals {
     if (input.repeats) {
       first = known_start(input, mine);
       if (first == mine.size()) return;
-      for (std::size_t at = 0; at < first; ++at)  // an earlier use may outlast it
-        if (is_on_device(input.uses[mine[at]].kind)) hold(now, mine[at], input.uses[mine[at]].end);
+      for (std::size_t index = 0; index < first; ++index)  // an earlier use may outlast it
+        if (is_on_device(input.uses[mine[index]].kind)) hold(now, mine[index], input.uses[mine[index]].end);
       leave(now, input.uses[mine[first]], mine[first], 0, chunk);
     }
     for (std::size_t step = input.repeats ? 1 : 0; step < mine.size() + (input.repeats ? 1 : 0); ++step) {
-      const std::uint32_t at = mine[(first + step) % mine.size()];
-      const std::uint32_t shift = first + step >= mine.size() ? moments_ : 0;
-      reach(now, input.uses[at], shift, input.chunk_bytes[chunk]);
-      if (step < mine.size()) leave(now, input.uses[at], at, shift, chunk);
+      const std::uint32_t index = mine[(first + step) % mine.size()];
+      const std::uint32_t shift = first + step >= mine.size() ? access_count_ : 0;
+      reach(now, input.uses[index], shift, input.chunk_bytes[chunk]);
+      if (step < mine.size()) leave(now, input.uses[index], index, shift, chunk);
     }
   }
 
   /// What the time before a use costs.
-  void reach(copies& now, const retention_use& it, std::uint32_t shift, std::uint64_t size)
+  void reach(copies& now, const retention_use& use, std::uint32_t shift, std::uint64_t size)
   {
-    const std::uint32_t begin = it.begin + shift;
-    const bool needs = it.kind != use_kind::overwrite;
-    if (is_on_device(it.kind)) {
+    const std::uint32_t begin = use.begin + shift;
+    const bool needs = use.kind != use_kind::overwrite;
+    if (is_on_device(use.kind)) {
       if (!now.on_device)
         constant_ += needs && !now.is_empty ? size : 0;
       else
         add_interval(now, begin, needs);
-    } else if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
+    } else if (use.kind == use_kind::host_read || use.kind == use_kind::host_update) {
       if (!now.is_dirty) return;
       constant_ += size;
       now.is_dirty = epochs_.back().writes_back = false;
@@ -166,44 +166,44 @@ class residency_intervals {
   }
 
   /// Where the bytes are good after a use.
-  void leave(copies& now, const retention_use& it, std::uint32_t at, std::uint32_t shift, std::uint32_t chunk)
+  void leave(copies& now, const retention_use& use, std::uint32_t index, std::uint32_t shift, std::uint32_t chunk)
   {
-    if (is_on_device(it.kind)) {
-      const bool writes = it.kind != use_kind::read || now.is_empty;
+    if (is_on_device(use.kind)) {
+      const bool writes = use.kind != use_kind::read || now.is_empty;
       if (writes || !now.on_device) open(chunk, writes);
       now.is_dirty = writes || (now.on_device && now.is_dirty);
       now.on_device = true;
       now.is_empty = false;
-      hold(now, at, it.end + shift);
-    } else if (it.kind != use_kind::host_read) {
+      hold(now, index, use.end + shift);
+    } else if (use.kind != use_kind::host_read) {
       now.on_device = now.is_dirty = false;
-      now.is_empty = it.kind == use_kind::drop;
+      now.is_empty = use.kind == use_kind::drop;
     }
   }
 
-  static void hold(copies& now, std::uint32_t at, std::uint32_t end)
+  static void hold(copies& now, std::uint32_t index, std::uint32_t end)
   {
     if (end < now.end) return;
     now.end = end;
-    now.last = at;
+    now.last = index;
   }
 
   void add_interval(const copies& now, std::uint32_t begin, bool loads)
   {
     if (begin <= now.end) {
-      if (begin == now.end) stays_[now.last] = 1;
+      if (begin == now.end) retained_[now.last] = 1;
       return;
     }
-    intervals_.push_back({now.last, now.end % moments_, begin - now.end, loads});
+    intervals_.push_back({now.last, now.end % access_count_, begin - now.end, loads});
     epochs_.back().end = intervals_.size();
   }
 
   void open(std::uint32_t chunk, bool writes_back) { epochs_.push_back({chunk, writes_back, intervals_.size()}); }
 
-  std::uint32_t moments_;
+  std::uint32_t access_count_;
   std::uint64_t constant_ = 0;
   sequence<std::uint64_t> used_;
-  sequence<std::uint8_t> stays_;
+  sequence<std::uint8_t> retained_;
   sequence<std::uint32_t> order_;  // uses by chunk
   sequence<interval> intervals_;
   sequence<epoch> epochs_;
@@ -215,14 +215,14 @@ class residency_intervals {
 ///     const retention_plan plan = plan_retention(problem);
 ///
 /// The constructor removes everything that has no choice:
-/// - Rows (the constraints) are the moments that can bind: all intervals over a row together are larger than its room.
-///   One row stands for all moments with the same intervals.
+/// - Rows (the constraints) are the accesses that can bind: all intervals over a row together are larger than its room.
+///   One row stands for all accesses with the same intervals.
 /// - An interval over no row is kept. An interval larger than its room is dropped.
 /// - Without a write-back at stake, each interval is an epoch of its own.
 ///
 /// A choice moves `constant_bytes()`, a load for each dropped interval that loads, and a write-back for each epoch with
 /// a dropped interval. Source: the interval program of Albers, Arora and Khanna 1999 (SODA), here with write-backs and
-/// around the end of an iteration. Cost: O((uses + moments) log moments).
+/// around the end of an iteration. Cost: O((uses + accesses) log accesses).
 class retention_problem {
  public:
   struct interval {
@@ -232,8 +232,8 @@ class retention_problem {
     std::uint32_t use = 0;     ///< the use before the interval
     bool wraps = false;        ///< its rows are `first` to the end, and 0 to `last`
     bool loads = false;        ///< the chunk is loaded again if the interval is dropped
-    std::uint32_t begin = 0;   ///< its first moment
-    std::uint32_t length = 0;  ///< in moments, around the end of the iteration
+    std::uint32_t begin = 0;   ///< its first access
+    std::uint32_t length = 0;  ///< in accesses, around the end of the iteration
   };
   struct epoch {
     std::uint64_t size = 0;   ///< of the chunk [bytes]
@@ -242,27 +242,27 @@ class retention_problem {
     bool writes_back = false;  ///< the first dropped interval costs a write-back
   };
   /// A chunk that could live on the device alone: the host does not use it, and every interval may be kept.
-  struct home {
+  struct host_copy {
     std::uint64_t size = 0;  ///< [bytes]
     std::uint32_t chunk = 0;
     std::uint32_t begin = 0;  ///< first of its epochs; no epoch where the chunk stays for every choice
     std::uint32_t end = 0;
   };
 
-  /// @throws out_of_memory   the uses of one moment, or the homes that are always needed, are larger than the capacity;
-  ///                         the error says the bytes needed
+  /// @throws out_of_memory   the uses of one access, or the host copies that are always needed, are larger than the
+  ///                         capacity; the error says the bytes needed
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {
     const residency_intervals found{input};
     constant_ = found.constant_bytes();
-    stays_ = found.stays();
-    moments_ = static_cast<std::uint32_t>(input.device_bytes.size());
+    retained_ = found.retained();
+    access_count_ = static_cast<std::uint32_t>(input.device_bytes.size());
     const sequence<std::int64_t> room = room_of(input, found);
     std::vector<bool> is_open(found.intervals().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
     choose_rows(sum_intervals(input, found, is_open), room);
-    find_homes(input, found, is_open);
+    find_host_copies(input, found, is_open);
     collect(input, found, is_open, writes_back);
   }
 
@@ -270,46 +270,47 @@ class retention_problem {
   [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
   /// Bytes that intervals may fill, by row; never below the size of an interval over the row.
   [[nodiscard]] std::span<const std::int64_t> room() const noexcept { return room_; }
-  [[nodiscard]] std::span<const std::uint32_t> moment_of_row() const noexcept { return moment_of_row_; }
-  [[nodiscard]] std::uint32_t moments() const noexcept { return moments_; }
-  /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every home.
-  [[nodiscard]] std::span<const home> homes() const noexcept { return homes_; }
-  /// Bytes on the host for homes(); less than home_bytes() where there are any.
-  [[nodiscard]] std::uint64_t home_room() const noexcept { return home_room_; }
-  /// Bytes of all homes().
-  [[nodiscard]] std::uint64_t home_bytes() const noexcept { return home_bytes_; }
+  [[nodiscard]] std::span<const std::uint32_t> access_index_of_row() const noexcept { return access_index_of_row_; }
+  [[nodiscard]] std::uint32_t access_count() const noexcept { return access_count_; }
+  /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every host copy.
+  [[nodiscard]] std::span<const host_copy> host_copies() const noexcept { return host_copies_; }
+  /// Bytes on the host for host copies(); less than host_copy_bytes() where there are any.
+  [[nodiscard]] std::uint64_t host_copy_room() const noexcept { return host_copy_room_; }
+  /// Bytes of all host copies().
+  [[nodiscard]] std::uint64_t host_copy_bytes() const noexcept { return host_copy_bytes_; }
   /// Bytes that move for every choice.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
   /// Any two choices differ by a multiple of this many bytes.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return unit_; }
   /// By use, where there is no choice: 1 if the chunk stays until its next use.
-  [[nodiscard]] const sequence<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const sequence<std::uint8_t>& retained() const noexcept { return retained_; }
 
  private:
-  /// Finds the chunks that could do without a home, where there is no room for all homes.
-  void find_homes(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open)
+  /// Finds the chunks that could do without a host copy, where there is no room for all host copies.
+  void find_host_copies(const retention_input& input, const residency_intervals& found,
+                        const std::vector<bool>& is_open)
   {
     if (input.host_bytes.empty()) return;
     const std::uint64_t all = std::accumulate(input.chunk_bytes.begin(), input.chunk_bytes.end(), std::uint64_t{0});
     const std::uint64_t room = std::ranges::min(input.host_bytes);
     if (all <= room) return;
     std::vector<bool> may_stay(input.chunk_bytes.size(), false);
-    for (const retention_use& it : input.uses) may_stay[it.chunk] = input.repeats;  // one shot starts on the host
-    for (const retention_use& it : input.uses)
-      if (!is_on_device(it.kind) && it.kind != use_kind::drop) may_stay[it.chunk] = false;
+    for (const retention_use& use : input.uses) may_stay[use.chunk] = input.repeats;  // one shot starts on the host
+    for (const retention_use& use : input.uses)
+      if (!is_on_device(use.kind) && use.kind != use_kind::drop) may_stay[use.chunk] = false;
     std::size_t which = 0;
     for (const residency_intervals::epoch& it : found.epochs())
       for (; which < it.end; ++which)
         if (!is_open[which]) may_stay[it.chunk] = false;
     for (std::uint32_t chunk = 0; chunk < may_stay.size(); ++chunk) {
       if (!may_stay[chunk]) continue;
-      homes_.push_back({input.chunk_bytes[chunk], chunk, 0, 0});
-      home_bytes_ += input.chunk_bytes[chunk];
+      host_copies_.push_back({input.chunk_bytes[chunk], chunk, 0, 0});
+      host_copy_bytes_ += input.chunk_bytes[chunk];
       unit_ = std::gcd(unit_, input.chunk_bytes[chunk]);
     }
-    const std::uint64_t others = all - home_bytes_;
+    const std::uint64_t others = all - host_copy_bytes_;
     if (others > room) throw out_of_memory{{tier::host, others, room, others, others, false}};
-    home_room_ = room - others;
+    host_copy_room_ = room - others;
   }
 
   static sequence<std::int64_t> room_of(const retention_input& input, const residency_intervals& found)
@@ -335,27 +336,27 @@ class retention_problem {
     const room_tree least{room};
     std::vector<bool> writes_back(found.epochs().size());
     std::size_t begin = 0;
-    for (std::size_t at = 0; at < found.epochs().size(); ++at) {
-      const residency_intervals::epoch& it = found.epochs()[at];
+    for (std::size_t index = 0; index < found.epochs().size(); ++index) {
+      const residency_intervals::epoch& it = found.epochs()[index];
       const std::uint64_t size = input.chunk_bytes[it.chunk];
-      writes_back[at] = it.writes_back;
+      writes_back[index] = it.writes_back;
       for (std::size_t which = begin; which < it.end; ++which) {
         const residency_intervals::interval& one = found.intervals()[which];
         const std::uint32_t end = one.begin + one.length;
-        const std::int64_t free = std::min(least.least(one.begin, std::min(end, moments_)),
-                                           least.least(0, end > moments_ ? end - moments_ : 0));
+        const std::int64_t free = std::min(least.least(one.begin, std::min(end, access_count_)),
+                                           least.least(0, end > access_count_ ? end - access_count_ : 0));
         if (static_cast<std::int64_t>(size) <= free) continue;
         is_open[which] = false;
-        constant_ += (one.loads ? size : 0) + (writes_back[at] ? size : 0);
-        writes_back[at] = false;
+        constant_ += (one.loads ? size : 0) + (writes_back[index] ? size : 0);
+        writes_back[index] = false;
       }
       for (; begin < it.end; ++begin)
-        if (!writes_back[at] && !found.intervals()[begin].loads) is_open[begin] = false;
+        if (!writes_back[index] && !found.intervals()[begin].loads) is_open[begin] = false;
     }
     return writes_back;
   }
 
-  /// Running sums over the moments: the bytes of all intervals at a moment, and the intervals begun or ended until
+  /// Running sums over the accesses: the bytes of all intervals at an access, and the intervals begun or ended until
   /// then.
   struct interval_sums {
     sequence<std::int64_t> over;
@@ -366,7 +367,7 @@ class retention_problem {
   [[nodiscard]] interval_sums sum_intervals(const retention_input& input, const residency_intervals& found,
                                             const std::vector<bool>& is_open) const
   {
-    const std::size_t size = moments_ + std::size_t{1};
+    const std::size_t size = access_count_ + std::size_t{1};
     interval_sums sums{sequence<std::int64_t>(size, 0), sequence<std::uint32_t>(size, 0),
                        sequence<std::uint32_t>(size, 0)};
     std::size_t which = 0;
@@ -376,10 +377,10 @@ class retention_problem {
         const residency_intervals::interval& one = found.intervals()[which];
         const auto bytes_of_chunk = static_cast<std::int64_t>(input.chunk_bytes[it.chunk]);
         const std::uint32_t end = one.begin + one.length;
-        const std::uint32_t end_here = end > moments_ ? end - moments_ : end;
+        const std::uint32_t end_here = end > access_count_ ? end - access_count_ : end;
         sums.over[one.begin] += bytes_of_chunk;
         sums.over[end_here] -= bytes_of_chunk;
-        if (end > moments_) sums.over[0] += bytes_of_chunk;
+        if (end > access_count_) sums.over[0] += bytes_of_chunk;
         ++sums.begun[one.begin];
         ++sums.ended[end_here];
       }
@@ -391,62 +392,63 @@ class retention_problem {
 
   void choose_rows(const interval_sums& sums, const sequence<std::int64_t>& room)
   {
-    for (std::uint32_t now = 0; now < moments_; ++now) {
+    for (std::uint32_t now = 0; now < access_count_; ++now) {
       if (sums.over[now] <= room[now]) continue;
       bool is_said = false;
-      while (!moment_of_row_.empty()) {
-        const std::uint32_t before = moment_of_row_.back();
+      while (!access_index_of_row_.empty()) {
+        const std::uint32_t before = access_index_of_row_.back();
         is_said = sums.begun[now] == sums.begun[before] && room[now] >= room[before];  // fewer intervals, as much room
         if (is_said || sums.ended[now] != sums.ended[before] || room[before] < room[now]) break;
-        moment_of_row_.pop_back();
+        access_index_of_row_.pop_back();
       }
-      if (!is_said) moment_of_row_.push_back(now);
+      if (!is_said) access_index_of_row_.push_back(now);
     }
-    for (const std::uint32_t now : moment_of_row_) room_.push_back(room[now]);
+    for (const std::uint32_t now : access_index_of_row_) room_.push_back(room[now]);
   }
 
   void collect(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open,
                const std::vector<bool>& writes_back)
   {
-    sequence<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
-    for (const std::uint32_t now : moment_of_row_) ++rows_before[now + std::size_t{1}];
+    sequence<std::uint32_t> rows_before(access_count_ + std::size_t{1}, 0);
+    for (const std::uint32_t now : access_index_of_row_) ++rows_before[now + std::size_t{1}];
     std::partial_sum(rows_before.begin(), rows_before.end(), rows_before.begin());
-    const auto rows = static_cast<std::uint32_t>(moment_of_row_.size());
+    const auto rows = static_cast<std::uint32_t>(access_index_of_row_.size());
     std::size_t which = 0;
-    auto home_of = homes_.begin();
-    for (std::size_t at = 0; at < found.epochs().size(); ++at) {
-      const std::uint64_t size = input.chunk_bytes[found.epochs()[at].chunk];
+    auto host_copy_of = host_copies_.begin();
+    for (std::size_t index = 0; index < found.epochs().size(); ++index) {
+      const std::uint64_t size = input.chunk_bytes[found.epochs()[index].chunk];
       const auto begin = static_cast<std::uint32_t>(intervals_.size());
       const auto first = static_cast<std::uint32_t>(epochs_.size());
-      for (; which < found.epochs()[at].end; ++which) {
+      for (; which < found.epochs()[index].end; ++which) {
         if (!is_open[which]) continue;
         const residency_intervals::interval& it = found.intervals()[which];
         interval made{rows_before[it.begin],
                       0,
                       static_cast<std::uint32_t>(epochs_.size()),
                       it.use,
-                      it.begin + it.length > moments_,
+                      it.begin + it.length > access_count_,
                       it.loads,
                       it.begin,
                       it.length};
-        made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
+        made.last = rows_before[made.wraps ? it.begin + it.length - access_count_ : it.begin + it.length];
         if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
         if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
         if (!made.wraps && made.first == made.last) {
-          stays_[it.use] = 1;
+          retained_[it.use] = 1;
           continue;
         }
         intervals_.push_back(made);
-        if (!writes_back[at]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
+        if (!writes_back[index]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
       }
-      if (writes_back[at] && intervals_.size() > begin) close(size, begin, true);
-      while (home_of != homes_.end() && home_of->chunk < found.epochs()[at].chunk) ++home_of;
-      if (home_of != homes_.end() && home_of->chunk == found.epochs()[at].chunk) note_home(*home_of, first);
+      if (writes_back[index] && intervals_.size() > begin) close(size, begin, true);
+      while (host_copy_of != host_copies_.end() && host_copy_of->chunk < found.epochs()[index].chunk) ++host_copy_of;
+      if (host_copy_of != host_copies_.end() && host_copy_of->chunk == found.epochs()[index].chunk)
+        note_host_copy(*host_copy_of, first);
     }
   }
 
   /// @param first   first of the epochs that were just made of the chunk
-  void note_home(home& it, std::uint32_t first)
+  void note_host_copy(host_copy& it, std::uint32_t first)
   {
     if (it.end == 0) it.begin = first;
     it.end = static_cast<std::uint32_t>(epochs_.size());
@@ -458,17 +460,17 @@ class retention_problem {
     unit_ = std::gcd(unit_, size);
   }
 
-  std::uint32_t moments_ = 0;
+  std::uint32_t access_count_ = 0;
   std::uint64_t constant_ = 0;
   std::uint64_t unit_ = 0;
-  sequence<std::uint8_t> stays_;
+  sequence<std::uint8_t> retained_;
   sequence<std::int64_t> room_;
-  sequence<std::uint32_t> moment_of_row_;
+  sequence<std::uint32_t> access_index_of_row_;
   sequence<interval> intervals_;
   sequence<epoch> epochs_;
-  sequence<home> homes_;
-  std::uint64_t home_room_ = 0;
-  std::uint64_t home_bytes_ = 0;
+  sequence<host_copy> host_copies_;
+  std::uint64_t host_copy_room_ = 0;
+  std::uint64_t host_copy_bytes_ = 0;
 };
 
 }  // namespace transfer

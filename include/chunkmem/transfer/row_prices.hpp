@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Lagrange multipliers: the price of a byte in each row, and of a byte of a home on the host.
+/// Lagrange multipliers: the price of a byte in each row, and of a byte of a host copy.
 ///
 ///     row_prices price{problem.room().size()};
 ///     price.set(multipliers);
@@ -28,31 +28,31 @@ class row_prices {
 
   [[nodiscard]] std::span<const double> prices() const noexcept { return prices_; }
 
-  /// @pre `prices` has a number for each row, none below zero, and optionally the price of homes after them
+  /// @pre `prices` has a number for each row, none below zero, and optionally the price of host copies after them
   void set(std::span<const double> prices)
   {
     std::ranges::copy(prices.first(prices_.size()), prices_.begin());
-    home_ = prices.size() > prices_.size() ? prices.back() : 0;
+    host_copy_ = prices.size() > prices_.size() ? prices.back() : 0;
     for (std::size_t row = 0; row < prices_.size(); ++row) before_[row + 1] = before_[row] + prices_[row];
   }
 
   /// The sum of the prices of all rows before this row.
   [[nodiscard]] double before(std::size_t row) const noexcept { return before_[row]; }
   [[nodiscard]] double all() const noexcept { return before_.back(); }
-  /// The price of a home.
-  [[nodiscard]] double home() const noexcept { return home_; }
+  /// The price of a host copy.
+  [[nodiscard]] double host_copy() const noexcept { return host_copy_; }
 
   /// The price of keeping a byte during an interval.
-  [[nodiscard]] double operator()(const retention_problem::interval& it) const noexcept
+  [[nodiscard]] double operator()(const retention_problem::interval& interval) const noexcept
   {
-    const double between = before_[it.last] - before_[it.first];
-    return it.wraps ? between + before_.back() : between;
+    const double between = before_[interval.last] - before_[interval.first];
+    return interval.wraps ? between + before_.back() : between;
   }
 
  private:
   sequence<double> prices_;
   sequence<double> before_;
-  double home_ = 0;
+  double host_copy_ = 0;
 };
 
 /// The least cost of a byte of an epoch over all choices of its intervals, kept or moved.
@@ -61,22 +61,22 @@ class row_prices {
 {
   double kept = 0;
   double mixed = writes_back ? 1 : 0;
-  for (const retention_problem::interval& it : intervals) {
-    const double cost = price(it);
+  for (const retention_problem::interval& interval : intervals) {
+    const double cost = price(interval);
     kept += cost;
-    mixed += std::min(cost, it.loads ? 1.0 : 0.0);
+    mixed += std::min(cost, interval.loads ? 1.0 : 0.0);
   }
   return std::min(kept, mixed);
 }
 
-/// The least cost of a byte of a chunk that could live on the device alone: the chunk never leaves, or has a home.
-[[nodiscard]] inline double least_cost(const retention_problem& problem, const retention_problem::home& it,
+/// The least cost of a byte of a chunk that could live on the device alone: the chunk never leaves, or has a host copy.
+[[nodiscard]] inline double least_cost(const retention_problem& problem, const retention_problem::host_copy& host_copy,
                                        const row_prices& price) noexcept
 {
   double kept = 0;
-  double apart = price.home();
-  for (std::uint32_t at = it.begin; at < it.end; ++at) {
-    const retention_problem::epoch& one = problem.epochs()[at];
+  double apart = price.host_copy();
+  for (std::uint32_t index = host_copy.begin; index < host_copy.end; ++index) {
+    const retention_problem::epoch& one = problem.epochs()[index];
     const auto intervals = problem.intervals().subspan(one.begin, one.end - one.begin);
     for (const retention_problem::interval& each : intervals) kept += price(each);
     apart += least_cost(intervals, one.writes_back, price);
@@ -96,22 +96,24 @@ class row_prices {
     value = __builtin_fma(static_cast<double>(size), least, value);
     largest = std::max(largest, value);
   };
-  auto home = problem.homes().begin();
-  for (std::uint32_t at = 0; at < problem.epochs().size();) {
-    while (home != problem.homes().end() && home->end <= at) ++home;
-    if (home != problem.homes().end() && home->begin <= at) {
-      add(home->size, least_cost(problem, *home, price));
-      at = home->end;
+  auto host_copy = problem.host_copies().begin();
+  for (std::uint32_t index = 0; index < problem.epochs().size();) {
+    while (host_copy != problem.host_copies().end() && host_copy->end <= index) ++host_copy;
+    if (host_copy != problem.host_copies().end() && host_copy->begin <= index) {
+      add(host_copy->size, least_cost(problem, *host_copy, price));
+      index = host_copy->end;
       continue;
     }
-    const retention_problem::epoch& it = problem.epochs()[at++];
-    add(it.size, least_cost(problem.intervals().subspan(it.begin, it.end - it.begin), it.writes_back, price));
+    const retention_problem::epoch& epoch = problem.epochs()[index++];
+    add(epoch.size,
+        least_cost(problem.intervals().subspan(epoch.begin, epoch.end - epoch.begin), epoch.writes_back, price));
   }
   for (std::size_t row = 0; row < problem.room().size(); ++row)
     value = __builtin_fma(-static_cast<double>(problem.room()[row]), price.prices()[row], value);
-  if (price.home() > 0) value = __builtin_fma(-static_cast<double>(problem.home_room()), price.home(), value);
+  if (price.host_copy() > 0)
+    value = __builtin_fma(-static_cast<double>(problem.host_copy_room()), price.host_copy(), value);
   const double errors =
-      static_cast<double>(problem.epochs().size() + problem.room().size() + (price.home() > 0 ? 2 : 1)) * 0x1p-50;
+      static_cast<double>(problem.epochs().size() + problem.room().size() + (price.host_copy() > 0 ? 2 : 1)) * 0x1p-50;
   return std::max(__builtin_fma(-largest, errors, value), static_cast<double>(problem.constant_bytes()));
 }
 
@@ -124,16 +126,16 @@ class row_prices {
 {
   sequence<double> costs(problem.intervals().size());
   const auto load_of = [&](std::uint32_t which) { return problem.intervals()[which].loads ? 1.0 : 0.0; };
-  for (const retention_problem::epoch& it : problem.epochs()) {
+  for (const retention_problem::epoch& epoch : problem.epochs()) {
     double all_kept = 0;
-    double mixed = it.writes_back ? 1 : 0;
-    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+    double mixed = epoch.writes_back ? 1 : 0;
+    for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
       const double cost = price(problem.intervals()[which]);
       all_kept += cost;
       mixed += std::min(cost, load_of(which));
     }
     const double least = std::min(all_kept, mixed);
-    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+    for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
       const double cost = price(problem.intervals()[which]);
       const double rest = mixed - std::min(cost, load_of(which));
       const double kept = std::min(all_kept, rest + cost) - least;

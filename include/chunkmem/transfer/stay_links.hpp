@@ -22,58 +22,58 @@ namespace transfer {
 /// Turns "the chunk stays after this use" into the answer that a manager follows: next uses, and frames for a stay.
 ///
 ///     stay_links links;
-///     retention answer = links.link(uses, stays, tide, record.size());
+///     retention answer = links.link(uses, retained, tide, record.size());
 ///
-/// Cost: O(uses + chunks + stretches log moments). `link` does not allocate when sizes repeat.
+/// Cost: O(uses + chunks + stretches log accesses). `link` does not allocate when sizes repeat.
 class stay_links {
  public:
-  /// @param stays     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
-  /// @param moments   number of moments of the iteration
+  /// @param retained     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
+  /// @param access_count   number of accesses of the iteration
   /// @return          spans that are valid until the next call
-  retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
-                 std::uint32_t moments)
+  retention link(const record_uses& record, std::span<const std::uint8_t> retained, const lease_tide& tide,
+                 std::uint32_t access_count)
   {
     const auto stretches = record.stretches();
-    stays_until_.assign(moments, access_record::never);
+    retained_until_.assign(access_count, access_record::never);
     first_use_.assign(record.last_of_chunk().size(), access_record::never);
-    borders_.assign(moments, UINT32_MAX);
+    borders_.assign(access_count, UINT32_MAX);
     const auto next_use = [&](std::uint32_t stretch) {
       const held_stretch& it = stretches[stretch];
-      return stays[it.last] != 0 ? stretches[it.next].begin : access_record::never;
+      return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
     };
-    for (std::uint32_t at = 0; at < record.uses().size(); ++at)
-      if (const std::uint32_t stretch = record.stretch_of_use()[at]; stretch != record_uses::none)
-        stays_until_[record.uses()[at].begin] = next_use(stretch);
+    for (std::uint32_t index = 0; index < record.uses().size(); ++index)
+      if (const std::uint32_t stretch = record.stretch_of_use()[index]; stretch != record_uses::none)
+        retained_until_[record.uses()[index].begin] = next_use(stretch);
     for (std::uint32_t chunk = 0; chunk < first_use_.size(); ++chunk)
       if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
         first_use_[chunk] = next_use(last);
     for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
-      for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, stays, tide, around);
-    return {stays_until_, first_use_, borders_};
+      for (std::size_t index = stretches.size(); index-- > 0;) set_border(stretches, index, retained, tide, around);
+    return {retained_until_, first_use_, borders_};
   }
 
   /// Makes each early load stay until its first use. The answer of link() changes too. @pre link() was called
   void expect(std::span<const early_load> early) noexcept
   {
-    for (const early_load& it : early) first_use_[it.chunk] = it.first_use;
+    for (const early_load& load : early) first_use_[load.chunk] = load.first_use;
   }
 
  private:
   /// A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
-  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays,
+  void set_border(std::span<const held_stretch> stretches, std::size_t index, std::span<const std::uint8_t> retained,
                   const lease_tide& tide, bool around)
   {
-    const held_stretch& it = stretches[at];
-    if (stays[it.last] == 0) {
-      borders_[it.begin] = tide.least_dry(it.begin, it.end);
+    const held_stretch& stretch = stretches[index];
+    if (retained[stretch.last] == 0) {
+      borders_[stretch.begin] = tide.least_dry(stretch.begin, stretch.end);
       return;
     }
-    const held_stretch& next = stretches[it.next];
-    borders_[it.begin] = std::min(tide.least_dry(it.begin, next.begin),
-                                  around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
+    const held_stretch& next = stretches[stretch.next];
+    borders_[stretch.begin] = std::min(tide.least_dry(stretch.begin, next.begin),
+                                       around || next.begin > stretch.begin ? borders_[next.begin] : UINT32_MAX);
   }
 
-  sequence<std::uint32_t> stays_until_;
+  sequence<std::uint32_t> retained_until_;
   sequence<std::uint32_t> first_use_;
   sequence<std::uint32_t> borders_;
 };
@@ -81,7 +81,7 @@ class stay_links {
 /// The room of a plan, in which early loads have to fit.
 struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
-  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each moment [bytes]
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]
   std::span<const std::uint32_t> borders;       ///< as in transfer::retention
 };
 
@@ -94,49 +94,49 @@ inline void sort_by_readiness(std::span<early_load> loads) noexcept
   });
 }
 
-/// An early load with the border of its whole stay, which begins at the last moment of an iteration.
+/// An early load with the border of its whole stay, which begins at the last access of an iteration.
 [[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use,
                                                 const lease_tide& tide, std::span<const std::uint32_t> borders) noexcept
 {
-  const auto moments = static_cast<std::uint32_t>(borders.size());
-  const std::uint32_t dry = tide.least_dry(moments - 1, first_use == 0 ? moments : first_use);
+  const auto access_count = static_cast<std::uint32_t>(borders.size());
+  const std::uint32_t dry = tide.least_dry(access_count - 1, first_use == 0 ? access_count : first_use);
   return {chunk, ready, first_use, std::min(dry, borders[first_use])};
 }
 
 /// Chooses the chunks that are loaded for the next iteration before this iteration ends.
 ///
 ///     early_loads early;
-///     answer.early = early.choose(uses, stays, tide, {sizes, device_bytes, answer.borders});
+///     answer.early = early.choose(uses, retained, tide, {sizes, device_bytes, answer.borders});
 ///
 /// Chunks are chosen in the order of their first uses. The choice ends at the first chunk for which there is no room
 /// beside all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use: otherwise it
 /// would take the room of the next loads.
 /// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
 /// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
-/// A chunk that the last moment uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
-/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + moments).
+/// A chunk that the last access uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
+/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
 class early_loads {
  public:
-  /// @param stays   as in stay_links   @return   valid until the next call
-  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays,
+  /// @param retained   as in stay_links   @return   valid until the next call
+  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> retained,
                                      const lease_tide& tide, const early_room& room)
   {
-    const auto moments = static_cast<std::uint32_t>(room.device_bytes.size());
+    const auto access_count = static_cast<std::uint32_t>(room.device_bytes.size());
     const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
-    find_room(record, stays, room);
+    find_room(record, retained, room);
     find_ends(record, chunks);
     chosen_.clear();
     seen_.assign(chunks, 0);
-    std::int64_t least = left_[moments - 1];
+    std::int64_t least = left_[access_count - 1];
     std::int64_t taken = 0;
     std::uint32_t passed = 0;
-    for (std::size_t at = 0; at < record.uses().size(); ++at) {
-      const retention_use& use = record.uses()[at];
+    for (std::size_t index = 0; index < record.uses().size(); ++index) {
+      const retention_use& use = record.uses()[index];
       if (std::exchange(seen_[use.chunk], std::uint8_t{1}) != 0) continue;  // not its first
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
-      const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
-      if (is_there || end_of_chunk_[use.chunk] > moments - 1) continue;
+      const bool is_there = last != record_uses::none && retained[record.stretches()[last].last] != 0;
+      if (is_there || end_of_chunk_[use.chunk] > access_count - 1) continue;
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
       if (taken > least) break;
@@ -147,38 +147,39 @@ class early_loads {
   }
 
  private:
-  /// Bytes left at each moment.
-  void find_room(const record_uses& record, std::span<const std::uint8_t> stays, const early_room& room)
+  /// Bytes left at each access.
+  void find_room(const record_uses& record, std::span<const std::uint8_t> retained, const early_room& room)
   {
-    const std::size_t moments = room.device_bytes.size();
-    change_.assign(moments + 1, 0);
-    for (const held_stretch& it : record.stretches()) {
-      const std::uint64_t size = room.chunk_bytes[it.chunk];
-      const bool keeps = stays[it.last] != 0;
-      const std::uint32_t next = record.stretches()[it.next].begin;
-      const bool around = keeps && next <= it.begin;
-      change_[it.begin] += size;
-      change_[keeps ? (around ? moments : next) : it.end] -= size;  // may wrap below zero, the sums do not
+    const std::size_t access_count = room.device_bytes.size();
+    change_.assign(access_count + 1, 0);
+    for (const held_stretch& stretch : record.stretches()) {
+      const std::uint64_t size = room.chunk_bytes[stretch.chunk];
+      const bool keeps = retained[stretch.last] != 0;
+      const std::uint32_t next = record.stretches()[stretch.next].begin;
+      const bool around = keeps && next <= stretch.begin;
+      change_[stretch.begin] += size;
+      change_[keeps ? (around ? access_count : next) : stretch.end] -= size;  // may wrap below zero, the sums do not
       if (around) change_[0] += size, change_[next] -= size;
     }
-    left_.resize(moments);
+    left_.resize(access_count);
     std::uint64_t taken = 0;
-    for (std::size_t at = 0; at < moments; ++at) {
-      taken += change_[at];
-      left_[at] = static_cast<std::int64_t>(room.device_bytes[at] - taken);
+    for (std::size_t index = 0; index < access_count; ++index) {
+      taken += change_[index];
+      left_[index] = static_cast<std::int64_t>(room.device_bytes[index] - taken);
     }
   }
 
-  /// The moment from which on a chunk is not used any more.
+  /// The access from which on a chunk is not used any more.
   void find_ends(const record_uses& record, std::uint32_t chunks)
   {
     end_of_chunk_.assign(chunks, 0);
-    for (const retention_use& it : record.uses()) end_of_chunk_[it.chunk] = std::max(end_of_chunk_[it.chunk], it.end);
+    for (const retention_use& use : record.uses())
+      end_of_chunk_[use.chunk] = std::max(end_of_chunk_[use.chunk], use.end);
   }
 
   std::vector<early_load> chosen_;
   sequence<std::uint64_t> change_;
-  sequence<std::int64_t> left_;  // by moment
+  sequence<std::int64_t> left_;  // by access index
   sequence<std::uint32_t> end_of_chunk_;
   sequence<std::uint8_t> seen_;
 };
@@ -191,13 +192,14 @@ class early_loads {
 {
   sequence<std::uint32_t> until(plan.first_use.size(), access_record::never);
   sequence<std::uint32_t> ready(plan.first_use.size(), 0);
-  for (std::uint32_t at = 0; at < record.size() && !plan.stays_until.empty(); ++at) {
-    const access_entry& entry = record.entries()[at];
+  for (std::uint32_t index = 0; index < record.size() && !plan.retained_until.empty(); ++index) {
+    const access_entry& entry = record.entries()[index];
     if (entry.slot == access_record::never) continue;
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
-    const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
+    const std::uint32_t end = record.is_drop(index) ? index + 1 : record.details()[index].until;
     ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
-    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.stays_until[at];
+    if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device)
+      until[chunk] = plan.retained_until[index];
   }
   std::vector<early_load> early;
   lease_tide tide;

@@ -28,8 +28,8 @@ struct stored_plan {
   std::uint64_t moved_bytes = 0;
   /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
-  std::uint32_t variant = 0;               ///< setting of the eviction policy, for misses outside of the plan
-  std::vector<std::uint32_t> stays_until;  ///< as in retention; all four are empty where the eviction policy decides
+  std::uint32_t variant = 0;                  ///< setting of the eviction policy, for misses outside of the plan
+  std::vector<std::uint32_t> retained_until;  ///< as in retention; all four are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
   std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
@@ -50,18 +50,18 @@ struct stored_plan {
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
     hash ^= hash >> 31;
   };
-  for (std::uint32_t at = 0; at < record.size(); ++at) {
-    const access_entry& entry = record.entries()[at];
+  for (std::uint32_t index = 0; index < record.size(); ++index) {
+    const access_entry& entry = record.entries()[index];
     add(static_cast<std::uint64_t>(entry.kind) << 32 | entry.slot);
-    add(entry.slot == access_record::never ? record.details()[at].bytes : chunk_of_slot[entry.slot]);
+    add(entry.slot == access_record::never ? record.details()[index].bytes : chunk_of_slot[entry.slot]);
   }
-  for (const release_entry& it : record.releases()) add(std::uint64_t{it.until} << 32 | it.moment);
+  for (const release_entry& release : record.releases()) add(std::uint64_t{release.until} << 32 | release.access_index);
   for (const std::uint32_t frames : frames_of_chunk) add(frames);
   return hash;
 }
 
-/// Checks that every stay ends with a use of the same chunk on the device, so that no two chunks wait for one moment.
-/// @throws config_error   names the first moment or chunk that breaks this   @complexity O(moments + chunks)
+/// Checks that every stay ends with a use of the same chunk on the device, so that no two chunks wait for one access.
+/// @throws config_error   names the first access or chunk that breaks this   @complexity O(accesses + chunks)
 inline void expect_plan_fits(const stored_plan& plan, const access_record& record,
                              std::span<const std::uint32_t> chunk_of_slot, std::size_t chunks)
 {
@@ -69,25 +69,26 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
     throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " "
                                     << why << " (save it again with this model)"};
   };
-  if (plan.stays_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
-  if (plan.stays_until.size() != record.size() || plan.borders.size() != record.size())
-    refuse("it has", plan.stays_until.size(), "moments, which are too many or too few");
+  if (plan.retained_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
+  if (plan.retained_until.size() != record.size() || plan.borders.size() != record.size())
+    refuse("it has", plan.retained_until.size(), "accesses, which are too many or too few");
   if (plan.first_use.size() != chunks || (!plan.device_only.empty() && plan.device_only.size() != chunks))
     refuse("it has", plan.first_use.size(), "chunks, which are too many or too few");
-  const auto is_use_of = [&](std::uint32_t moment, std::uint32_t chunk) {
-    if (moment == access_record::never) return true;
-    if (moment >= record.size()) return false;
-    const access_entry& entry = record.entries()[moment];
-    return is_access(entry.kind) && place_of(entry.kind) == at::device && chunk_of_slot[entry.slot] == chunk;
+  const auto is_use_of = [&](std::uint32_t access_index, std::uint32_t chunk) {
+    if (access_index == access_record::never) return true;
+    if (access_index >= record.size()) return false;
+    const access_entry& entry = record.entries()[access_index];
+    return is_access(entry.kind) && place_of(entry.kind) == memory_location::device &&
+           chunk_of_slot[entry.slot] == chunk;
   };
   for (std::uint32_t now = 0; now < record.size(); ++now) {
     const std::uint32_t slot = record.entries()[now].slot;
-    if (!is_use_of(plan.stays_until[now], slot == access_record::never ? UINT32_MAX : chunk_of_slot[slot]))
-      refuse("moment", now, "says that its chunk stays until a moment that does not use it");
+    if (!is_use_of(plan.retained_until[now], slot == access_record::never ? UINT32_MAX : chunk_of_slot[slot]))
+      refuse("access", now, "says that its chunk stays until an access that does not use it");
   }
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
     if (!is_use_of(plan.first_use[chunk], chunk))
-      refuse("chunk", chunk, "is said to stay until a moment that does not use it");
+      refuse("chunk", chunk, "is said to stay until an access that does not use it");
 }
 
 }  // namespace transfer

@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// The kinds of moves, and of changes of room, at a moment.
+/// The kinds of moves, and of changes of room, at an access.
 enum class move_kind : std::uint8_t {
   evict,       ///< a chunk gives up its frames, after a write-back if the host's copy is not valid
   load,        ///< a chunk is copied into frames that are free by then
@@ -25,13 +25,13 @@ enum class move_kind : std::uint8_t {
   vacate,      ///< frames became free for another reason; information for a scheduler, not a request
 };
 
-/// One decision. `moment` is when it was needed (in a demand log) or when it is carried out (in an action list).
+/// One decision. `access_index` is when it was needed (in a demand log) or when it is carried out (in an action list).
 struct move {
-  std::uint32_t moment = 0;
+  std::uint32_t access_index = 0;
   std::uint32_t chunk = UINT32_MAX;
   std::uint64_t place = 0;  ///< first frame; first byte of a lease
   std::uint32_t frames = 0;
-  std::uint32_t order = 0;  ///< among the moves of one moment
+  std::uint32_t order = 0;  ///< among the moves of one access
   move_kind kind = move_kind::evict;
 };
 
@@ -39,7 +39,7 @@ struct move {
 struct schedule_input {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
-  std::span<const move> demand;  ///< ordered by moment, then by decision
+  std::span<const move> demand;  ///< ordered by access index, then by decision
   std::uint32_t chunks = 0;
   std::uint32_t device_frames = 0;
   bool may_move_early = true;  ///< false: host room was short, so the order of decisions must stay
@@ -59,22 +59,22 @@ struct retention_request {
 /// A chunk that is loaded for the next iteration before this one ends.
 struct early_load {
   std::uint32_t chunk = 0;
-  std::uint32_t ready = 0;      ///< from this moment on, this iteration does not use the chunk
-  std::uint32_t first_use = 0;  ///< its moment in the next iteration
+  std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk
+  std::uint32_t first_use = 0;  ///< its access in the next iteration
   std::uint32_t border = 0;     ///< leases come down to this frame before the chunk leaves again
 };
 
-/// The chunks that stay on the device. A span has one number for each moment of the record, or for each chunk.
+/// The chunks that stay on the device. A span has one number for each access of the record, or for each chunk.
 struct retention {
-  /// by moment: the next use of the chunk if the chunk stays until then, else never
-  std::span<const std::uint32_t> stays_until;
+  /// by access index: the next use of the chunk if the chunk stays until then, else never
+  std::span<const std::uint32_t> retained_until;
   /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::span<const std::uint32_t> first_use;
-  /// by moment: leases come down to this frame before a chunk that is loaded now leaves
+  /// by access index: leases come down to this frame before a chunk that is loaded now leaves
   std::span<const std::uint32_t> borders;
   std::uint64_t moved_bytes = 0;  ///< by an iteration, both directions, as it was solved
   std::uint64_t bound_bytes = 0;  ///< no plan of one iteration moves less
-  /// by chunk: 1 if the chunk never leaves and needs no home on the host; empty: every chunk needs a home
+  /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
   std::span<const std::uint8_t> device_only = {};
   std::span<const early_load> early = {};  ///< ordered by `ready`
 };
@@ -85,8 +85,8 @@ struct retention {
 ///
 /// Laws:
 /// - With `plans == false`, `schedule` is never called, and every miss is served when it happens.
-/// - Otherwise `schedule` fills `actions`, ordered by moment, with the moves of the demand log. No move comes later
-///   than it was needed, twice, or before a move on which it depends.
+/// - Otherwise `schedule` fills `actions`, ordered by access index, with the moves of the demand log. No move comes
+///   later than it was needed, twice, or before a move on which it depends.
 /// - The same input gives the same actions.
 /// - A second call with the same sizes does not allocate.
 template <class Transfer>

@@ -121,9 +121,9 @@ class json_events {
   }
   bool number_unsigned(std::uint64_t value)
   {
-    json_field& it = next(json_kind::whole);
-    it.whole = value;
-    it.number = static_cast<double>(value);
+    json_field& field = next(json_kind::whole);
+    field.whole = value;
+    field.number = static_cast<double>(value);
     return true;
   }
   bool number_integer(std::int64_t)
@@ -166,10 +166,10 @@ class json_events {
   json_field& next(json_kind kind)
   {
     if (depth_ == 0) refuse_file(file_, "it is no object", "write one object in braces");
-    json_field& it = fields_.emplace_back();
-    it.path = path_;
-    it.kind = kind;
-    return it;
+    json_field& field = fields_.emplace_back();
+    field.path = path_;
+    field.kind = kind;
+    return field;
   }
 
   std::string_view file_;
@@ -234,40 +234,41 @@ class json_fields {
   /// A whole number. @throws format_error   it is not there, or is none
   [[nodiscard]] std::uint64_t whole(std::string_view key, std::uint64_t most = UINT64_MAX)
   {
-    const detail::json_field& it = take(key, "a whole number");
-    if (it.kind == detail::json_kind::number)
+    const detail::json_field& field = take(key, "a whole number");
+    if (field.kind == detail::json_kind::number)
       refuse(key, "is no whole number, or needs more than 64 bits", "write a whole number");
-    if (it.kind != detail::json_kind::whole) refuse_kind(it, "a whole number");
-    if (it.whole > most) refuse(key, "is too large", "write a smaller number");
-    return it.whole;
+    if (field.kind != detail::json_kind::whole) refuse_kind(field, "a whole number");
+    if (field.whole > most) refuse(key, "is too large", "write a smaller number");
+    return field.whole;
   }
   /// A number that is not negative. @throws format_error   it is not there, or is none
   [[nodiscard]] double number(std::string_view key)
   {
-    const detail::json_field& it = take(key, "a number");
-    if (it.kind != detail::json_kind::whole && it.kind != detail::json_kind::number) refuse_kind(it, "a number");
-    return it.number;
+    const detail::json_field& field = take(key, "a number");
+    if (field.kind != detail::json_kind::whole && field.kind != detail::json_kind::number)
+      refuse_kind(field, "a number");
+    return field.number;
   }
   /// @throws format_error   it is not there, or is neither true nor false
   [[nodiscard]] bool truth(std::string_view key)
   {
-    const detail::json_field& it = take(key, "true or false");
-    if (it.kind != detail::json_kind::truth) refuse_kind(it, "true or false");
-    return it.truth;
+    const detail::json_field& field = take(key, "true or false");
+    if (field.kind != detail::json_kind::truth) refuse_kind(field, "true or false");
+    return field.truth;
   }
   /// A text that is not empty. @throws format_error   it is not there, or is none
   [[nodiscard]] std::string text(std::string_view key)
   {
-    const detail::json_field& it = take(key, "a text");
-    if (it.kind != detail::json_kind::text) refuse_kind(it, "a text");
-    if (it.text.empty()) refuse(key, "is empty", "write a text");
-    return it.text;
+    const detail::json_field& field = take(key, "a text");
+    if (field.kind != detail::json_kind::text) refuse_kind(field, "a text");
+    if (field.text.empty()) refuse(key, "is empty", "write a text");
+    return field.text;
   }
   /// @throws format_error   there is a field that nobody asked for
   void finish() const
   {
-    for (const detail::json_field& it : fields_)
-      if (!it.is_taken) refuse(it.path, "is not known", "remove it, or look for a slip");
+    for (const detail::json_field& field : fields_)
+      if (!field.is_taken) refuse(field.path, "is not known", "remove it, or look for a slip");
   }
   /// Refuses the meaning of a field. @throws format_error   always
   [[noreturn]] void refuse(std::string_view key, std::string_view why, std::string_view advice) const
@@ -278,17 +279,17 @@ class json_fields {
  private:
   const detail::json_field& take(std::string_view key, std::string_view wanted)
   {
-    for (detail::json_field& it : fields_)
-      if (it.path == key) {
-        it.is_taken = true;
-        return it;
+    for (detail::json_field& field : fields_)
+      if (field.path == key) {
+        field.is_taken = true;
+        return field;
       }
     refuse(key, "is missing", std::string{"give it "}.append(wanted));
   }
-  [[noreturn]] void refuse_kind(const detail::json_field& it, std::string_view wanted) const
+  [[noreturn]] void refuse_kind(const detail::json_field& field, std::string_view wanted) const
   {
     constexpr std::string_view kinds[] = {"is a number", "is a number", "is negative", "is true or false", "is a text"};
-    refuse(it.path, kinds[static_cast<std::size_t>(it.kind)], std::string{"write "}.append(wanted));
+    refuse(field.path, kinds[static_cast<std::size_t>(field.kind)], std::string{"write "}.append(wanted));
   }
 
   std::string file_;

@@ -130,7 +130,7 @@ class transformer_walk {
 {
   shape.check();
   std::vector<transformer_tensor> all;
-  const auto take = [&](const transformer_tensor& it) { all.push_back(it); };
+  const auto take = [&](const transformer_tensor& declared) { all.push_back(declared); };
   detail::transformer_walk walk{shape, take};
   walk.before_layers();
   for (std::uint64_t layer = 0; layer < shape.layers; ++layer) walk.layer(layer);
@@ -144,7 +144,7 @@ class transformer_walk {
 {
   shape.check();
   checked sum;
-  const auto add = [&](const transformer_tensor& it) { sum += it.elements(); };
+  const auto add = [&](const transformer_tensor& declared) { sum += declared.elements(); };
   detail::transformer_walk walk{shape, add};
   walk.layer(0);
   sum *= shape.layers;

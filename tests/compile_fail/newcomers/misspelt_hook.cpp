@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// remedy: an eviction policy lacks a hook, or has it with another signature: .*victim.moment. noexcept -> chunk_id
+// remedy: eviction policy lacks a hook, or has it with another signature: .*victim.access_index. noexcept -> chunk_id
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 
@@ -19,7 +19,7 @@ struct newcomer {
   void on_profile(const chunkmem::access_record&) {}
   void enter(const chunkmem::eviction::candidate&) noexcept {}
   void leave(const chunkmem::eviction::candidate&) noexcept {}
-  chunkmem::chunk_id VICTIM(chunkmem::moment) noexcept { return chunkmem::chunk_id::none; }
+  chunkmem::chunk_id VICTIM(chunkmem::access_index) noexcept { return chunkmem::chunk_id::none; }
 };
 
 void train(chunkmem::backend::host_arena& memory)

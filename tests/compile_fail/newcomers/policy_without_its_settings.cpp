@@ -9,7 +9,7 @@ struct strict_placement {
   using policy_kind = chunkmem::placement_kind;
   static constexpr std::string_view name = "strict_placement";
   explicit strict_placement(int) {}
-  chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const { return chunkmem::tier::host; }
+  chunkmem::tier preferred_tier(chunkmem::role, chunkmem::bytes) const { return chunkmem::tier::host; }
 };
 
 void train(chunkmem::backend::host_arena& memory)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/exact.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 
 #include <concepts>
 
 template <std::floating_point Number>
 __global__ void add(Number left, Number right, Number* result)
 {
-  *result = chunkmem::exact::sum(left, right);
+  *result = chunkmem::strict_fp::sum(left, right);
 }
 
 float add_on_device(float left, float right)

@@ -40,7 +40,7 @@ class least_often {
   {
     used_times_[uses_[index_of(item.chunk)].count].erase(index_of(item.chunk));
   }
-  [[nodiscard]] chunkmem::chunk_id victim(chunkmem::moment) const noexcept
+  [[nodiscard]] chunkmem::chunk_id victim(chunkmem::access_index) const noexcept
   {
     for (const chunkmem::index_set& each : used_times_)
       if (!each.empty()) return chunkmem::chunk_id{each.first_from(0)};

@@ -22,15 +22,15 @@ TEST_CASE("least_often evicts what was used fewest times, and does not count a q
   least_often policy;
   policy.reset(3);
   for (std::uint32_t chunk = 0; chunk < 3; ++chunk) policy.enter(used(chunk, chunk + 1));
-  CHECK(policy.victim(moment{0}) == chunk_id{0});
+  CHECK(policy.victim(access_index{0}) == chunk_id{0});
   policy.leave(used(0, 1));
   policy.enter(used(0, 4));
-  CHECK(policy.victim(moment{0}) == chunk_id{1});
+  CHECK(policy.victim(access_index{0}) == chunk_id{1});
   policy.leave(used(1, 2));
   policy.leave(used(2, 3));
   policy.enter(used(2, 3));
   policy.enter(used(1, 2));
-  CHECK(policy.victim(moment{0}) == chunk_id{1});
+  CHECK(policy.victim(access_index{0}) == chunk_id{1});
 }
 
 TEST_CASE("with least_often a model trains to the same bits")

@@ -16,8 +16,8 @@ struct one_pin_rules {
   using enum chunkmem::tensor_event;
 
   static constexpr chunkmem::transition table[] = {
-      {free, materialize, hold},  {hold, acquire, compute}, {hold, drop, free},
-      {compute, spend, gradient}, {compute, release, hold}, {gradient, release, hold},
+      {free, materialize, hold},    {hold, acquire, compute}, {hold, drop, free},
+      {compute, consume, gradient}, {compute, release, hold}, {gradient, release, hold},
   };
 };
 

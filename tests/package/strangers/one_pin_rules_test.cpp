@@ -31,7 +31,7 @@ TEST_CASE("a gradient in place of its weight leads back to hold")
 {
   using machine = state_machine<one_pin_rules>;
   tensor_state state = tensor_state::compute;
-  machine::apply(state, tensor_event::spend, tensor_id{1}, "value");
+  machine::apply(state, tensor_event::consume, tensor_id{1}, "value");
   machine::apply(state, tensor_event::release, tensor_id{1}, "value");
   CHECK(state == tensor_state::hold);
 }

@@ -58,36 +58,36 @@ class spilled_memory {
     if (const bytes size = ledger_.remove(where, place); size > bytes{}) ::munmap(place, size.count());
   }
 
-  void copy(std::byte* to, const std::byte* from, bytes size, agent who = agent::host)
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream = agent::host)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     chunkmem::backend::require_places(to, from, size);
     if (size > bytes{}) std::memmove(to, from, size.count());
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
-  void fill(std::byte* to, std::byte value, bytes size, agent who = agent::host)
+  void fill(std::byte* to, std::byte value, bytes size, agent stream = agent::host)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     chunkmem::backend::require_places(to, to, size);
     if (size > bytes{}) std::memset(to, std::to_integer<int>(value), size.count());
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
   template <class Callable>
-  void launch(agent who, Callable&& work)
+  void launch(agent stream, Callable&& work)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     work();
-    ++given_[index_of(who)];
+    ++given_[index_of(stream)];
   }
 
-  [[nodiscard]] event record(agent who) const
+  [[nodiscard]] event record(agent stream) const
   {
-    chunkmem::backend::require_agent(who, agents_);
-    return {.value = given_[index_of(who)], .source = who};
+    chunkmem::backend::require_agent(stream, agents_);
+    return {.value = given_[index_of(stream)], .source = stream};
   }
-  void wait(agent who, event point)
+  void wait(agent stream, event point)
   {
-    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(stream, agents_);
     chunkmem::backend::require_agent(point.source, agents_);
     chunkmem::backend::require_recorded(point, given_[index_of(point.source)]);
   }

@@ -25,15 +25,15 @@ class cell_memory {
   // What a chunk_cache calls.
   void placed(chunkmem::tier where, std::uint32_t first, std::uint32_t count)
   {
-    for (std::uint32_t at = first; at < first + count; ++at) {
-      cell& it = memory_[where].at(at);
+    for (std::uint32_t index = first; index < first + count; ++index) {
+      cell& it = memory_[where].at(index);
       if (it.held) blame("a frame was placed twice");
       it.held = true;
     }
   }
   void vacated(chunkmem::tier where, std::uint32_t first, std::uint32_t count, bool)
   {
-    for (std::uint32_t at = first; at < first + count; ++at) memory_[where].at(at).held = false;
+    for (std::uint32_t index = first; index < first + count; ++index) memory_[where].at(index).held = false;
   }
   void copy(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
   {

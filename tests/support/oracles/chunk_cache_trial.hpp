@@ -82,16 +82,16 @@ class chunk_cache_trial {
   {
     using namespace chunkmem;
     const std::uint32_t what = dice_.below(20);
-    const std::uint32_t at = dice_.below(model_.chunks());
+    const std::uint32_t index = dice_.below(model_.chunks());
     if (what < 9) return pin(dice_.below(model_.slots()));
     if (what < 14 && !pins_.empty()) return end_pin(dice_.below(static_cast<std::uint32_t>(pins_.size())));
     if (what == 14) return drop(dice_.below(model_.slots()));
     if (what == 15) return lease();
     if (what == 16 && !leases_.empty()) return end_lease(dice_.below(static_cast<std::uint32_t>(leases_.size())));
-    if (what == 17) (void)state_.try_evict(at, memory_);
-    if (what == 18) (void)state_.try_write_back(at, memory_);
-    const chunk& it = state_[at];
-    if (what == 19) (void)(state_.try_load(at, dice_.below(frames_[tier::device]), it.live > 0, memory_));
+    if (what == 17) (void)state_.try_evict(index, memory_);
+    if (what == 18) (void)state_.try_write_back(index, memory_);
+    const chunk& it = state_[index];
+    if (what == 19) (void)(state_.try_load(index, dice_.below(frames_[tier::device]), it.live > 0, memory_));
   }
 
   void pin(std::uint32_t slot)
@@ -104,11 +104,11 @@ class chunk_cache_trial {
     if (host ? it.pins[tier::device] > 0 && (writes(how) || !it.is_valid(tier::host))
              : it.writers > 0 || (writes(how) && it.pins[tier::host] > 0))
       return;
-    const entry_kind kind = kind_of(how, host ? at::host : at::device);
+    const entry_kind kind = kind_of(how, host ? memory_location::host : memory_location::device);
     const tier where = host ? tier::host : tier::device;
     asked_ = model_.chunk_of_slot[slot];
     asked_frames_ = it.frames;
-    state_.acquire(slot, asked_, kind, access_record::never, moment{0}, memory_);
+    state_.acquire(slot, asked_, kind, access_record::never, access_index{0}, memory_);
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;
@@ -122,7 +122,7 @@ class chunk_cache_trial {
     const held_pin ended = pins_.back();
     pins_.pop_back();
     const std::uint32_t chunk = model_.chunk_of_slot[ended.slot];
-    const bool host = place_of(ended.kind) == at::host;
+    const bool host = place_of(ended.kind) == memory_location::host;
     const bool writing = writes(access_of(ended.kind));
     if (writing) memory_.write(ended.slot, host ? tier::host : tier::device, state_[chunk]);
     state_.unpin(tier_of(ended.kind), chunk, writing);
@@ -161,8 +161,8 @@ class chunk_cache_trial {
     const chunkmem::tier_space& space = state_.space(where);
     for (std::uint32_t first = 0; first + count <= frames_[where]; ++first) {
       bool possible = true;
-      for (std::uint32_t at = first; at < first + count; ++at) {
-        const std::uint32_t who = space.occupant(at);
+      for (std::uint32_t index = first; index < first + count; ++index) {
+        const std::uint32_t who = space.occupant(index);
         if (who == chunkmem::tier_space::free_frame) continue;
         possible = possible && who != chunkmem::tier_space::leased_frame && state_.table().may_leave(where, who);
       }
@@ -177,11 +177,11 @@ class chunk_cache_trial {
     using namespace chunkmem;
     std::uint64_t bytes = 0;
     for (const held_lease& it : leases_) bytes += it.where == where ? it.size : 0;
-    for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
-      const chunk& it = state_[at];
+    for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
+      const chunk& it = state_[index];
       const bool pinned = std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& held) {
-        return model_.chunk_of_slot[held.slot] == at &&
-               (place_of(held.kind) == chunkmem::at::host) == (where == tier::host);
+        return model_.chunk_of_slot[held.slot] == index &&
+               (place_of(held.kind) == chunkmem::memory_location::host) == (where == tier::host);
       });
       const bool only_copy = where == tier::host && it.is_valid(tier::host) && !it.has_frames(tier::device);
       if (it.first_frame[where] != chunk::nowhere && (pinned || only_copy)) bytes += it.frames * frame_bytes;
@@ -215,15 +215,15 @@ class chunk_cache_trial {
     for (const tier where : {tier::device, tier::host}) {
       std::vector<std::uint32_t> expected(frames_[where], tier_space::free_frame);
       std::uint64_t bytes_held = 0;
-      for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
-        const chunk& it = state_[at];
+      for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
+        const chunk& it = state_[index];
         const std::uint32_t first = it.first_frame[where];
         if (first == chunk::nowhere) continue;
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
           if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame)
             return "two chunks share a frame";
-          expected[first + part] = at;
+          expected[first + part] = index;
         }
       }
       for (const held_lease& it : leases_) {
@@ -252,8 +252,8 @@ class chunk_cache_trial {
         return "a valid host copy without a place";
     }
     for (const held_pin& it : pins_) {
-      const chunk& home = state_[model_.chunk_of_slot[it.slot]];
-      if (it.place != home.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
+      const chunk& parent = state_[model_.chunk_of_slot[it.slot]];
+      if (it.place != parent.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
     }
     return memory_.mistake;
   }

@@ -24,15 +24,15 @@ struct call {
   bool operator==(const call&) const = default;
 };
 
-inline call copied(chunkmem::agent who, const std::byte* to, const std::byte* from, std::uint64_t size)
+inline call copied(chunkmem::agent stream, const std::byte* to, const std::byte* from, std::uint64_t size)
 {
-  return {call::kind::copy, who, to, from, size, {}, 0};
+  return {call::kind::copy, stream, to, from, size, {}, 0};
 }
 
 /// A stream backend that does nothing and remembers who was told to do what, and what each agent's work follows.
 ///
-/// Work has numbers: the n-th thing that an agent was given. `knows(who, source)` is the last work of `source` that new
-/// work of `who` follows, directly or through others: the closure that a happens-before checker needs.
+/// Work has numbers: the n-th thing that an agent was given. `knows(stream, source)` is the last work of `source` that
+/// new work of `stream` follows, directly or through others: the closure that a happens-before checker needs.
 class listening_backend {
  public:
   static constexpr bool host_addressable = true;
@@ -42,35 +42,35 @@ class listening_backend {
   void release(chunkmem::tier, std::byte*) noexcept {}
   void copy(std::byte*, const std::byte*, chunkmem::bytes) {}
   void fill(std::byte*, std::byte, chunkmem::bytes) {}
-  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent who)
+  void copy(std::byte* to, const std::byte* from, chunkmem::bytes size, chunkmem::agent stream)
   {
     may_fail();
-    heard.push_back(copied(who, to, from, size.count()));
-    work(who);
+    heard.push_back(copied(stream, to, from, size.count()));
+    work(stream);
   }
-  void fill(std::byte*, std::byte, chunkmem::bytes, chunkmem::agent who) { work(who); }
+  void fill(std::byte*, std::byte, chunkmem::bytes, chunkmem::agent stream) { work(stream); }
   template <class Work>
-  void launch(chunkmem::agent who, Work)
+  void launch(chunkmem::agent stream, Work)
   {
-    work(who);
+    work(stream);
   }
-  chunkmem::event record(chunkmem::agent who)
+  chunkmem::event record(chunkmem::agent stream)
   {
     may_fail();
-    const chunkmem::event made{++events_[who], who};
-    heard.push_back({call::kind::record, who, nullptr, nullptr, 0, {}, made.value});
-    snapshots_[who][made.value] = clock_[who];
+    const chunkmem::event made{++events_[stream], stream};
+    heard.push_back({call::kind::record, stream, nullptr, nullptr, 0, {}, made.value});
+    snapshots_[stream][made.value] = clock_[stream];
     return made;
   }
-  void wait(chunkmem::agent who, chunkmem::event point)
+  void wait(chunkmem::agent stream, chunkmem::event point)
   {
     may_fail();
-    heard.push_back({call::kind::wait, who, nullptr, nullptr, 0, point.source, point.value});
+    heard.push_back({call::kind::wait, stream, nullptr, nullptr, 0, point.source, point.value});
     for (const auto& [source, number] : snapshots_[point.source].at(point.value)) {
-      std::uint64_t& known = clock_[who][source];
+      std::uint64_t& known = clock_[stream][source];
       known = known > number ? known : number;
     }
-    if (who == chunkmem::agent::host)  // the caller waited: so does all that is enqueued from here on
+    if (stream == chunkmem::agent::host)  // the caller waited: so does all that is enqueued from here on
       for (auto& [other, known] : clock_)
         for (const auto& [source, number] : clock_[chunkmem::agent::host])
           known[source] = known[source] > number ? known[source] : number;
@@ -81,18 +81,18 @@ class listening_backend {
   std::uint64_t throttled() const { return 7; }
 
   /// The agent was given something. @return   its number
-  std::uint64_t work(chunkmem::agent who)
+  std::uint64_t work(chunkmem::agent stream)
   {
-    if (who != chunkmem::agent::host)
+    if (stream != chunkmem::agent::host)
       for (const auto& [source, number] : clock_[chunkmem::agent::host]) {
-        std::uint64_t& known = clock_[who][source];  // the caller had waited for this before
+        std::uint64_t& known = clock_[stream][source];  // the caller had waited for this before
         known = known > number ? known : number;
       }
-    return ++clock_[who][who];
+    return ++clock_[stream][stream];
   }
-  [[nodiscard]] std::uint64_t knows(chunkmem::agent who, chunkmem::agent source)
+  [[nodiscard]] std::uint64_t knows(chunkmem::agent stream, chunkmem::agent source)
   {
-    const std::uint64_t own = clock_[who][source];
+    const std::uint64_t own = clock_[stream][source];
     const std::uint64_t callers = clock_[chunkmem::agent::host][source];
     return own > callers ? own : callers;
   }

@@ -23,7 +23,7 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
   record_builder build;
   for (const std::uint32_t chunk : reads) build.brief(chunk);
   std::vector<std::uint32_t> own(chunks);
-  for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+  for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
   const access_record record = build.finish(own, chunks);
   Policy policy;
   policy.reset(chunks);
@@ -40,12 +40,12 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
       ++loads;
       arrived[wanted] = now + 1;
       if (resident.size() == frames) {
-        const chunk_id victim = policy.victim(moment{now});
+        const chunk_id victim = policy.victim(access_index{now});
         policy.leave(resident.at(index_of(victim)));
         resident.erase(index_of(victim));
       }
     }
-    const moment next = profiled ? moment{record.entries()[now].next_of_chunk} : moment::none;
+    const access_index next = profiled ? access_index{record.entries()[now].next_of_chunk} : access_index::none;
     policy.enter(resident[wanted] = {chunk_id{wanted}, next, 1, false, arrived[wanted], now + 1});
   }
   return loads;

@@ -11,12 +11,12 @@
 
 namespace support {
 
-/// Does what a plan of retention says, moment by moment: three iterations where it repeats, of which the last one
+/// Does what a plan of retention says, access by access index: three iterations where it repeats, of which the last one
 /// counts.
 class played_retention {
  public:
-  played_retention(const chunkmem::transfer::retention_input& what, std::span<const std::uint8_t> stays)
-      : what_{what}, stays_{stays}, chunks_(what.chunk_bytes.size())
+  played_retention(const chunkmem::transfer::retention_input& what, std::span<const std::uint8_t> retained)
+      : what_{what}, retained_{retained}, chunks_(what.chunk_bytes.size())
   {
     for (int lap = 0; lap < (what.repeats ? 3 : 1); ++lap) {
       moved_ = 0;
@@ -41,9 +41,9 @@ class played_retention {
     bool is_empty = false;
   };
 
-  void begin(std::size_t at)
+  void begin(std::size_t index)
   {
-    const auto& it = what_.uses[at];
+    const auto& it = what_.uses[index];
     copies& mine = chunks_[it.chunk];
     const std::uint64_t size = what_.chunk_bytes[it.chunk];
     if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
@@ -61,10 +61,10 @@ class played_retention {
       moved_ += it.kind != use_kind::overwrite && !mine.is_empty ? size : 0;
     }
     mine = {true, mine.is_dirty || mine.is_empty || it.kind != use_kind::read, false};
-    open_.push_back(at);
+    open_.push_back(index);
   }
 
-  /// Uses that end before a moment; a chunk goes when its last one ends and says so.
+  /// Uses that end before an access; a chunk goes when its last one ends and says so.
   void release(std::size_t now)
   {
     std::vector<std::size_t> ended;
@@ -82,7 +82,7 @@ class played_retention {
       for (const std::size_t other : open_) is_last = is_last && what_.uses[other].chunk != chunk;
       for (std::size_t later = which + 1; later < ended.size(); ++later)
         is_last = is_last && what_.uses[ended[later]].chunk != chunk;
-      if (!is_last || stays_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
+      if (!is_last || retained_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
       held_ -= what_.chunk_bytes[chunk];
       const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // one shot does not count what comes after it
       moved_ += chunks_[chunk].is_dirty && is_wanted ? what_.chunk_bytes[chunk] : 0;
@@ -96,7 +96,7 @@ class played_retention {
   }
 
   chunkmem::transfer::retention_input what_;
-  std::span<const std::uint8_t> stays_;
+  std::span<const std::uint8_t> retained_;
   std::vector<copies> chunks_;
   std::vector<std::size_t> open_;  // uses on the device that last
   std::uint64_t held_ = 0;

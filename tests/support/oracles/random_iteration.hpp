@@ -75,7 +75,7 @@ class iteration_roller {
     std::uint32_t host_writers = 0;
   };
   struct open_entry {
-    std::uint32_t moment;
+    std::uint32_t access_index;
     std::uint32_t slot;  // never for a lease
     chunkmem::entry_kind kind;
   };
@@ -99,7 +99,7 @@ class iteration_roller {
     const chunkmem::access how = live_[slot] == 0 ? access::write : static_cast<chunkmem::access_mode>(dice_.below(3));
     const bool host = traits_.host && dice_.one_in(4);
     if (host ? held.device > 0 : held.host_writers > 0 || (writes(how) && held.host > 0)) return;
-    const entry_kind kind = kind_of(how, host ? at::host : at::device);
+    const entry_kind kind = kind_of(how, host ? memory_location::host : memory_location::device);
     ++(host ? held.host : held.device);
     if (host && writes(how)) ++held.host_writers;
     live_[slot] = 1;
@@ -118,10 +118,10 @@ class iteration_roller {
     std::swap(dice_.pick(open_), open_.back());
     const open_entry ended = open_.back();
     open_.pop_back();
-    build_.release(ended.moment);
+    build_.release(ended.access_index);
     if (is_lease(ended.kind)) return;
     pins& held = pins_[made_.chunk_of_slot[ended.slot]];
-    const bool host = place_of(ended.kind) == at::host;
+    const bool host = place_of(ended.kind) == memory_location::host;
     --(host ? held.host : held.device);
     if (host && writes(access_of(ended.kind))) --held.host_writers;
   }
@@ -174,7 +174,7 @@ class iteration_runner {
       }
   }
 
-  /// @param before   `before(moment)`: what happens between the releases and the entry of a moment; gives the planned
+  /// @param before   `before(access)`: what happens between the releases and the entry of an access; gives the planned
   ///                 place of a lease, or no_place
   template <class Before>
   void run(bool profiled, Before before)
@@ -185,7 +185,7 @@ class iteration_runner {
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record.size(); ++now) {
       for (; ended < record.releases().size() && record.releases()[ended].until <= now; ++ended)
-        end(record.releases()[ended].moment);
+        end(record.releases()[ended].access_index);
       if (now == record.size()) break;
       const std::uint64_t place = before(now);
       const access_entry& entry = record.entries()[now];
@@ -207,7 +207,7 @@ class iteration_runner {
   {
     using namespace chunkmem;
     const std::uint32_t chunk = it_.chunk_of_slot[slot];
-    state_.acquire(slot, chunk, kind, next_use, moment{now}, memory_);
+    state_.acquire(slot, chunk, kind, next_use, access_index{now}, memory_);
     if (access_of(kind) != access::write) memory_.read(slot, tier_of(kind), state_[chunk]);
     if (writes(access_of(kind))) memory_.write(slot, tier_of(kind), state_[chunk]);
   }
@@ -216,7 +216,7 @@ class iteration_runner {
     using namespace chunkmem;
     const std::uint32_t chunk = it_.chunk_of_slot[slot];
     if (writes(access_of(kind)))
-      memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last moment of the pin
+      memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last access of the pin
     else
       memory_.read(slot, tier_of(kind), state_[chunk]);
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
@@ -234,11 +234,11 @@ class iteration_runner {
       memory_.blame("a planned lease did not fit");
     state_.space(where).for_frames(lease_at_[now], size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
   }
-  void end(std::uint32_t moment)
+  void end(std::uint32_t access_index)
   {
-    const chunkmem::access_entry& entry = it_.record.entries()[moment];
+    const chunkmem::access_entry& entry = it_.record.entries()[access_index];
     if (!is_lease(entry.kind)) return end_use(entry.slot, entry.kind);
-    state_.end_lease(tier_of(entry.kind), lease_at_[moment], it_.record.details()[moment].bytes, memory_);
+    state_.end_lease(tier_of(entry.kind), lease_at_[access_index], it_.record.details()[access_index].bytes, memory_);
   }
 
   const random_iteration& it_;

@@ -19,9 +19,9 @@ class record_builder {
   /// An access that ends before the next entry.
   std::uint32_t brief(std::uint32_t slot, chunkmem::entry_kind kind = chunkmem::entry_kind::read)
   {
-    const std::uint32_t moment = access(slot, kind);
-    release(moment);
-    return moment;
+    const std::uint32_t access_index = access(slot, kind);
+    release(access_index);
+    return access_index;
   }
   std::uint32_t lease(chunkmem::entry_kind kind, std::uint64_t size)
   {
@@ -29,7 +29,7 @@ class record_builder {
     return record_.append({chunkmem::access_record::never, 0, 0, kind, false, 0},
                           {size, chunkmem::entry_detail::never, {}});
   }
-  void release(std::uint32_t moment) { record_.release(moment); }
+  void release(std::uint32_t access_index) { record_.release(access_index); }
   void drop(std::uint32_t slot) { access(slot, chunkmem::entry_kind::drop); }
 
   [[nodiscard]] std::uint32_t size() const { return record_.size(); }

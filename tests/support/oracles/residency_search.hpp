@@ -11,7 +11,7 @@
 namespace support {
 
 /// The fewest bytes that an iteration moves, by a search over where each chunk is: absent, resident, resident and
-/// dirty, or without bytes. For four chunks; one use at each moment. Before each use any chunks may leave, whatever a
+/// dirty, or without bytes. For four chunks; one use at each access. Before each use any chunks may leave, whatever a
 /// rule would say.
 class residency_search {
  public:

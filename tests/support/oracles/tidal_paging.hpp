@@ -16,19 +16,19 @@
 
 namespace support {
 
-/// Chunks of one frame under reads, updates and overwrites; so many frames are there at each moment.
+/// Chunks of one frame under reads, updates and overwrites; so many frames are there at each access.
 struct tidal_trace {
   std::uint32_t chunks = 0;
-  std::vector<std::uint32_t> used;          ///< by moment: the chunk
-  std::vector<chunkmem::entry_kind> kinds;  ///< by moment
-  std::vector<std::uint32_t> frames;        ///< by moment
+  std::vector<std::uint32_t> used;          ///< by access index: the chunk
+  std::vector<chunkmem::entry_kind> kinds;  ///< by access index
+  std::vector<std::uint32_t> frames;        ///< by access index
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(used.size()); }
   [[nodiscard]] bool loads(std::uint32_t now) const { return kinds[now] != chunkmem::entry_kind::write; }
   [[nodiscard]] std::vector<std::uint32_t> own_chunks() const
   {
     std::vector<std::uint32_t> own(chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
+    for (std::uint32_t index = 0; index < chunks; ++index) own[index] = index;
     return own;
   }
   [[nodiscard]] chunkmem::access_record record() const
@@ -39,7 +39,7 @@ struct tidal_trace {
   }
 };
 
-/// @param tidal   the frames change from moment to moment
+/// @param tidal   the frames change from access to access
 inline tidal_trace roll_tidal_trace(dice& dice, bool tidal)
 {
   using enum chunkmem::entry_kind;
@@ -55,7 +55,7 @@ inline tidal_trace roll_tidal_trace(dice& dice, bool tidal)
   return made;
 }
 
-/// The fewest loads that any choice of victims reaches, by trying every set of chunks that could stay at each moment.
+/// The fewest loads that any choice of victims reaches, by trying every set of chunks that could stay at each access.
 class fewest_tidal_loads {
  public:
   explicit fewest_tidal_loads(const tidal_trace& what) : trace_{what}, best_(what.size() << 8, unknown) {}
@@ -83,10 +83,10 @@ class fewest_tidal_loads {
   }
 
   const tidal_trace& trace_;
-  std::vector<std::uint32_t> best_;  // by moment and what is resident before it
+  std::vector<std::uint32_t> best_;  // by access index and what is resident before it
 };
 
-/// Loads of demand paging with a policy that knows the record: victims go until the moment's frames are enough.
+/// Loads of demand paging with a policy that knows the record: victims go until the access's frames are enough.
 template <chunkmem::eviction_policy Policy>
 std::uint32_t tidal_loads_of(const tidal_trace& what, Policy policy = {})
 {
@@ -105,12 +105,12 @@ std::uint32_t tidal_loads_of(const tidal_trace& what, Policy policy = {})
       loads += what.loads(now) ? 1 : 0;
     }
     while (resident.size() >= what.frames[now]) {
-      const std::uint32_t victim = index_of(policy.victim(moment{now}));
+      const std::uint32_t victim = index_of(policy.victim(access_index{now}));
       policy.leave(resident.at(victim));
       resident.erase(victim);
     }
-    policy.enter(
-        resident[wanted] = {chunk_id{wanted}, moment{record.entries()[now].next_of_chunk}, 1, false, now + 1, now + 1});
+    policy.enter(resident[wanted] = {chunk_id{wanted}, access_index{record.entries()[now].next_of_chunk}, 1, false,
+                                     now + 1, now + 1});
   }
   return loads;
 }
@@ -127,9 +127,9 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   state.reset_tier(tier::device, frame * what.frames[0], frame, what.frames[0]);
   state.reset_tier(tier::host, frame * what.chunks, frame, what.chunks);
   decision_log log;
-  for (std::uint32_t at = 0; at < what.chunks; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin(tier::host, at, true);
+  for (std::uint32_t index = 0; index < what.chunks; ++index) {
+    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.unpin(tier::host, index, true);
   }
   const access_record record = what.record();
   state.start_of(record);

@@ -18,19 +18,19 @@ namespace chunkmem::inline v0 {
 /// An eviction policy may leave each iteration with other chunks on the device than the iteration before: a scan over n
 /// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
 /// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
-/// one stays on. Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat.
+/// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
 /// @code
-/// const transfer::retention seen = stays.of(record, chunk_of_slot, chunks, log.moves());
-/// if (stays.saved() > 0) plan.keep(seen);
+/// const transfer::retention seen = reader.of(record, chunk_of_slot, chunks, log.moves());
+/// if (reader.saved() > 0) plan.keep(seen);
 /// @endcode
-class policy_stays {
+class policy_retention {
  public:
-  /// @param moves   of an iteration that began where an iteration like it had ended, by the moment that needed them
+  /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
   /// @return        good until the next call; a stay around the end has to hold in both parts
   [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                                        std::uint32_t chunks, std::span<const transfer::move> moves)
   {
-    stays_until_.assign(record.size(), access_record::never);
+    retained_until_.assign(record.size(), access_record::never);
     borders_.assign(record.size(), UINT32_MAX);
     first_use_.assign(chunks, access_record::never);
     first_break_.assign(chunks, access_record::never);
@@ -40,19 +40,19 @@ class policy_stays {
     late_.clear();
     early_.reserve(chunks);
     late_.reserve(chunks);
-    for (const transfer::move& it : moves) {
-      if (!breaks(it)) continue;
-      first_break_[it.chunk] = std::min(first_break_[it.chunk], it.moment);
-      last_break_[it.chunk] = {it.moment, it.chunk, it.frames};
+    for (const transfer::move& action : moves) {
+      if (!breaks(action)) continue;
+      first_break_[action.chunk] = std::min(first_break_[action.chunk], action.access_index);
+      last_break_[action.chunk] = {action.access_index, action.chunk, action.frames};
     }
     saved_ = 0;
     std::size_t left = moves.size();
     for (std::uint32_t now = record.size(); now-- > 0;) {
-      for (; left > 0 && moves[left - 1].moment > now; --left) note(moves[left - 1]);
+      for (; left > 0 && moves[left - 1].access_index > now; --left) note(moves[left - 1]);
       mark(record.entries()[now], now, chunk_of_slot);
     }
     join_halves(record);
-    return {stays_until_, first_use_, borders_};
+    return {retained_until_, first_use_, borders_};
   }
   /// How many uses the last answer serves without a copy.
   [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
@@ -60,22 +60,22 @@ class policy_stays {
  private:
   /// A chunk that is there for one part of the way around the end.
   struct half {
-    std::uint32_t moment = 0;  ///< of its last use, or when it came
+    std::uint32_t access_index = 0;  ///< of its last use, or when it came
     std::uint32_t chunk = 0;
     std::uint32_t frames = 0;
   };
 
-  [[nodiscard]] static bool breaks(const transfer::move& it) noexcept
+  [[nodiscard]] static bool breaks(const transfer::move& action) noexcept
   {
-    return it.kind == transfer::move_kind::evict || it.kind == transfer::move_kind::load ||
-           it.kind == transfer::move_kind::claim;
+    return action.kind == transfer::move_kind::evict || action.kind == transfer::move_kind::load ||
+           action.kind == transfer::move_kind::claim;
   }
-  void note(const transfer::move& it) noexcept
+  void note(const transfer::move& action) noexcept
   {
-    if (breaks(it)) next_break_[it.chunk] = it.moment;
+    if (breaks(action)) next_break_[action.chunk] = action.access_index;
   }
 
-  /// @pre next_break_ knows all that is later than this moment
+  /// @pre next_break_ knows all that is later than this access
   void mark(const access_entry& entry, std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot) noexcept
   {
     if (!is_access(entry.kind) || entry.next_of_chunk == access_record::never) return;
@@ -101,22 +101,23 @@ class policy_stays {
   void join_halves(const access_record& record)
   {
     const auto earlier = [](const half& left, const half& right) {
-      return left.moment != right.moment ? left.moment < right.moment : left.chunk < right.chunk;
+      return left.access_index != right.access_index ? left.access_index < right.access_index
+                                                     : left.chunk < right.chunk;
     };
     sort_records(std::span{early_}, earlier);
     sort_records(std::span{late_}, earlier);
     auto other = late_.begin();
     for (const half& it : early_) {
-      while (other != late_.end() && other->moment <= it.moment && other->frames < it.frames) ++other;
-      if (other == late_.end() || other->moment > it.moment) continue;
-      stay_around(it.chunk, it.moment, record.entries()[it.moment].next_of_chunk);
+      while (other != late_.end() && other->access_index <= it.access_index && other->frames < it.frames) ++other;
+      if (other == late_.end() || other->access_index > it.access_index) continue;
+      stay_around(it.chunk, it.access_index, record.entries()[it.access_index].next_of_chunk);
       ++other;
     }
   }
 
   void stay(std::uint32_t now, std::uint32_t next) noexcept
   {
-    stays_until_[now] = next;
+    retained_until_[now] = next;
     ++saved_;
   }
   void stay_around(std::uint32_t chunk, std::uint32_t now, std::uint32_t next) noexcept
@@ -125,12 +126,12 @@ class policy_stays {
     first_use_[chunk] = next;
   }
 
-  sequence<std::uint32_t> stays_until_;
+  sequence<std::uint32_t> retained_until_;
   sequence<std::uint32_t> first_use_;
   sequence<std::uint32_t> borders_;
   std::uint32_t saved_ = 0;
-  sequence<std::uint32_t> first_break_;  // by chunk: the first moment at which it comes or leaves
-  sequence<std::uint32_t> next_break_;   // by chunk: the same after the moment that is looked at
+  sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
+  sequence<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
   sequence<half> last_break_;            // by chunk: when it came or left last
   sequence<half> early_;
   sequence<half> late_;

@@ -18,12 +18,13 @@ namespace sharding {
 /// parallelism of that, a single node makes ownership::sharded. The ends outlive this; ranks of a node are numbered one
 /// after the other.
 template <class Communicator>
-class circles {
+class process_groups {
  public:
   using communicator_type = Communicator;
 
   /// @throws config_error   nodes are not full, or ranks are numbered in another way
-  circles(Communicator& all, Communicator& node, Communicator& across) : all_{&all}, node_{&node}, across_{&across}
+  process_groups(Communicator& all, Communicator& node, Communicator& across)
+      : all_{&all}, node_{&node}, across_{&across}
   {
     const auto place = std::uint64_t{index_of(across.rank())} * node.ranks() + index_of(node.rank());
     if (std::uint64_t{node.ranks()} * across.ranks() == all.ranks() && place == index_of(all.rank())) return;
@@ -33,9 +34,9 @@ class circles {
                                     << " (fill nodes, and number the ranks of a node one after the other)"};
   }
 
-  [[nodiscard]] Communicator& of(ownership::circle who) const noexcept
+  [[nodiscard]] Communicator& of(ownership::process_group group) const noexcept
   {
-    return who == ownership::circle::all ? *all_ : who == ownership::circle::node ? *node_ : *across_;
+    return group == ownership::process_group::all ? *all_ : group == ownership::process_group::node ? *node_ : *across_;
   }
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), node_->ranks()}; }
 
@@ -45,14 +46,14 @@ class circles {
   Communicator* across_;
 };
 
-/// A single group as circles: one node that has all ranks.
+/// A single group as process groups: one node that has all ranks.
 template <class Communicator>
-class one_circle {
+class one_process_group {
  public:
   using communicator_type = Communicator;
 
-  explicit one_circle(Communicator& all) noexcept : all_{&all} {}
-  [[nodiscard]] Communicator& of(ownership::circle) const noexcept { return *all_; }
+  explicit one_process_group(Communicator& all) noexcept : all_{&all} {}
+  [[nodiscard]] Communicator& of(ownership::process_group) const noexcept { return *all_; }
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), all_->ranks()}; }
 
  private:
@@ -62,23 +63,23 @@ class one_circle {
 namespace detail {
 
 template <class Ranks>
-struct circles_of {
-  using type = one_circle<Ranks>;
+struct process_groups_of {
+  using type = one_process_group<Ranks>;
 };
 template <class Communicator>
-struct circles_of<circles<Communicator>> {
-  using type = circles<Communicator>;
+struct process_groups_of<process_groups<Communicator>> {
+  using type = process_groups<Communicator>;
 };
 
 }  // namespace detail
 
-/// What a model over ranks works with: circles as they are, a communicator as one circle.
+/// What a model over ranks works with: process groups as they are, a communicator as one process group.
 template <class Ranks>
-using circles_of = typename detail::circles_of<Ranks>::type;
+using process_groups_of = typename detail::process_groups_of<Ranks>::type;
 
-/// A communicator, or circles of one type of communicators.
+/// A communicator, or process groups of one type of communicators.
 template <class Ranks, class Backend>
-concept rank_group = communicator<typename circles_of<Ranks>::communicator_type, Backend>;
+concept rank_group = communicator<typename process_groups_of<Ranks>::communicator_type, Backend>;
 
 }  // namespace sharding
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/policy_stays.hpp>
+#include <chunkmem/manager/policy_retention.hpp>
 
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-namespace policy_stays_test {
+namespace policy_retention_test {
 
 using namespace chunkmem;
 
@@ -33,9 +33,9 @@ struct scan {
     state.reset(std::vector<std::uint32_t>(chunks, 1), chunks);
     state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
     state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
-    for (std::uint32_t at = 0; at < chunks; ++at) {
-      state.acquire(at, at, entry_kind::write_on_host, never, moment{0}, log);
-      state.unpin(tier::host, at, true);
+    for (std::uint32_t index = 0; index < chunks; ++index) {
+      state.acquire(index, index, entry_kind::write_on_host, never, access_index{0}, log);
+      state.unpin(tier::host, index, true);
     }
     run();
   }
@@ -46,19 +46,19 @@ struct scan {
     log.clear();
     runner.run(record, own, state, log, true);
   }
-  [[nodiscard]] static std::ptrdiff_t stays(const transfer::retention& plan)
+  [[nodiscard]] static std::ptrdiff_t retained(const transfer::retention& plan)
   {
-    return std::ranges::count_if(plan.stays_until, [](std::uint32_t until) { return until != never; });
+    return std::ranges::count_if(plan.retained_until, [](std::uint32_t until) { return until != never; });
   }
   /// At each moment as many chunks stay as there is room for beside the one that is read.
   [[nodiscard]] bool fits(const transfer::retention& plan, std::uint32_t frames) const
   {
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       std::uint32_t held = 1;
-      for (std::uint32_t at = 0; at < record.size(); ++at) {
-        const std::uint32_t until = plan.stays_until[at];
+      for (std::uint32_t index = 0; index < record.size(); ++index) {
+        const std::uint32_t until = plan.retained_until[index];
         if (until != never)
-          held += until > at ? (at < now && now < until ? 1U : 0U) : (now > at || now < until ? 1U : 0U);
+          held += until > index ? (index < now && now < until ? 1U : 0U) : (now > index || now < until ? 1U : 0U);
       }
       if (held > frames) return false;
     }
@@ -80,11 +80,11 @@ TEST_CASE("a scan by belady keeps every frame but one, wherever its last iterati
   std::iota(order.begin(), order.end(), 0U);
   for (std::uint32_t frames = 2; frames < 9; ++frames) {
     scan it{order, 9, frames};
-    policy_stays reader;
+    policy_retention reader;
     for (int round = 0; round < 20; ++round) {
       it.run();
       const transfer::retention plan = reader.of(it.record, it.own, 9, it.log.moves());
-      CHECK(scan::stays(plan) == frames - 1);
+      CHECK(scan::retained(plan) == frames - 1);
       CHECK(reader.saved() == frames - 1);
       CHECK(it.fits(plan, frames));
     }
@@ -95,9 +95,9 @@ TEST_CASE("what stays inside an iteration and around its end is told apart", "[m
 {
   scan it{{0, 1, 0, 2, 3, 0}, 4, 2};  // 0 stays always, and the others come and go
   it.run();
-  policy_stays reader;
+  policy_retention reader;
   const transfer::retention plan = reader.of(it.record, it.own, 4, it.log.moves());
-  CHECK(std::vector(plan.stays_until.begin(), plan.stays_until.end()) ==
+  CHECK(std::vector(plan.retained_until.begin(), plan.retained_until.end()) ==
         std::vector<std::uint32_t>{2, never, 5, never, never, 0});
   CHECK(std::vector(plan.first_use.begin(), plan.first_use.end()) ==
         std::vector<std::uint32_t>{0, never, never, never});
@@ -107,9 +107,9 @@ TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]"
 {
   scan it{{0, 1, 2, 1, 0}, 3, 3};
   it.run();
-  policy_stays reader;
+  policy_retention reader;
   const transfer::retention plan = reader.of(it.record, it.own, 3, it.log.moves());
-  CHECK(scan::stays(plan) == 5);
+  CHECK(scan::retained(plan) == 5);
 }
 
-}  // namespace policy_stays_test
+}  // namespace policy_retention_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "token_bodies.hpp"
+#include "token_kernels.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace gpt::cuda {
 
 /// losses[row] = -log softmax(logits)[target], and the logits' gradient times `scale`, rounded once.
-struct cross_entropy_body {
+struct cross_entropy_kernel {
   token_windows text;
   const float* logits;  ///< [rows, vocabulary]
   bf16* d_logits;       ///< [rows, vocabulary]; null: not wanted
@@ -49,7 +49,7 @@ struct cross_entropy_body {
 };
 
 /// total = the sum of the losses, in float64 and a fixed order.
-struct loss_total_body {
+struct loss_total_kernel {
   const float* losses;
   double* total;
   std::uint32_t rows;

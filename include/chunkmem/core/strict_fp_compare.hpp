@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact.hpp>
 #include <chunkmem/core/host_device.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace chunkmem::inline v0 {
 
 /// Signs, comparisons and conversions that round nothing and keep denormals, whatever a device compiler was told: with
 /// `-ftz` its operators take a denormal for zero. On the host they are the operators; all may be constants.
-namespace exact {
+namespace strict_fp {
 
 /// left * right, for constants too.
 /// @pre on the host, it feeds no sum, or is exact
@@ -123,6 +123,6 @@ namespace exact {
 #endif
 }
 
-}  // namespace exact
+}  // namespace strict_fp
 
 }  // namespace chunkmem::inline v0

@@ -23,9 +23,9 @@ namespace checkpoint {
 namespace detail {
 
 /// Pins of a manager's items that a save still reads, for any type of manager.
-class lent_pins {
+class borrowed_pins {
  public:
-  virtual ~lent_pins() = default;
+  virtual ~borrowed_pins() = default;
   /// Waits until all bytes have arrived on the host. For the thread of the manager. @throws device_error   some will
   /// not arrive
   virtual void wait() = 0;
@@ -39,7 +39,7 @@ class lent_pins {
 ///   agent of a copy tells the queue that the bytes have arrived.
 /// - Bytes that the host has no room for are copied at once, and so are all other bytes.
 template <class Manager>
-class lending_writer final : public lent_pins {
+class lending_writer final : public borrowed_pins {
  public:
   lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
 
@@ -55,14 +55,14 @@ class lending_writer final : public lent_pins {
   void end_file() { queue_->end_file(); }
 
   template <class Use>
-  void with_bytes(Manager& m, const model_item& it, Use use)
+  void with_bytes(Manager& m, const model_item& item, Use use)
   {
-    if (it.is_state() || it.part != role::parameter) return detail::with_bytes(m, it, access::read, use);
+    if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
     std::optional<pin_type> pin;
     try {
-      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, at::host, agent::to_host));
+      pin.emplace(m.acquire_bytes(item.tensor, item.list, access::read, memory_location::host, agent::to_host));
     } catch (const out_of_memory&) {
-      return detail::with_bytes(m, it, access::read, use);
+      return detail::with_bytes(m, item, access::read, use);
     }
     pins_.push_back(std::move(*pin));
     m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });
@@ -73,8 +73,8 @@ class lending_writer final : public lent_pins {
   }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host,
-                                                                   agent::to_host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read,
+                                                                   memory_location::host, agent::to_host));
 
   Manager& m_;
   std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed

@@ -19,8 +19,8 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// The request of one rank in a meeting.
-struct meeting_request {
+/// The request of one rank in a rendezvous.
+struct rendezvous_request {
   call asked;
   std::uint64_t each = 0;            ///< a full share [bytes]; the same on all ranks, as `asked` is
   const std::byte* place = nullptr;  ///< the bytes that others read
@@ -28,23 +28,23 @@ struct meeting_request {
 };
 
 /// Work of agents and words of callers meet apart: neither waits for the other.
-enum class meeting_lane : std::uint8_t { agents, callers };
+enum class rendezvous_lane : std::uint8_t { agents, callers };
 
 /// How long ranks were waited for.
-struct meeting_waits {
-  std::uint64_t longest = 0;        ///< between the first rank that came and the last [ns]
-  rank_id longest_for{};            ///< the rank that came last then
-  operation longest_at{};           ///< to what
-  std::uint64_t slow_meetings = 0;  ///< that waited longer than `slow_after`
+struct rendezvous_waits {
+  std::uint64_t longest = 0;          ///< between the first rank that came and the last [ns]
+  rank_id longest_for{};              ///< the rank that came last then
+  operation longest_at{};             ///< to what
+  std::uint64_t slow_rendezvous = 0;  ///< that waited longer than `slow_after`
 };
 
 /// Ranks that are threads of one process meet here. They compare their requests, and see each other's memory.
 ///
-/// - A meeting is decided under one lock, and once. When the last rank is there with the same request, the meeting
-///   takes place on every rank that takes part. Otherwise it fails on every rank.
-/// - A failure ends the whole group. It does not break off a meeting that takes place: only library code runs until the
-///   meeting ends, and a rank that left early would take its memory away from ranks that still read. So the deadline
-///   limits the wait for ranks to come, not the moving of bytes.
+/// - A rendezvous is decided under one lock, and once. When the last rank is there with the same request, the
+///   rendezvous takes place on every rank that takes part. Otherwise it fails on every rank.
+/// - A failure ends the whole group. It does not break off a rendezvous that takes place: only library code runs until
+///   the rendezvous ends, and a rank that left early would take its memory away from ranks that still read. So the
+///   deadline limits the wait for ranks to come, not the moving of bytes.
 /// - A rank does one thing at a time in a lane. So two ranks that wait for each other with different requests are a
 ///   mismatch at once. A ring of sends that nobody receives ends with the deadline.
 /// - In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing
@@ -54,13 +54,13 @@ struct meeting_waits {
 /// its own. No allocation after construction.
 ///
 /// @threads   any; in each lane one at a time for each rank
-class thread_meeting {
+class thread_rendezvous {
  public:
   using clock = std::chrono::steady_clock;
 
   /// @param deadline     longest wait for a rank [ns]
   /// @param slow_after   a wait that is counted as slow [ns]
-  thread_meeting(std::uint32_t ranks, std::uint64_t deadline, std::uint64_t slow_after)
+  thread_rendezvous(std::uint32_t ranks, std::uint64_t deadline, std::uint64_t slow_after)
       : ranks_{ranks},
         deadline_{std::min(deadline, longest_deadline)},
         slow_after_{slow_after},
@@ -82,10 +82,10 @@ class thread_meeting {
                                      << " (ranks count from 0)"};
     expect_own_process();
     const std::lock_guard lock{mutex_};
-    if (seat_of(meeting_lane::agents, rank).is_taken)
+    if (seat_of(rendezvous_lane::agents, rank).is_taken)
       throw usage_error{error_text{} << "chunkmem: rank " << rank
                                      << " joins its group twice (each rank once; a new group for a new start)"};
-    seat_of(meeting_lane::agents, rank).is_taken = true;
+    seat_of(rendezvous_lane::agents, rank).is_taken = true;
   }
 
   /// The rank leaves. It asks for nothing more than the `given` calls of its agents; some of them may still be queued.
@@ -93,17 +93,17 @@ class thread_meeting {
   {
     if (!seats_.is_owner()) return;
     const std::lock_guard lock{mutex_};
-    seat& at_agents = seat_of(meeting_lane::agents, rank);
+    seat& at_agents = seat_of(rendezvous_lane::agents, rank);
     at_agents.given = given;
-    at_agents.has_left = seat_of(meeting_lane::callers, rank).has_left = true;
-    fail_who_waits_for(meeting_lane::agents, rank);
-    fail_who_waits_for(meeting_lane::callers, rank);
+    at_agents.has_left = seat_of(rendezvous_lane::callers, rank).has_left = true;
+    fail_who_waits_for(rendezvous_lane::agents, rank);
+    fail_who_waits_for(rendezvous_lane::callers, rank);
   }
 
   /// Waits until all that take part are there with the same request. A request without bytes is over then; any other is
   /// over by the last `settle`.
-  /// @return   false: the group has failed, and no meeting takes place
-  [[nodiscard]] bool meet(meeting_lane lane, std::uint32_t rank, const meeting_request& mine) noexcept
+  /// @return   false: the group has failed, and no rendezvous takes place
+  [[nodiscard]] bool meet(rendezvous_lane lane, std::uint32_t rank, const rendezvous_request& mine) noexcept
   {
     if (!seats_.is_owner()) return false;
     std::unique_lock lock{mutex_};
@@ -126,9 +126,9 @@ class thread_meeting {
     return own.is_released;  // decided before any failure that came since
   }
 
-  /// Waits until all that take part have come as far; `is_last`: and ends the meeting.
+  /// Waits until all that take part have come as far; `is_last`: and ends the rendezvous.
   /// @pre   `meet` returned true, of a request with bytes
-  void settle(meeting_lane lane, std::uint32_t rank, bool is_last) noexcept
+  void settle(rendezvous_lane lane, std::uint32_t rank, bool is_last) noexcept
   {
     std::unique_lock lock{mutex_};
     seat& own = seat_of(lane, rank);
@@ -140,8 +140,8 @@ class thread_meeting {
       own.woken.wait(lock, [&] { return own.is_released; });
   }
 
-  /// The request of a rank. @pre   a meeting takes place, and has not settled for the last time
-  [[nodiscard]] const std::byte* place_of(meeting_lane lane, std::uint32_t rank) const noexcept
+  /// The request of a rank. @pre   a rendezvous takes place, and has not settled for the last time
+  [[nodiscard]] const std::byte* place_of(rendezvous_lane lane, std::uint32_t rank) const noexcept
   {
     return seat_of(lane, rank).request.place;
   }
@@ -158,12 +158,12 @@ class thread_meeting {
     const std::lock_guard lock{mutex_};
     fail({error_text{} << "chunkmem: rank " << rank << " gave up, and with it its group of " << ranks_
                        << " (its own error says why; make a new group to go on)",
-          {.failure = comm_failure::revoked, .rank = rank, .sequence = seat_of(meeting_lane::agents, rank).begun}});
+          {.failure = comm_failure::revoked, .rank = rank, .sequence = seat_of(rendezvous_lane::agents, rank).begun}});
   }
   /// @throws comm_error   why the group failed
   void check() const { failure_.check(); }
 
-  [[nodiscard]] meeting_waits waits() const noexcept
+  [[nodiscard]] rendezvous_waits waits() const noexcept
   {
     if (!seats_.is_owner()) return waits_;
     const std::lock_guard lock{mutex_};
@@ -176,7 +176,7 @@ class thread_meeting {
 
   struct seat {
     std::condition_variable woken;
-    meeting_request request;
+    rendezvous_request request;
     clock::time_point came;
     std::uint64_t begun = 0;   ///< calls so far
     std::uint64_t given = 0;   ///< of a rank that has left: calls that it will have made
@@ -193,30 +193,30 @@ class thread_meeting {
     [[nodiscard]] bool is_waiting() const noexcept { return step == 1 && !is_released; }
   };
 
-  [[nodiscard]] std::size_t index_of_seat(meeting_lane lane, std::uint32_t rank) const noexcept
+  [[nodiscard]] std::size_t index_of_seat(rendezvous_lane lane, std::uint32_t rank) const noexcept
   {
     return static_cast<std::size_t>(lane) * ranks_ + rank;
   }
-  [[nodiscard]] seat& seat_of(meeting_lane lane, std::uint32_t rank) noexcept
+  [[nodiscard]] seat& seat_of(rendezvous_lane lane, std::uint32_t rank) noexcept
   {
     return seats_[index_of_seat(lane, rank)];
   }
-  [[nodiscard]] const seat& seat_of(meeting_lane lane, std::uint32_t rank) const noexcept
+  [[nodiscard]] const seat& seat_of(rendezvous_lane lane, std::uint32_t rank) const noexcept
   {
     return seats_[index_of_seat(lane, rank)];
   }
 
   /// Calls `what(seat, its rank)` for all that take part in the request of a rank, itself included.
   template <class What>
-  void for_all_in(meeting_lane lane, std::uint32_t rank, What what) noexcept
+  void for_all_in(rendezvous_lane lane, std::uint32_t rank, What what) noexcept
   {
     const rank_id other = seat_of(lane, rank).request.other;
     for (std::uint32_t each = 0; each < ranks_; ++each)
       if (other == rank_id::none || each == rank || each == index_of(other)) what(seat_of(lane, each), each);
   }
 
-  /// Ranks that meet each other here: a rank in another meeting is not here.
-  [[nodiscard]] bool are_all_at(meeting_lane lane, std::uint32_t rank, std::uint32_t step) noexcept
+  /// Ranks that meet each other here: a rank in another rendezvous is not here.
+  [[nodiscard]] bool are_all_at(rendezvous_lane lane, std::uint32_t rank, std::uint32_t step) noexcept
   {
     bool are = true;
     for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
@@ -225,7 +225,7 @@ class thread_meeting {
     return are;
   }
 
-  void release(meeting_lane lane, std::uint32_t rank, bool is_last) noexcept
+  void release(rendezvous_lane lane, std::uint32_t rank, bool is_last) noexcept
   {
     bool somebody_left = false;
     for_all_in(lane, rank, [&](seat& it, std::uint32_t each) {
@@ -239,7 +239,7 @@ class thread_meeting {
   }
 
   /// Whether a rank that just came waits for a rank that asks for something else, or that is gone.
-  [[nodiscard]] bool finds_trouble(meeting_lane lane, std::uint32_t rank) noexcept
+  [[nodiscard]] bool finds_trouble(rendezvous_lane lane, std::uint32_t rank) noexcept
   {
     const seat& own = seat_of(lane, rank);
     for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
@@ -250,13 +250,13 @@ class thread_meeting {
     });
     return failure_.is_there();
   }
-  [[nodiscard]] static bool are_same(const meeting_request& left, const meeting_request& right) noexcept
+  [[nodiscard]] static bool are_same(const rendezvous_request& left, const rendezvous_request& right) noexcept
   {
     return left.asked == right.asked && left.each == right.each &&
            (left.other == rank_id::none) == (right.other == rank_id::none);
   }
 
-  void fail_who_waits_for(meeting_lane lane, std::uint32_t gone) noexcept
+  void fail_who_waits_for(rendezvous_lane lane, std::uint32_t gone) noexcept
   {
     if (!seat_of(lane, gone).is_gone()) return;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank)
@@ -269,15 +269,15 @@ class thread_meeting {
     for (seat& it : *seats_) it.woken.notify_one();
   }
 
-  void count_wait(meeting_lane lane, std::uint32_t last) noexcept
+  void count_wait(rendezvous_lane lane, std::uint32_t last) noexcept
   {
     std::uint64_t longest = 0;
     for_all_in(lane, last, [&](const seat& it, std::uint32_t) {
       longest = std::max(longest, since(it.came, seat_of(lane, last).came));
     });
-    if (longest > slow_after_) ++waits_.slow_meetings;
+    if (longest > slow_after_) ++waits_.slow_rendezvous;
     if (longest <= waits_.longest) return;
-    waits_ = {longest, rank_id{last}, seat_of(lane, last).request.asked.what, waits_.slow_meetings};
+    waits_ = {longest, rank_id{last}, seat_of(lane, last).request.asked.what, waits_.slow_rendezvous};
   }
 
   [[nodiscard]] static std::uint64_t since(clock::time_point from, clock::time_point to) noexcept
@@ -291,7 +291,7 @@ class thread_meeting {
                 << ')';
   }
 
-  [[nodiscard]] comm_error late(meeting_lane lane, std::uint32_t rank) noexcept
+  [[nodiscard]] comm_error late(rendezvous_lane lane, std::uint32_t rank) noexcept
   {
     const seat& own = seat_of(lane, rank);
     std::uint32_t missing = UINT32_MAX;
@@ -308,7 +308,7 @@ class thread_meeting {
              .sequence = own.begun,
              .waited = since(own.came, clock::now())}};
   }
-  [[nodiscard]] comm_error lost(meeting_lane lane, std::uint32_t rank, std::uint32_t gone) noexcept
+  [[nodiscard]] comm_error lost(rendezvous_lane lane, std::uint32_t rank, std::uint32_t gone) noexcept
   {
     const seat& own = seat_of(lane, rank);
     error_text text;
@@ -321,7 +321,7 @@ class thread_meeting {
              .sequence = own.begun,
              .waited = since(own.came, clock::now())}};
   }
-  [[nodiscard]] comm_error mismatch(meeting_lane lane, std::uint32_t there, std::uint32_t late_one) noexcept
+  [[nodiscard]] comm_error mismatch(rendezvous_lane lane, std::uint32_t there, std::uint32_t late_one) noexcept
   {
     const seat& own = seat_of(lane, late_one);
     const seat& its = seat_of(lane, there);
@@ -338,8 +338,8 @@ class thread_meeting {
   mutable std::mutex mutex_;
   process_owned<std::vector<seat>> seats_;  ///< of agents, then of callers
   std::vector<const std::byte*> sources_;
-  first_failure failure_;  ///< told under the lock only: it comes before or after each meeting, for all ranks
-  meeting_waits waits_;
+  first_failure failure_;  ///< told under the lock only: it comes before or after each rendezvous, for all ranks
+  rendezvous_waits waits_;
 };
 
 }  // namespace collective

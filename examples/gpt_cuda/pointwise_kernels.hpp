@@ -12,7 +12,7 @@ inline constexpr float gelu_scale = 0.7978845608F;  // sqrt(2 / pi)
 inline constexpr float gelu_cubic = 0.044715F;
 
 /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016, arXiv 1606.08415)
-struct gelu_forward_body {
+struct gelu_forward_kernel {
   const bf16* x;
   bf16* y;
   std::uint64_t elements;  ///< a multiple of 8
@@ -28,7 +28,7 @@ struct gelu_forward_body {
 };
 
 /// slope: in the gradient of what came out of GELU, out of what went in.
-struct gelu_backward_body {
+struct gelu_backward_kernel {
   const bf16* x;  ///< what went in
   bf16* slope;
   std::uint64_t elements;  ///< a multiple of 8

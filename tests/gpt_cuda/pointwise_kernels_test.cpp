@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gpt_cuda/pointwise_bodies.hpp>
+#include <gpt_cuda/pointwise_kernels.hpp>
 
 #include <gpt_cuda/fake_math.hpp>
 #include <gpt_cuda/random_numbers.hpp>
 
-namespace pointwise_bodies_test {
+namespace pointwise_kernels_test {
 
 using namespace gpt_cuda_test;
 using support::run_in_loops;
@@ -28,12 +28,12 @@ TEST_CASE("GELU is that of float64, and its way back the slope of it", "[gpt_cud
     expected[i] = gelu(x[i]);
     back[i] = slope[i] * (gelu(x[i] + 1e-6) - gelu(x[i] - 1e-6)) / 2e-6;
   }
-  run_in_loops(gpt::cuda::gelu_forward_body{x.data(), y.data(), size});
+  run_in_loops(gpt::cuda::gelu_forward_kernel{x.data(), y.data(), size});
   check_near(y, expected, bf16_bound);
-  run_in_loops(gpt::cuda::gelu_backward_body{x.data(), slope.data(), size});
+  run_in_loops(gpt::cuda::gelu_backward_kernel{x.data(), slope.data(), size});
   check_near(slope, back, bf16_bound);
-  run_in_loops(gpt::cuda::gelu_forward_body{x.data(), x.data(), size});  // in its own place
+  run_in_loops(gpt::cuda::gelu_forward_kernel{x.data(), x.data(), size});  // in its own place
   for (std::size_t i = 0; i < size; ++i) REQUIRE(x.data()[i].bits() == y.data()[i].bits());
 }
 
-}  // namespace pointwise_bodies_test
+}  // namespace pointwise_kernels_test

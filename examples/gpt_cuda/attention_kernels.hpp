@@ -16,7 +16,7 @@ namespace gpt::cuda {
 
 /// Causal softmax of rows of scores: query q sees keys 0 to q, and what it must not see becomes 0, padding included.
 /// Scores past the query are not used, whatever is there.
-struct softmax_forward_body {
+struct softmax_forward_kernel {
   const float* scores;  ///< [heads, context, stride], scaled
   bf16* weights;        ///< [heads, context, stride]
   std::uint32_t heads, context;
@@ -30,30 +30,30 @@ struct softmax_forward_body {
     const float* const from = scores + row * stride;
     const float highest = team.highest([&](std::uint32_t lane) {
       float most = -INFINITY;
-      for (std::uint32_t at = lane * pack; at < seen; at += lanes * pack) {
-        const eight values = load(from + at);
+      for (std::uint32_t index = lane * pack; index < seen; index += lanes * pack) {
+        const eight values = load(from + index);
         for (std::uint32_t i = 0; i < pack; ++i)
-          if (at + i < seen && most < values.at[i]) most = values.at[i];
+          if (index + i < seen && most < values.at[i]) most = values.at[i];
       }
       return most;
     });
     const float sum = team.sum([&](std::uint32_t lane) {
       float all = 0.0F;
-      for (std::uint32_t at = lane * pack; at < seen; at += lanes * pack) {
-        const eight values = load(from + at);
+      for (std::uint32_t index = lane * pack; index < seen; index += lanes * pack) {
+        const eight values = load(from + index);
         for (std::uint32_t i = 0; i < pack; ++i)
-          if (at + i < seen) all += expf(values.at[i] - highest);
+          if (index + i < seen) all += expf(values.at[i] - highest);
       }
       return all;
     });
     const float share = 1.0F / sum;
     team.each([&](std::uint32_t lane) {
-      for (std::uint32_t at = lane * pack; at < stride; at += lanes * pack) {
+      for (std::uint32_t index = lane * pack; index < stride; index += lanes * pack) {
         eight values{};
-        if (at < seen) values = load(from + at);
+        if (index < seen) values = load(from + index);
         for (std::uint32_t i = 0; i < pack; ++i)
-          values.at[i] = at + i < seen ? expf(values.at[i] - highest) * share : 0.0F;
-        store(weights + row * stride + at, values);
+          values.at[i] = index + i < seen ? expf(values.at[i] - highest) * share : 0.0F;
+        store(weights + row * stride + index, values);
       }
     });
   }
@@ -61,7 +61,7 @@ struct softmax_forward_body {
 
 /// The gradient of scaled scores, times the scale: d_scores = weights * (d_weights - sum of d_weights * weights) *
 /// scale.
-struct softmax_backward_body {
+struct softmax_backward_kernel {
   const bf16* weights;     ///< [heads, context, stride]
   const float* d_weights;  ///< [heads, context, stride]; past the query not used
   bf16* d_scores;          ///< [heads, context, stride]; 0 past the query
@@ -77,24 +77,24 @@ struct softmax_backward_body {
     const std::uint64_t begin = row * stride;
     const float mean = team.sum([&](std::uint32_t lane) {
       float all = 0.0F;
-      for (std::uint32_t at = lane * pack; at < seen; at += lanes * pack) {
-        const eight weight = load(weights + begin + at);
-        const eight slope = load(d_weights + begin + at);
+      for (std::uint32_t index = lane * pack; index < seen; index += lanes * pack) {
+        const eight weight = load(weights + begin + index);
+        const eight slope = load(d_weights + begin + index);
         for (std::uint32_t i = 0; i < pack; ++i)
-          if (at + i < seen) all = fmaf(weight.at[i], slope.at[i], all);
+          if (index + i < seen) all = fmaf(weight.at[i], slope.at[i], all);
       }
       return all;
     });
     team.each([&](std::uint32_t lane) {
-      for (std::uint32_t at = lane * pack; at < stride; at += lanes * pack) {
+      for (std::uint32_t index = lane * pack; index < stride; index += lanes * pack) {
         eight result{};
-        if (at < seen) {
-          const eight weight = load(weights + begin + at);
-          const eight slope = load(d_weights + begin + at);
+        if (index < seen) {
+          const eight weight = load(weights + begin + index);
+          const eight slope = load(d_weights + begin + index);
           for (std::uint32_t i = 0; i < pack; ++i)
-            result.at[i] = at + i < seen ? weight.at[i] * (slope.at[i] - mean) * scale : 0.0F;
+            result.at[i] = index + i < seen ? weight.at[i] * (slope.at[i] - mean) * scale : 0.0F;
         }
-        store(d_scores + begin + at, result);
+        store(d_scores + begin + index, result);
       }
     });
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/exact.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 
 #include <chunkmem/core/float_environment.hpp>
 #include <support/catch.hpp>
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace exact_test {
+namespace strict_fp_test {
 
 using namespace chunkmem;
 
@@ -44,16 +44,16 @@ TEST_CASE("each operation rounds once, to the nearest", "[core]")
     const float right = next();
     const auto wide = static_cast<double>(left);
     const auto other = static_cast<double>(right);
-    REQUIRE(exact::product(left, right) == rounded(wide * other));  // 48 bits: exact in double
-    REQUIRE(exact::sum(left, right) == rounded(wide + other));
-    const float quotient = exact::quotient(left, right);
+    REQUIRE(strict_fp::product(left, right) == rounded(wide * other));  // 48 bits: exact in double
+    REQUIRE(strict_fp::sum(left, right) == rounded(wide + other));
+    const float quotient = strict_fp::quotient(left, right);
     const float step = std::nextafter(quotient, 4.0F) - quotient;
     REQUIRE(std::fabs(static_cast<double>(quotient) * other - wide) <= 0.5 * static_cast<double>(step) * other);
-    const auto root = static_cast<double>(exact::root(left));
+    const auto root = static_cast<double>(strict_fp::root(left));
     const double half = 0x1p-24;  // half an ulp of a root between 1 and 2
     REQUIRE((root - half) * (root - half) <= wide);
     REQUIRE((root + half) * (root + half) >= wide);
-    REQUIRE(exact::to_single(wide * other) == rounded(wide * other));
+    REQUIRE(strict_fp::to_single(wide * other) == rounded(wide * other));
   }
 }
 
@@ -61,15 +61,15 @@ TEST_CASE("a fused operation keeps what a product rounds away, and denormals sta
 {
   const float_environment standard;
   const float left = 1.0F + 0x1p-23F;
-  CHECK(exact::fused(left, left, -exact::product(left, left)) == 0x1p-46F);
-  CHECK(exact::product(0x1p-100F, 0x1p-40F) == 0x1p-140F);
-  CHECK(exact::sum(0x1p-140F, 0x1p-140F) == 0x1p-139F);
-  CHECK(exact::product(0x1p-600, 0x1p-470) == 0x1p-1070);
-  CHECK(exact::quotient(1.0, 3.0) == 1.0 / 3.0);
-  CHECK(exact::sum(1.0, 0x1p-53) == 1.0);
-  CHECK(exact::root(2.0) == std::sqrt(2.0));
-  CHECK(std::isnan(exact::root(-1.0F)));
-  CHECK(std::isinf(exact::quotient(1.0F, 0.0F)));
+  CHECK(strict_fp::fused(left, left, -strict_fp::product(left, left)) == 0x1p-46F);
+  CHECK(strict_fp::product(0x1p-100F, 0x1p-40F) == 0x1p-140F);
+  CHECK(strict_fp::sum(0x1p-140F, 0x1p-140F) == 0x1p-139F);
+  CHECK(strict_fp::product(0x1p-600, 0x1p-470) == 0x1p-1070);
+  CHECK(strict_fp::quotient(1.0, 3.0) == 1.0 / 3.0);
+  CHECK(strict_fp::sum(1.0, 0x1p-53) == 1.0);
+  CHECK(strict_fp::root(2.0) == std::sqrt(2.0));
+  CHECK(std::isnan(strict_fp::root(-1.0F)));
+  CHECK(std::isinf(strict_fp::quotient(1.0F, 0.0F)));
 }
 
-}  // namespace exact_test
+}  // namespace strict_fp_test

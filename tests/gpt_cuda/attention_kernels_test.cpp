@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gpt_cuda/attention_bodies.hpp>
+#include <gpt_cuda/attention_kernels.hpp>
 
 #include <gpt_cuda/fake_math.hpp>
 #include <gpt_cuda/random_numbers.hpp>
 
 #include <algorithm>
 
-namespace attention_bodies_test {
+namespace attention_kernels_test {
 
 namespace {
 
@@ -56,10 +56,10 @@ TEST_CASE("causal softmax and its way back are those of float64, and never look 
     draw_seen(scores, 1, context, 12.0F);
     draw_seen(d_weights, 2, context, 1.0F);
     const reference expected{scores, d_weights, heads, context, 0.25};
-    run_in_loops(gpt::cuda::softmax_forward_body{scores.data(), weights.data(), heads, context});
+    run_in_loops(gpt::cuda::softmax_forward_kernel{scores.data(), weights.data(), heads, context});
     check_near(weights, expected.weights, bf16_bound);
     run_in_loops(
-        gpt::cuda::softmax_backward_body{weights.data(), d_weights.data(), d_scores.data(), heads, context, 0.25F});
+        gpt::cuda::softmax_backward_kernel{weights.data(), d_weights.data(), d_scores.data(), heads, context, 0.25F});
     if (context == 1) {
       CHECK(d_scores[0] == 0.0);  // one key has all the weight
     } else {
@@ -68,4 +68,4 @@ TEST_CASE("causal softmax and its way back are those of float64, and never look 
   }
 }
 
-}  // namespace attention_bodies_test
+}  // namespace attention_kernels_test

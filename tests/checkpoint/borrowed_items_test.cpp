@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/lent_items.hpp>
+#include <chunkmem/checkpoint/borrowed_items.hpp>
 
 #include "small_model.hpp"
 
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace lent_items_test {
+namespace borrowed_items_test {
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
@@ -90,16 +90,18 @@ void save_in_flight(cm::bytes buffer, int opens)
   CHECK(now.losses() == then.losses());
   std::vector<cm::tensor_handle> others;
   then.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) { others.push_back(it); });
-  std::size_t at = 0;
+  std::size_t index = 0;
   now.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) {
     for (const std::string_view name : {"adam/momentum", "adam/variance"}) {
       if (!now.m.is_filled(it, now.m.list(name))) continue;
-      const auto left = now.m.acquire_bytes(it, now.m.list(name), cm::access::read, cm::at::host);
-      const auto of_right = then.m.acquire_bytes(others[at], then.m.list(name), cm::access::read, cm::at::host);
+      const auto left = now.m.acquire_bytes(it, now.m.list(name), cm::access::read, cm::memory_location::host);
+      const auto of_right =
+          then.m.acquire_bytes(others[index], then.m.list(name), cm::access::read, cm::memory_location::host);
       CHECK(std::ranges::equal(left.span(), of_right.span()));
     }
-    const auto left = now.m.acquire_bytes(it, cm::value_list, cm::access::read, cm::at::host);
-    const auto of_right = then.m.acquire_bytes(others[at++], cm::value_list, cm::access::read, cm::at::host);
+    const auto left = now.m.acquire_bytes(it, cm::value_list, cm::access::read, cm::memory_location::host);
+    const auto of_right =
+        then.m.acquire_bytes(others[index++], cm::value_list, cm::access::read, cm::memory_location::host);
     CHECK(std::ranges::equal(left.span(), of_right.span()));
   });
 }
@@ -136,7 +138,7 @@ TEST_CASE("one save at a time lends from a manager, and another one does not end
   CHECK(checkpoint::generations_in(other).empty());
   CHECK(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB}).wait().number == 1);
   // a copy of the old ones is written
-  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::at::host).span()) it = 9.0F;
+  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::memory_location::host).span()) it = 9.0F;
   folder.set_open(true);
   CHECK(first.wait().number == 1);
   small_model after;
@@ -148,7 +150,7 @@ TEST_CASE("a write on the host, a load and the end of a save let go of what is l
 {
   gated_folder folder;
   small_model model;
-  const auto weight = [&] { return model.m.acquire(model.a, cm::access::read, cm::at::host); };
+  const auto weight = [&] { return model.m.acquire(model.a, cm::access::read, cm::memory_location::host); };
   {
     auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
     CHECK(pending.wait().number == 1);
@@ -225,12 +227,13 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
       memory.runtime().fail_operation(operation, lost);
       cm::manager<support::fake_device> m{memory, {.chunk_bytes = 4_KiB}};
       std::vector<cm::tensor<float>> weights;
-      for (int at = 0; at < 6; ++at) weights.push_back(m.add<float>({1000}, cm::role::parameter));
+      for (int index = 0; index < 6; ++index) weights.push_back(m.add<float>({1000}, cm::role::parameter));
       const auto buffer_of_model = m.add<float>({1000}, cm::role::buffer);
       bool has_begun = false;
       try {
-        for (const auto& it : weights) std::ranges::fill(m.acquire(it, cm::access::write, cm::at::host).span(), 2.0F);
-        std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::at::host).span(), 1.0F);
+        for (const auto& it : weights)
+          std::ranges::fill(m.acquire(it, cm::access::write, cm::memory_location::host).span(), 2.0F);
+        std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::memory_location::host).span(), 1.0F);
         // now on the device alone
         for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);
         auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = buffer, .lends = true});
@@ -245,4 +248,4 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
   CHECK(saved > 0);
 }
 
-}  // namespace lent_items_test
+}  // namespace borrowed_items_test

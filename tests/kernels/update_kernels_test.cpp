@@ -10,7 +10,7 @@ using namespace kernels;
 
 namespace {
 
-/// Four steps by `update_parameter` and by bodies, over hostile numbers: the same bytes after each.
+/// Four steps by `update_parameter` and by kernels, over hostile numbers: the same bytes after each.
 template <class Kernel>
 void equals_the_host(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance = 0)
 {
@@ -23,7 +23,7 @@ void equals_the_host(const Kernel& kernel, const parameter_case& what, std::size
     host.differentiate(step);
     device.differentiate(step);
     opt::update_parameter(kernel, host.describe(step), how, settings, 42, alone);
-    update_by_body(kernel, device.describe(step), how, settings, 42, device.is_over(step));
+    update_by_kernel(kernel, device.describe(step), how, settings, 42, device.is_over(step));
     INFO("step " << step << ", " << elements << " elements, " << distance << " B from a multiple of 16");
     REQUIRE(host == device);
   }
@@ -41,19 +41,19 @@ void all_equal_the_host(std::size_t elements, std::size_t distance = 0)
 
 }  // namespace
 
-TEST_CASE("updates by bodies have the bits of the host's, for every kernel, storage and type", "[kernels]")
+TEST_CASE("updates by kernels have the bits of the host's, for every kernel, storage and type", "[kernels]")
 {
   all_equal_the_host(8'011);
 }
 
-TEST_CASE("updates by bodies have the bits of the host's for every rest and every alignment", "[kernels]")
+TEST_CASE("updates by kernels have the bits of the host's for every rest and every alignment", "[kernels]")
 {
   for (const std::size_t elements : {1U, 7U, 8U, 9U, 15U, 16U, 17U, 127U, 128U, 129U, 255U, 1'000U})
     all_equal_the_host(elements);
   for (const std::size_t distance : {4U, 8U, 12U}) all_equal_the_host(150, distance);
 }
 
-TEST_CASE("updates by bodies have the bits of the host's for every four hostile numbers", "[kernels]")
+TEST_CASE("updates by kernels have the bits of the host's for every four hostile numbers", "[kernels]")
 {
   using support::hostile_bits;
   using support::hostile_count;
@@ -65,10 +65,11 @@ TEST_CASE("updates by bodies have the bits of the host's for every four hostile 
     opt::parameter_bytes all[2];
     for (std::size_t which = 0; which < 2; ++which) {
       for (auto& each : numbers[which]) each.resize(pairs * hostile_count);
-      for (std::size_t at = 0; at < pairs * hostile_count; ++at) {
-        const std::size_t digits[] = {at % hostile_count, at / hostile_count % hostile_count, at / pairs, part};
+      for (std::size_t index = 0; index < pairs * hostile_count; ++index) {
+        const std::size_t digits[] = {index % hostile_count, index / hostile_count % hostile_count, index / pairs,
+                                      part};
         for (std::size_t list = 0; list < 4; ++list)
-          std::memcpy(&numbers[which][list][at], &hostile_bits[digits[list]], 4);
+          std::memcpy(&numbers[which][list][index], &hostile_bits[digits[list]], 4);
       }
       const auto bytes = [&](std::size_t list) { return reinterpret_cast<std::byte*>(numbers[which][list].data()); };
       all[which].value = bytes(0);
@@ -79,12 +80,12 @@ TEST_CASE("updates by bodies have the bits of the host's for every four hostile 
       all[which].elements = pairs * hostile_count;
     }
     opt::update_parameter(kernel, all[0], {1.0F}, {0.01F, 3}, 1, alone);
-    update_by_body(kernel, all[1], {1.0F}, {0.01F, 3}, 1, false);
+    update_by_kernel(kernel, all[1], {1.0F}, {0.01F, 3}, 1, false);
     for (std::size_t list = 0; list < 4; ++list) REQUIRE(support::same_bits(numbers[0][list], numbers[1][list]));
   }
 }
 
-TEST_CASE("a million hostile numbers updated by bodies have the bits of the host's", "[kernels][.slow]")
+TEST_CASE("a million hostile numbers updated by kernels have the bits of the host's", "[kernels][.slow]")
 {
   all_equal_the_host(1'000'003);
 }

@@ -16,15 +16,15 @@ namespace chunkmem::inline v0 {
 /// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
 /// `assign` asks the policy again. Cost: O(slots) for each assignment.
 template <placement_policy Placement>
-class state_homes {
+class state_tiers {
  public:
   static constexpr bool is_profiled = profiled_placement<Placement>;
 
-  explicit state_homes(Placement policy) : policy_{std::move(policy)} {}
+  explicit state_tiers(Placement policy) : policy_{std::move(policy)} {}
 
   [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
-  [[nodiscard]] tier home_of(std::uint32_t value_slot) const noexcept { return homes_[value_slot]; }
-  /// The highest tide that homes were given by, and whether it is that of a whole iteration.
+  [[nodiscard]] tier preferred_tier(std::uint32_t value_slot) const noexcept { return tiers_[value_slot]; }
+  /// The highest tide that tiers were given by, and whether it is that of a whole iteration.
   [[nodiscard]] bytes tide() const noexcept { return tide_; }
   [[nodiscard]] bool is_measured() const noexcept { return measured_; }
 
@@ -35,9 +35,9 @@ class state_homes {
     states_.assign(tensors.parameters(), bytes{});
     working_ = bytes{};
     sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
-    for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
-    homes_.clear();
-    for (const bytes size : states_) homes_.push_back(policy_.home_of(role::optimizer_state, size));
+    for (std::uint32_t index = 0; index < tensors.slots().size(); ++index) add(tensors, frame, index, counted);
+    tiers_.clear();
+    for (const bytes size : states_) tiers_.push_back(policy_.preferred_tier(role::optimizer_state, size));
     assign(device);
     ready_ = true;
   }
@@ -49,32 +49,32 @@ class state_homes {
     measured_ = true;
   }
 
-  /// Gives homes for a device of this size. @return   one changed   @throws config_error   as reset; homes as before
+  /// Gives tiers for a device of this size. @return   one changed   @throws config_error   as reset; tiers as before
   bool assign(bytes device)
   {
     if constexpr (!is_profiled)
       return false;
     else {
-      fresh_.assign(homes_.size(), tier::host);
+      fresh_.assign(tiers_.size(), tier::host);
       policy_.assign({device, working_, tide_, measured_, states_}, fresh_);
-      std::swap(homes_, fresh_);
-      return homes_ != fresh_;
+      std::swap(tiers_, fresh_);
+      return tiers_ != fresh_;
     }
   }
 
  private:
-  void add(const registry& tensors, bytes frame, std::uint32_t at, sequence<std::uint8_t>& counted)
+  void add(const registry& tensors, bytes frame, std::uint32_t index, sequence<std::uint8_t>& counted)
   {
-    const slot& it = tensors.slots()[at];
-    if (it.chunk == slot::nowhere) return;
-    if (tensors.is_state(at))
-      states_[at % tensors.parameters()] += bytes{it.size};
-    else if (std::exchange(counted[it.chunk], std::uint8_t{1}) == 0)
-      working_ += tensors.frames_of_chunk()[it.chunk] * frame;
+    const slot& slot_state = tensors.slots()[index];
+    if (slot_state.chunk == slot::nowhere) return;
+    if (tensors.is_state(index))
+      states_[index % tensors.parameters()] += bytes{slot_state.size};
+    else if (std::exchange(counted[slot_state.chunk], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[slot_state.chunk] * frame;
   }
 
   Placement policy_;
-  sequence<tier> homes_;  // by value slot
+  sequence<tier> tiers_;  // by value slot
   sequence<tier> fresh_;
   sequence<bytes> states_;
   bytes working_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gpt_cuda/product_body.hpp>
+#include <gpt_cuda/product_kernel.hpp>
 
 #include <gpt_cuda/fake_math.hpp>
 #include <gpt_cuda/random_numbers.hpp>
 
-namespace product_body_test {
+namespace product_kernel_test {
 
 namespace {
 
@@ -45,13 +45,13 @@ TEST_CASE("products of all three directions are those of float64, with bias and 
                      .out = out.data(),
                      .bias = bias.data(),
                      .scale = 0.5F};
-    run_in_loops(gpt::cuda::product_body{it});
+    run_in_loops(gpt::cuda::product_kernel{it});
     check_near(out, expected, bf16_bound);
     product onto = it;
     onto.added = added.data();
     onto.beta = 1.0F;
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
-    run_in_loops(gpt::cuda::product_body{onto});
+    run_in_loops(gpt::cuda::product_kernel{onto});
     check_near(out, expected, bf16_bound);
   }
 }
@@ -74,8 +74,8 @@ TEST_CASE("products of a batch have their own places, and wide ones are not roun
     for (std::size_t k = 0; k < 8; ++k)
       expected[i] += left[i / 16 % 9 * 24 + i / 144 * 8 + k] * right[i % 16 * 24 + i / 144 * 8 + k];
   run_in_loops(
-      gpt::cuda::product_body{{.shape = shape, .left = left.data(), .right = right.data(), .out = out.data()}});
+      gpt::cuda::product_kernel{{.shape = shape, .left = left.data(), .right = right.data(), .out = out.data()}});
   check_near(out, expected, float_bound);
 }
 
-}  // namespace product_body_test
+}  // namespace product_kernel_test

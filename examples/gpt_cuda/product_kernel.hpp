@@ -10,7 +10,7 @@ namespace gpt::cuda {
 
 /// A product by loops, one number of it at a time: what others are compared with, and what computes where there is no
 /// GPU.
-struct product_body {
+struct product_kernel {
   product it;
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept
@@ -26,9 +26,9 @@ struct product_body {
     const bf16* const left = it.left + which * shape.left.step + row * along(shape.left, false);
     const bf16* const right = it.right + which * shape.right.step + column * along(shape.right, true);
     float sum = 0.0F;
-    for (std::uint64_t at = 0; at < shape.inner; ++at)
-      sum = fmaf(chunkmem::to_float(left[at * along(shape.left, true)]),
-                 chunkmem::to_float(right[at * along(shape.right, false)]), sum);
+    for (std::uint64_t position = 0; position < shape.inner; ++position)
+      sum = fmaf(chunkmem::to_float(left[position * along(shape.left, true)]),
+                 chunkmem::to_float(right[position * along(shape.right, false)]), sum);
     sum *= it.scale;
     if (shape.has_bias) sum += chunkmem::to_float(it.bias[column]);
     const std::uint64_t to = which * shape.out.step + row * shape.out.stride + column;

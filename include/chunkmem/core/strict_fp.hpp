@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 /// host they are the operators, so one rule stays with the caller: no product feeds a sum except through `fused`, since
 /// compilers contract the two. Rounding mode and denormals of the host: see float_environment. Builtins, since
 /// `<cmath>` is 10,000 lines that the umbrella header would carry.
-namespace exact {
+namespace strict_fp {
 
 /// left * right
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float product(float left, float right) noexcept
@@ -126,6 +126,6 @@ namespace exact {
 #endif
 }
 
-}  // namespace exact
+}  // namespace strict_fp
 
 }  // namespace chunkmem::inline v0

@@ -26,7 +26,7 @@ struct token_windows {
 };
 
 /// Writes bytes that travel as the kernel's arguments: no pinned memory, no copy to be followed.
-struct write_bytes_body {
+struct write_bytes_kernel {
   static constexpr std::uint32_t most = 3072;  // of the 4 KiB that arguments may have everywhere
   unsigned char* to;
   std::uint32_t size;
@@ -37,7 +37,7 @@ struct write_bytes_body {
 };
 
 /// x[row] = token_table[token] + position_table[position], rounded once.
-struct embed_body {
+struct embed_kernel {
   token_windows text;
   const bf16* token_table;     ///< [vocabulary, width]
   const bf16* position_table;  ///< [context, width]
@@ -59,7 +59,7 @@ struct embed_body {
 
 /// Rows in the order of their tokens: begins[v] to begins[v + 1] are those of token v, in ascending order. A team takes
 /// a token.
-struct sort_rows_body {
+struct sort_rows_kernel {
   token_windows text;
   std::uint32_t* order;   ///< [rows]
   std::uint32_t* begins;  ///< [vocabulary + 1]
@@ -84,9 +84,9 @@ struct sort_rows_body {
       return found;
     };
     team.after_lower(equal, [&](std::uint32_t lane, std::uint32_t before) {
-      std::uint32_t at = below + before;
+      std::uint32_t index = below + before;
       for (std::uint32_t row = begin_of(lane); row < begin_of(lane + 1); ++row)
-        if (text.token(row) == token) order[at++] = row;
+        if (text.token(row) == token) order[index++] = row;
       if (lane == 0) begins[token] = below;
       if (lane == 0 && token + 1 == vocabulary) begins[vocabulary] = rows;
     });
@@ -95,9 +95,9 @@ struct sort_rows_body {
 
 /// gradient = beta * gradient + the slopes of the rows with each token, rounded once: added by lanes in the order of
 /// rows, then over the lanes, so no two threads add to the same number.
-struct token_gradient_body {
+struct token_gradient_kernel {
   const bf16* slope;           ///< [rows, width]
-  const std::uint32_t* order;  ///< of sort_rows_body
+  const std::uint32_t* order;  ///< of sort_rows_kernel
   const std::uint32_t* begins;
   bf16* gradient;  ///< [vocabulary, width]
   std::uint32_t width;
@@ -114,8 +114,8 @@ struct token_gradient_body {
     const std::uint64_t column = index % (width / pack) * pack;
     const eight total = team.sum([&](std::uint32_t lane) {
       eight sum{};
-      for (std::uint32_t at = begins[token] + lane; at < begins[token + 1]; at += lanes) {
-        sum = sum + load(slope + std::uint64_t{order[at]} * width + column);
+      for (std::uint32_t position = begins[token] + lane; position < begins[token + 1]; position += lanes) {
+        sum = sum + load(slope + std::uint64_t{order[position]} * width + column);
       }
       return sum;
     });
@@ -128,7 +128,7 @@ struct token_gradient_body {
 };
 
 /// gradient = beta * gradient + the sum over the windows, rounded once.
-struct position_gradient_body {
+struct position_gradient_kernel {
   const bf16* slope;  ///< [windows, context, width]
   bf16* gradient;     ///< [context, width]
   std::uint32_t windows, context, width;

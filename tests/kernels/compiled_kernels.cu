@@ -22,11 +22,11 @@ struct launching_backend {
 };
 
 /// A body of a user, whose name no linker knows.
-struct counting_body {
+struct counting_kernel {
   std::uint64_t* to;
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 3; }
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE const counting_body& prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t at) const noexcept { to[at] = at; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const counting_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { to[index] = index; }
 };
 
 }  // namespace
@@ -41,5 +41,5 @@ template void optimizer::cuda_launcher::operator()(cudaStream_t, const optimizer
 
 void count_on(cudaStream_t stream, std::uint64_t* to)
 {
-  chunkmem::optimizer::cuda_launcher{}(stream, counting_body{to});
+  chunkmem::optimizer::cuda_launcher{}(stream, counting_kernel{to});
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gpt_cuda/token_bodies.hpp>
+#include <gpt_cuda/token_kernels.hpp>
 
 #include <gpt_cuda/fake_math.hpp>
-#include <gpt_cuda/loss_bodies.hpp>
+#include <gpt_cuda/loss_kernels.hpp>
 #include <gpt_cuda/random_numbers.hpp>
 
 #include <algorithm>
 
-namespace token_bodies_test {
+namespace token_kernels_test {
 
 namespace {
 
@@ -34,7 +34,7 @@ struct windows_of_text {
 TEST_CASE("windows travel in pieces as arguments", "[gpt_cuda]")
 {
   std::vector<unsigned char> to(40, 0xee);
-  gpt::cuda::write_bytes_body body{to.data() + 3, 30, {}};
+  gpt::cuda::write_bytes_kernel body{to.data() + 3, 30, {}};
   for (unsigned i = 0; i < 30; ++i) body.values[i] = static_cast<unsigned char>(i);
   run_in_loops(body);
   for (unsigned i = 0; i < to.size(); ++i) CHECK(unsigned{to[i]} == (i < 3 || i >= 33 ? 0xeeU : i - 3));
@@ -44,7 +44,7 @@ TEST_CASE("rows are sorted by their tokens, and stay in order within one", "[gpt
 {
   const windows_of_text all;
   std::vector<std::uint32_t> order(rows, ~0U), begins(vocabulary + 1, ~0U), expected(rows);
-  run_in_loops(gpt::cuda::sort_rows_body{all.text, order.data(), begins.data()});
+  run_in_loops(gpt::cuda::sort_rows_kernel{all.text, order.data(), begins.data()});
   for (std::uint32_t row = 0; row < rows; ++row) expected[row] = row;
   const auto token = [&](std::uint32_t row) { return all.bytes[row / context * (context + 1) + row % context]; };
   std::stable_sort(expected.begin(), expected.end(), [&](auto left, auto right) { return token(left) < token(right); });
@@ -70,15 +70,15 @@ TEST_CASE("embedding adds a token and its position, and each number's slope come
     back_tokens[token] += slope[i];
     back_positions[position] += slope[i];
   }
-  run_in_loops(gpt::cuda::embed_body{all.text, tokens.data(), positions.data(), x.data(), width});
+  run_in_loops(gpt::cuda::embed_kernel{all.text, tokens.data(), positions.data(), x.data(), width});
   check_near(x, expected, bf16_bound);
 
   std::vector<std::uint32_t> order(rows), begins(vocabulary + 1);
-  run_in_loops(gpt::cuda::sort_rows_body{all.text, order.data(), begins.data()});
+  run_in_loops(gpt::cuda::sort_rows_kernel{all.text, order.data(), begins.data()});
   for (const float beta : {0.0F, 1.0F}) {
     run_in_loops(
-        gpt::cuda::token_gradient_body{slope.data(), order.data(), begins.data(), d_tokens.data(), width, beta});
-    run_in_loops(gpt::cuda::position_gradient_body{slope.data(), d_positions.data(), windows, context, width, beta});
+        gpt::cuda::token_gradient_kernel{slope.data(), order.data(), begins.data(), d_tokens.data(), width, beta});
+    run_in_loops(gpt::cuda::position_gradient_kernel{slope.data(), d_positions.data(), windows, context, width, beta});
     check_near(d_tokens, back_tokens, bf16_bound);
     check_near(d_positions, back_positions, bf16_bound);
     for (double& each : back_tokens) each *= 2.0;
@@ -103,15 +103,15 @@ TEST_CASE("the loss of every row and the slope of its logits are those of float6
     for (std::size_t i = 0; i < vocabulary; ++i)
       back[row * vocabulary + i] = 3.0 * (std::exp(logits[row * vocabulary + i]) / sum - (i == target ? 1.0 : 0.0));
   }
-  run_in_loops(gpt::cuda::cross_entropy_body{all.text, logits.data(), slope.data(), losses.data(), 3.0F});
+  run_in_loops(gpt::cuda::cross_entropy_kernel{all.text, logits.data(), slope.data(), losses.data(), 3.0F});
   check_near(losses, expected, float_bound);
   check_near(slope, back, bf16_bound);
   numbers<float> again{rows};
-  run_in_loops(gpt::cuda::cross_entropy_body{all.text, logits.data(), nullptr, again.data(), 1.0F});
+  run_in_loops(gpt::cuda::cross_entropy_kernel{all.text, logits.data(), nullptr, again.data(), 1.0F});
   check_near(again, expected, float_bound);
   double total = std::nan("");
-  run_in_loops(gpt::cuda::loss_total_body{losses.data(), &total, rows});
+  run_in_loops(gpt::cuda::loss_total_kernel{losses.data(), &total, rows});
   CHECK(std::abs(total - whole) <= 1e-5 * whole);
 }
 
-}  // namespace token_bodies_test
+}  // namespace token_kernels_test

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gpt_cuda/norm_bodies.hpp>
+#include <gpt_cuda/norm_kernels.hpp>
 
-#include <gpt_cuda/column_bodies.hpp>
+#include <gpt_cuda/column_kernels.hpp>
 #include <gpt_cuda/fake_math.hpp>
 #include <gpt_cuda/random_numbers.hpp>
 
-namespace norm_bodies_test {
+namespace norm_kernels_test {
 
 namespace {
 
@@ -23,23 +23,23 @@ struct reference {
   {
     const auto w = static_cast<double>(width);
     for (std::size_t row = 0; row < rows; ++row) {
-      const std::size_t at = row * width;
+      const std::size_t index = row * width;
       double mean = 0.0, variance = 0.0, one = 0.0, along = 0.0;
-      for (std::size_t i = 0; i < width; ++i) mean += x[at + i] / w;
-      for (std::size_t i = 0; i < width; ++i) variance += (x[at + i] - mean) * (x[at + i] - mean) / w;
+      for (std::size_t i = 0; i < width; ++i) mean += x[index + i] / w;
+      for (std::size_t i = 0; i < width; ++i) variance += (x[index + i] - mean) * (x[index + i] - mean) / w;
       const double rstd = 1.0 / std::sqrt(variance + 1e-5);
       statistics[2 * row] = mean;
       statistics[2 * row + 1] = rstd;
       for (std::size_t i = 0; i < width; ++i) {
-        const double normed = (x[at + i] - mean) * rstd;
-        y[at + i] = normed * norm[i] + norm[width + i];
-        one += dy[at + i] * norm[i] / w;
-        along += dy[at + i] * norm[i] * normed / w;
-        d_norm[i] += dy[at + i] * normed;
-        d_norm[width + i] += dy[at + i];
+        const double normed = (x[index + i] - mean) * rstd;
+        y[index + i] = normed * norm[i] + norm[width + i];
+        one += dy[index + i] * norm[i] / w;
+        along += dy[index + i] * norm[i] * normed / w;
+        d_norm[i] += dy[index + i] * normed;
+        d_norm[width + i] += dy[index + i];
       }
       for (std::size_t i = 0; i < width; ++i)
-        dx[at + i] = rstd * (dy[at + i] * norm[i] - one - (x[at + i] - mean) * rstd * along);
+        dx[index + i] = rstd * (dy[index + i] * norm[i] - one - (x[index + i] - mean) * rstd * along);
     }
   }
 };
@@ -54,18 +54,18 @@ TEST_CASE("layer norm of bf16 rows and its way back are those of float64", "[gpt
     numbers<float> statistics{2 * rows}, sums{std::size_t{slabs_of(rows)} * 2 * width};
     x.draw(1, 3.0F), norm.draw(2, 2.0F), dy.draw(3), added.draw(4, 5.0F);
     reference expected{x, norm, dy, rows, width};
-    run_in_loops(gpt::cuda::norm_forward_body{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
+    run_in_loops(gpt::cuda::norm_forward_kernel{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
     check_near(y, expected.y, bf16_bound);
     check_near(statistics, expected.statistics, float_bound);
-    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), nullptr,
-                                               alone.data(), rows, width});
+    run_in_loops(gpt::cuda::norm_backward_kernel{dy.data(), x.data(), norm.data(), statistics.data(), nullptr,
+                                                 alone.data(), rows, width});
     check_near(alone, expected.dx, bf16_bound);
-    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), added.data(),
-                                               dx.data(), rows, width});
+    run_in_loops(gpt::cuda::norm_backward_kernel{dy.data(), x.data(), norm.data(), statistics.data(), added.data(),
+                                                 dx.data(), rows, width});
     for (std::size_t i = 0; i < size; ++i) expected.dx[i] += added[i];
     check_near(dx, expected.dx, bf16_bound);
-    run_in_loops(gpt::cuda::norm_slab_sums_body{dy.data(), x.data(), statistics.data(), sums.data(), rows, width});
-    run_in_loops(gpt::cuda::slab_total_body{sums.data(), d_norm.data(), slabs_of(rows), 2 * width, 0.0F});
+    run_in_loops(gpt::cuda::norm_slab_sums_kernel{dy.data(), x.data(), statistics.data(), sums.data(), rows, width});
+    run_in_loops(gpt::cuda::slab_total_kernel{sums.data(), d_norm.data(), slabs_of(rows), 2 * width, 0.0F});
     check_near(d_norm, expected.d_norm, bf16_bound);
   }
 }
@@ -77,13 +77,13 @@ TEST_CASE("a way back through a norm may add to its own place", "[gpt_cuda]")
       same{rows * width};
   numbers<float> statistics{2 * rows};
   x.draw(1), norm.draw(2), dy.draw(3), same.draw(4);
-  run_in_loops(gpt::cuda::norm_forward_body{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
-  gpt::cuda::norm_backward_body body{dy.data(),   x.data(),     norm.data(), statistics.data(),
-                                     same.data(), apart.data(), rows,        width};
+  run_in_loops(gpt::cuda::norm_forward_kernel{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
+  gpt::cuda::norm_backward_kernel body{dy.data(),   x.data(),     norm.data(), statistics.data(),
+                                       same.data(), apart.data(), rows,        width};
   run_in_loops(body);
   body.dx = same.data();
   run_in_loops(body);
   for (std::size_t i = 0; i < same.size(); ++i) REQUIRE(same.data()[i].bits() == apart.data()[i].bits());
 }
 
-}  // namespace norm_bodies_test
+}  // namespace norm_kernels_test

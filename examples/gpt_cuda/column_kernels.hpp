@@ -16,7 +16,7 @@ inline constexpr std::uint32_t slab_rows = 32;
 }
 
 /// sums[slab] = the sum of the slab's rows of dy: what is left of the gradient of a bias.
-struct slab_sums_body {
+struct slab_sums_kernel {
   const bf16* dy;  ///< [rows, columns]
   float* sums;     ///< [slabs, columns]
   std::uint32_t rows, columns;
@@ -37,7 +37,7 @@ struct slab_sums_body {
 };
 
 /// The same for {gain, bias} of a norm: sums[slab] = {sum of dy * normed x, sum of dy}.
-struct norm_slab_sums_body {
+struct norm_slab_sums_kernel {
   const bf16* dy;  ///< [rows, width]
   const bf16* x;   ///< [rows, width]
   const float* statistics;
@@ -71,7 +71,7 @@ struct norm_slab_sums_body {
 };
 
 /// gradient = beta * gradient + the sum over the slabs, rounded once. beta is 0 or 1, and 0 reads nothing.
-struct slab_total_body {
+struct slab_total_kernel {
   const float* sums;  ///< [slabs, columns]
   bf16* gradient;     ///< [columns]
   std::uint32_t slabs, columns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/state_homes.hpp>
+#include <chunkmem/manager/state_tiers.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
@@ -13,7 +13,7 @@
 
 #include <cstddef>
 
-namespace state_homes_test {
+namespace state_tiers_test {
 
 namespace cm = chunkmem;
 using namespace chunkmem;
@@ -26,7 +26,7 @@ constexpr bytes frame = 1_KiB;
 registry four_parameters()
 {
   registry tensors;
-  for (int at = 0; at < 4; ++at) tensors.add({256}, dtype::float32, role::parameter, group_id{0});
+  for (int index = 0; index < 4; ++index) tensors.add({256}, dtype::float32, role::parameter, group_id{0});
   tensors.add({256}, dtype::float32, role::buffer, group_id{0});
   tensors.add_list({"momentum", dtype::float32, 1});
   tensors.add_list({"variance", dtype::float32, 1});
@@ -37,27 +37,27 @@ registry four_parameters()
 constexpr bytes working = 9_KiB;
 
 template <class Placement>
-int on_device(const state_homes<Placement>& homes)
+int on_device(const state_tiers<Placement>& tiers)
 {
   int count = 0;
-  for (std::uint32_t at = 0; at < 4; ++at) count += homes.home_of(at) == tier::device ? 1 : 0;
+  for (std::uint32_t index = 0; index < 4; ++index) count += tiers.preferred_tier(index) == tier::device ? 1 : 0;
   return count;
 }
 
 }  // namespace
 
-TEST_CASE("homes by role alone never change", "[manager]")
+TEST_CASE("tiers by role alone never change", "[manager]")
 {
   const registry tensors = four_parameters();
-  state_homes<placement::host_first> homes{{}};
-  CHECK(!homes.is_ready());
-  homes.reset(tensors, frame, 100_KiB);
-  CHECK(homes.is_ready());
-  CHECK(on_device(homes) == 0);
-  homes.measured(1_KiB);
-  CHECK(!homes.assign(1_MiB));
-  CHECK(on_device(homes) == 0);
-  state_homes<support::device_only> other{{}};
+  state_tiers<placement::host_first> tiers{{}};
+  CHECK(!tiers.is_ready());
+  tiers.reset(tensors, frame, 100_KiB);
+  CHECK(tiers.is_ready());
+  CHECK(on_device(tiers) == 0);
+  tiers.measured(1_KiB);
+  CHECK(!tiers.assign(1_MiB));
+  CHECK(on_device(tiers) == 0);
+  state_tiers<support::device_only> other{{}};
   other.reset(tensors, frame, 1_KiB);
   CHECK(on_device(other) == 4);
 }
@@ -65,45 +65,45 @@ TEST_CASE("homes by role alone never change", "[manager]")
 TEST_CASE("a placement by size sees the bytes of all states of a parameter, measured or not", "[manager]")
 {
   const registry tensors = four_parameters();  // 2 KiB of states beside 1 KiB of values
-  state_homes<support::small_on_device> homes{{.limit = 2_KiB}};
-  homes.reset(tensors, frame, 100_KiB);
-  CHECK(on_device(homes) == 4);
-  state_homes<support::small_on_device> none{{.limit = 2_KiB - 1_B}};
+  state_tiers<support::small_on_device> tiers{{.limit = 2_KiB}};
+  tiers.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(tiers) == 4);
+  state_tiers<support::small_on_device> none{{.limit = 2_KiB - 1_B}};
   none.reset(tensors, frame, 100_KiB);
   CHECK(on_device(none) == 0);
 }
 
-TEST_CASE("homes follow what was measured and the size of the device", "[manager]")
+TEST_CASE("tiers follow what was measured and the size of the device", "[manager]")
 {
   const registry tensors = four_parameters();
-  state_homes<placement::device_margin> homes{{.share = 1.0}};
-  homes.reset(tensors, frame, 100_KiB);
-  CHECK(on_device(homes) == 0);  // nothing was measured
-  homes.measured(2_KiB);
-  CHECK(homes.assign(working + 2_KiB + 6_KiB));  // room for three times momentum and variance
-  CHECK(on_device(homes) == 3);
-  CHECK(!homes.assign(working + 2_KiB + 7_KiB));
-  CHECK(homes.assign(working + 2_KiB));
-  CHECK(on_device(homes) == 0);
-  homes.measured(1_KiB);  // the highest tide counts
-  CHECK(homes.tide() == 2_KiB);
-  homes.measured(4_KiB);
-  CHECK(homes.assign(working + 2_KiB + 6_KiB));
-  CHECK(on_device(homes) == 2);
+  state_tiers<placement::device_margin> tiers{{.share = 1.0}};
+  tiers.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(tiers) == 0);  // nothing was measured
+  tiers.measured(2_KiB);
+  CHECK(tiers.assign(working + 2_KiB + 6_KiB));  // room for three times momentum and variance
+  CHECK(on_device(tiers) == 3);
+  CHECK(!tiers.assign(working + 2_KiB + 7_KiB));
+  CHECK(tiers.assign(working + 2_KiB));
+  CHECK(on_device(tiers) == 0);
+  tiers.measured(1_KiB);  // the highest tide counts
+  CHECK(tiers.tide() == 2_KiB);
+  tiers.measured(4_KiB);
+  CHECK(tiers.assign(working + 2_KiB + 6_KiB));
+  CHECK(on_device(tiers) == 2);
 }
 
-TEST_CASE("a placement that refuses leaves the homes as they were", "[manager]")
+TEST_CASE("a placement that refuses leaves the tiers as they were", "[manager]")
 {
   const registry tensors = four_parameters();
-  state_homes<placement::fixed_split> homes{{.device_share = 0.5}};
-  CHECK_THROWS_AS(homes.reset(tensors, frame, working), config_error);
-  CHECK(!homes.is_ready());
-  homes.reset(tensors, frame, working + 4_KiB);
-  CHECK(on_device(homes) == 2);
-  homes.measured(1_KiB);
-  CHECK_THROWS_AS(homes.assign(working + 4_KiB), config_error);
-  CHECK(on_device(homes) == 2);
-  CHECK(!homes.assign(working + 5_KiB));
+  state_tiers<placement::fixed_split> tiers{{.device_share = 0.5}};
+  CHECK_THROWS_AS(tiers.reset(tensors, frame, working), config_error);
+  CHECK(!tiers.is_ready());
+  tiers.reset(tensors, frame, working + 4_KiB);
+  CHECK(on_device(tiers) == 2);
+  tiers.measured(1_KiB);
+  CHECK_THROWS_AS(tiers.assign(working + 4_KiB), config_error);
+  CHECK(on_device(tiers) == 2);
+  CHECK(!tiers.assign(working + 5_KiB));
 }
 
 namespace {
@@ -125,7 +125,8 @@ margin_run train(cm::bytes device, bool rehearsed)
   support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
   if (rehearsed) trainer.rehearse();
   margin_run run{trainer.train(5), m.report()};
-  for (const auto& it : trainer.parameters()) run.on_device += m.updates().place_of_update(it) == at::device ? 1 : 0;
+  for (const auto& it : trainer.parameters())
+    run.on_device += m.updates().place_of_update(it) == memory_location::device ? 1 : 0;
   return run;
 }
 
@@ -154,7 +155,7 @@ TEST_CASE("states move into the margin once it is known, by a rehearsal or after
     CHECK(plain.result.difference(rehearsed.result) == "");
     CHECK(plain.result.difference(recorded.result) == "");
     CHECK(rehearsed.report.divergences == plain.report.divergences);
-    CHECK(recorded.report.divergences == plain.report.divergences + 1);  // homes were given after the record was made
+    CHECK(recorded.report.divergences == plain.report.divergences + 1);  // tiers were given after the record was made
   }
   CHECK(train<margin_manager>(everything, true).on_device > train<margin_manager>(everything - 80_KiB, true).on_device);
 }
@@ -178,7 +179,7 @@ TEST_CASE("what rides in the margin is not moved any more", "[manager]")
         moved_by_a_step(static_cast<cm::manager<cm::backend::host_arena>*>(nullptr), everything));
 }
 
-TEST_CASE("the smallest device of a placement is that of the homes it would give there", "[manager]")
+TEST_CASE("the smallest device of a placement is that of the tiers it would give there", "[manager]")
 {
   const cm::memory_requirement roomy = need<margin_manager>();
   // no margin is left there
@@ -193,4 +194,4 @@ TEST_CASE("the smallest device of a placement is that of the homes it would give
   CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, false), config_error);
 }
 
-}  // namespace state_homes_test
+}  // namespace state_tiers_test
