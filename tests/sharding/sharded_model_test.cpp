@@ -16,7 +16,10 @@
 #include <support/train_on_ranks.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace sharded_model_test {
@@ -151,6 +154,14 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
     found[rank] = m.acquire(expert, cm::access::read).span()[99] + m.acquire(shared, cm::access::read).span()[0] * 16;
   });
   CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
+}
+
+TEST_CASE("the span of a gradient of ranks without a name keeps the gradient while a loop walks over it", "[sharding]")
+{
+  using gradient = decltype(std::declval<cm::sharded_model<cm::backend::host_arena, cm::collective::self>&>().gradient(
+      cm::tensor<float>{}));
+  STATIC_REQUIRE(std::is_same_v<decltype(std::declval<gradient>().span()), cm::held_span<float, gradient>>);
+  STATIC_REQUIRE(std::is_same_v<decltype(std::declval<const gradient&>().span()), std::span<float>>);
 }
 
 TEST_CASE("a gradient of ranks that starts from zeros is added to from the first write on", "[sharding]")

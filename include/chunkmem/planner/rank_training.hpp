@@ -19,7 +19,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -146,7 +145,7 @@ class rank_training {
   {
     scope.pass(pass::forward);
     computed_.assign(manager_.profile() == nullptr ? 0 : manager_.profile()->size(), 0);
-    std::optional<lease_type> gathered;
+    lease_type gathered;
     if (ranks_ > 1) lease(gathered, rest_of_group() * script_.units(), collective_);
     next_gather_ = 0;
     for (std::size_t index = 0; index < script_.acts().size(); ++index) {
@@ -163,7 +162,7 @@ class rank_training {
       }
     }
     for (auto& pins : gathering_) pins.clear();
-    if (gathered) give(gathered);
+    if (gathered.is_live()) give(gathered);
   }
   /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come.
   void choose_first()
@@ -180,11 +179,16 @@ class rank_training {
          groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
-  void lease(std::optional<lease_type>& into, bytes size, agent stream)
+  void lease(lease_type& into, bytes size, agent stream)
   {
-    leased_ += into.emplace(manager_.lease(tier::device, size, stream)).size();
+    into = manager_.lease(tier::device, size, stream);
+    leased_ += into.size();
   }
-  void give(std::optional<lease_type>& from) { leased_ -= from->size(), from.reset(); }
+  void give(lease_type& from)
+  {
+    leased_ -= from.size();
+    from.release();
+  }
 
   void use(const act& it)
   {
@@ -291,7 +295,7 @@ class rank_training {
   std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
   agent collective_;
   std::vector<own_chunk> chunks_;
-  std::vector<std::optional<lease_type>> leases_;
+  std::vector<lease_type> leases_;
   std::vector<std::uint64_t> computed_;
   std::array<std::vector<pin_type>, training_script::most_units> gathering_;
   std::array<event, training_script::most_units> gathered_at_{};

@@ -157,6 +157,12 @@ class rank_gradient {
     return unit_.span().empty() ? std::span<Element>{}
                                 : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
   }
+  /// Of a gradient without a name: the span keeps it.
+  [[nodiscard]] held_span<Element, rank_gradient> span() &&
+  {
+    const std::span<Element> elements = std::as_const(*this).span();
+    return {elements, std::move(*this)};
+  }
   [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
   [[nodiscard]] float beta() const noexcept { return beta_; }
   void release() noexcept { unit_.release(); }
