@@ -342,6 +342,17 @@ function(chunkmem_find_conformance why_not)
   add_library(chunkmem::conformance ALIAS chunkmem_conformance)
 endfunction()
 
+# chunkmem_find_compiled(<why_not>): the default manager on host memory, compiled once, for programs that include
+# <chunkmem/manager/compiled_manager.hpp>. The sources of a program that link it compile it with their flags.
+function(chunkmem_find_compiled why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  if(NOT TARGET chunkmem::compiled)
+    add_library(chunkmem_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/compiled_manager.cpp")
+    target_link_libraries(chunkmem_compiled PUBLIC chunkmem::chunkmem)
+    add_library(chunkmem::compiled ALIAS chunkmem_compiled)
+  endif()
+endfunction()
+
 # chunkmem_enable_cuda20(<target>): C++20 for its .cu files, also with a CMake that does not know that of a newer nvcc.
 function(chunkmem_enable_cuda20 target)
   if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)

@@ -30,7 +30,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/chunkmem-config-
                                  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
               "${PROJECT_BINARY_DIR}/package/chunkmem-config-version.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/components.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/components.cmake" "${PROJECT_SOURCE_DIR}/cmake/compiled_manager.cpp"
         DESTINATION "${package_folder}")
 
 # For Makefiles. The folder of the file tells where the headers are, so that the package may be moved.
