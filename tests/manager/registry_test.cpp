@@ -191,7 +191,7 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
   registry it = small();
   CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
   it.seal(append_layout{}, bytes{1'024});
-  const std::vector<slot> before = it.slots();
+  const sequence<slot> before = it.slots();
   const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
   const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
   it.slots()[left].next_access_index = 7;
@@ -230,7 +230,7 @@ TEST_CASE("tensors placed again by first use lie together as they are used", "[m
   CHECK_THROWS_AS(it.place_by_use(std::vector<std::uint32_t>(12), append_layout{}, bytes{512}), usage_error);
   it.add({64}, dtype::float32, role::buffer, group_id{0});
   it.seal(append_layout{}, bytes{512});
-  const std::vector<slot> declared = it.slots();
+  const sequence<slot> declared = it.slots();
   it.slots()[4].state = tensor_state::hold;
   //                               values: used 4, 1, 3, then 0 = 5 never; the gradients as declared
   std::vector<std::uint32_t> first_use{UINT32_MAX, 2, 9, 7, 1, UINT32_MAX, 3, 3, 3, 3, 3, 3, 0};

@@ -66,7 +66,7 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     retained_run planned;
     planned.start(run.start.table(), wanted);
     if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
-    run.demand = planned.log().moves();
+    run.demand.assign(planned.log().moves().begin(), planned.log().moves().end());
     run.end.take_places(planned.state().table());
     for (const bool early : {false, true}) {
       conformance::moves actions;

@@ -22,7 +22,7 @@ bool covers(const retention_problem::interval& it, std::size_t row)
   return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last;
 }
 
-std::uint64_t moved_by_definition(const retention_problem& problem, const std::vector<std::uint8_t>& kept)
+std::uint64_t moved_by_definition(const retention_problem& problem, std::span<const std::uint8_t> kept)
 {
   std::uint64_t bytes = 0;
   for (const auto& epoch : problem.epochs()) {
@@ -36,7 +36,7 @@ std::uint64_t moved_by_definition(const retention_problem& problem, const std::v
   return bytes;
 }
 
-std::vector<std::int64_t> room_by_definition(const retention_problem& problem, const std::vector<std::uint8_t>& kept)
+std::vector<std::int64_t> room_by_definition(const retention_problem& problem, std::span<const std::uint8_t> kept)
 {
   std::vector<std::int64_t> room(problem.room().begin(), problem.room().end());
   for (std::size_t which = 0; which < kept.size(); ++which)
@@ -93,7 +93,7 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
     const retention_problem problem{what.input()};
     kept_intervals choice{problem};
     for (std::uint32_t index = 0; index < problem.epochs().size(); ++index) {
-      const std::vector<std::uint8_t> before = choice.all();
+      const sequence<std::uint8_t> before = choice.all();
       const auto& epoch = problem.epochs()[index];
       const bool kept = choice.keep_epoch(index);
       CHECK((choice.dropped_of(index) == 0) == kept);

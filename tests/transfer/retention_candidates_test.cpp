@@ -30,7 +30,7 @@ row_prices even(const retention_problem& problem)
 }
 
 /// Bytes of a sweep, all of whose intervals have to fit.
-std::uint64_t moved_by(const retention_problem& problem, const std::vector<std::uint8_t>& retained)
+std::uint64_t moved_by(const retention_problem& problem, std::span<const std::uint8_t> retained)
 {
   kept_intervals choice{problem};
   for (std::uint32_t which = 0; which < retained.size(); ++which) {

@@ -102,7 +102,7 @@ TEST_CASE("a reduced cost is what the dearer answer costs more, over all choices
     std::vector<double> prices(problem.room().size());
     for (double& it : prices) it = random.below(1000) / 1000.0;
     price.set(prices);
-    const std::vector<double> costs = transfer::reduced_costs(problem, price);
+    const sequence<double> costs = transfer::reduced_costs(problem, price);
     for (const auto& epoch : problem.epochs())
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
         const double kept = least_with(problem, price, epoch, which, true);
@@ -110,7 +110,7 @@ TEST_CASE("a reduced cost is what the dearer answer costs more, over all choices
         CHECK(costs[which] == Catch::Approx(std::max(kept - dropped, dropped - kept)).margin(1e-12));
         ++compared;
       }
-    const std::vector<std::uint32_t> least = transfer::least_known(problem, price, 3);
+    const sequence<std::uint32_t> least = transfer::least_known(problem, price, 3);
     CHECK(least.size() == std::min<std::size_t>(3, problem.intervals().size()));
     CHECK(std::ranges::is_sorted(least, {}, [&](std::uint32_t which) { return costs[which]; }));
     for (std::uint32_t which = 0; which < problem.intervals().size() && !least.empty(); ++which)

@@ -188,15 +188,21 @@ class sequence {
   }
   void swap(sequence& other) noexcept { store_.swap(other.store_); }
 
-  [[nodiscard]] bool operator==(const sequence& other) const
+  [[nodiscard]] bool operator==(const sequence& other) const { return has_elements(other.data(), other.size()); }
+  [[nodiscard]] friend bool operator==(const sequence& elements, std::span<const T> others)
   {
-    if (size() != other.size()) return false;
-    for (std::size_t index = 0; index < size(); ++index)
-      if (!(data()[index] == other[index])) return false;
-    return true;
+    return elements.has_elements(others.data(), others.size());
   }
 
  private:
+  [[nodiscard]] bool has_elements(const T* others, std::size_t count) const
+  {
+    if (size() != count) return false;
+    for (std::size_t index = 0; index < count; ++index)
+      if (!(data()[index] == others[index])) return false;
+    return true;
+  }
+
   static_assert(std::is_trivially_copyable_v<T>, "a sequence of elements that memcpy cannot copy (use std::vector)");
   static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "a sequence of elements of a larger alignment");
 
