@@ -70,7 +70,7 @@ class managed_run {
     state_.reset_tier(cm::tier::host, cm::bytes{host_copies * eviction_bench::frame_bytes}, frame, host_copies);
     for (std::uint32_t index = what.chunks(); index-- > 0;) {
       const bool on_host = index >= missing_host_copies;
-      state_.acquire(index, index, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write,
+      state_.acquire(cm::slot_id{index}, index, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write,
                      cm::access_record::never, cm::access_index{0}, log_);
       state_.unpin(on_host ? cm::tier::host : cm::tier::device, index, true);
     }
@@ -122,8 +122,8 @@ class managed_run {
     if (entry.kind == cm::entry_kind::lease_device) {
       if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;
     } else {
-      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::access_index{now},
-                     log_);
+      state_.acquire(cm::slot_id{entry.slot}, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk,
+                     cm::access_index{now}, log_);
     }
     return next;
   }

@@ -69,7 +69,7 @@ inline bool roll_demand(std::uint64_t seed, const support::iteration_traits& tra
     replay<eviction::belady> again;
     const std::uint64_t reclaims = out.end.reclaims();
     again.run(out.iteration.record, out.iteration.chunk_of_slot, out.end, log, true);
-    out.demand = log.moves();
+    out.demand.assign(log.moves().begin(), log.moves().end());
     out.host_was_short = out.end.reclaims() != reclaims;
   } catch (const out_of_memory&) {
     return false;

@@ -76,7 +76,7 @@ template <class Eviction>
 void use(chunk_cache<Eviction>& state, std::uint32_t index, entry_kind kind, counting_mover& mover,
          std::uint32_t next_use = access_record::never)
 {
-  state.acquire(index, index, kind, next_use, access_index{0}, mover);
+  state.acquire(slot_id{index}, index, kind, next_use, access_index{0}, mover);
   state.unpin(tier_of(kind), index, writes(access_of(kind)));
 }
 
@@ -122,9 +122,9 @@ TEST_CASE("what is overwritten is not loaded, unless a neighbour in its chunk ho
   chunk_cache<eviction::lru> shared;
   shared.reset(std::vector<std::uint32_t>{1}, 2);
   for (const tier where : {tier::device, tier::host}) shared.reset_tier(where, bytes{256}, bytes{256}, 1);
-  shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, access_index{0}, mover);
+  shared.acquire(slot_id{0}, 0, entry_kind::write_on_host, access_record::never, access_index{0}, mover);
   shared.unpin(tier::host, 0, true);
-  shared.acquire(1, 0, entry_kind::write, access_record::never, access_index{0}, mover);
+  shared.acquire(slot_id{1}, 0, entry_kind::write, access_record::never, access_index{0}, mover);
   CHECK(mover.loads == 1);
 }
 
@@ -160,8 +160,8 @@ TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
   use(state, 2, entry_kind::write_on_host, mover, 2);
   use(state, 0, entry_kind::write, mover, 9);
   use(state, 1, entry_kind::write, mover, 7);
-  use(state, 0, entry_kind::read_on_host, mover, 5);                 // after a divergence it may be another moment
-  state.acquire(0, 0, entry_kind::read, 6, access_index{4}, mover);  // pinned
+  use(state, 0, entry_kind::read_on_host, mover, 5);  // after a divergence it may be another moment
+  state.acquire(slot_id{0}, 0, entry_kind::read, 6, access_index{4}, mover);  // pinned
   use(state, 2, entry_kind::read, mover, 8);
   CHECK(state[0].has_frames(tier::device));
   CHECK_FALSE(state[1].has_frames(tier::device));
@@ -196,7 +196,7 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   CHECK_FALSE(state.try_evict(0, mover));          // is not there
   CHECK_FALSE(state.try_write_back(0, mover));
   CHECK_FALSE(state.try_lease(tier::device, 0, 256, mover));
-  state.acquire(1, 1, entry_kind::read, access_record::never, access_index{0}, mover);
+  state.acquire(slot_id{1}, 1, entry_kind::read, access_record::never, access_index{0}, mover);
   CHECK_FALSE(state.try_evict(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));
   state.unpin(tier::device, 1, false);
@@ -216,9 +216,9 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
       use(state, index, entry_kind::write, mover);
     }
     REQUIRE(state.try_evict(0, mover));  // the lowest frame is free, and those above have chunks
-    state.acquire(1, 1, entry_kind::read, 5, access_index{0}, mover);
+    state.acquire(slot_id{1}, 1, entry_kind::read, 5, access_index{0}, mover);
     state.unpin(tier::device, 1, false);
-    state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0}, mover);
+    state.acquire(slot_id{2}, 2, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0}, mover);
     state.unpin(tier::device, 2, false);
     REQUIRE(state[2].first_frame[tier::device] == 2);
     CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
@@ -259,7 +259,7 @@ TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[m
   counting_mover mover;
   for (const std::uint32_t index : {0u, 1u, 2u}) use(state, index, entry_kind::write, mover);
   use(state, 2, entry_kind::read_on_host, mover);  // clean from here on
-  state.acquire(0, 0, entry_kind::read, access_record::never, access_index{0}, mover);
+  state.acquire(slot_id{0}, 0, entry_kind::read, access_record::never, access_index{0}, mover);
   state.evict_all(mover);
   CHECK(
       (state[0].has_frames(tier::device) && !state[1].has_frames(tier::device) && !state[2].has_frames(tier::device)));

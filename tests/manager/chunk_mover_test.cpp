@@ -96,14 +96,14 @@ TEST_CASE("shares are found by their chunk, in order, and runs that follow each 
 
 TEST_CASE("runs are joined only where both places go on, in one chunk of each kind", "[manager]")
 {
-  const std::vector<chunk_share> apart[] = {{{7, 1, 0, 0, 256}, {7, 2, 256, 256, 256}},   // another chunk keeps it
-                                            {{7, 1, 0, 0, 256}, {8, 1, 256, 256, 256}},   // it belongs to another
-                                            {{7, 1, 0, 0, 256}, {7, 1, 512, 256, 256}},   // a gap where it is kept
-                                            {{7, 1, 0, 0, 256}, {7, 1, 256, 512, 256}}};  // a gap in the whole
+  const sequence<chunk_share> apart[] = {{{7, 1, 0, 0, 256}, {7, 2, 256, 256, 256}},   // another chunk keeps it
+                                         {{7, 1, 0, 0, 256}, {8, 1, 256, 256, 256}},   // it belongs to another
+                                         {{7, 1, 0, 0, 256}, {7, 1, 512, 256, 256}},   // a gap where it is kept
+                                         {{7, 1, 0, 0, 256}, {7, 1, 256, 512, 256}}};  // a gap in the whole
   for (const auto& runs : apart) {
-    const chunk_shares shares{runs, std::vector<std::uint32_t>(9, 0)};
-    std::vector<chunk_share> all{shares.of(7).begin(), shares.of(7).end()};
-    all.insert(all.end(), shares.of(8).begin(), shares.of(8).end());
+    const chunk_shares shares{runs, sequence<std::uint32_t>(9, 0)};
+    sequence<chunk_share> all{shares.of(7)};
+    all.append(shares.of(8));
     CHECK(all == runs);
   }
 }

@@ -31,7 +31,7 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
     CHECK_FALSE(table[index].has_frames(cm::tier::device));
     CHECK(table[index].live == 0);
   }
-  for (std::uint32_t slot = 0; slot < 8; ++slot) CHECK_FALSE(table.is_live(slot));
+  for (const cm::slot_id slot : cm::ids<cm::slot_id>(8)) CHECK_FALSE(table.is_live(slot));
 }
 
 TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]")
@@ -98,10 +98,10 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
   CHECK_FALSE(left.same_places(right));
   right.space(cm::tier::host).vacate(2, 1);
   CHECK(left.same_places(right));
-  right.set_live(5, true);
+  right.set_live(cm::slot_id{5}, true);
   CHECK_FALSE(left.same_places(right));
-  right.exchange_live(5, 6);
-  CHECK((!right.is_live(5) && right.is_live(6)));
+  right.exchange_live(cm::slot_id{5}, cm::slot_id{6});
+  CHECK((!right.is_live(cm::slot_id{5}) && right.is_live(cm::slot_id{6})));
 }
 
 }  // namespace chunk_table_test

@@ -225,7 +225,7 @@ struct listening_gatherer : copy_mover {
 
 /// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
 struct gathering_set_up {
-  explicit gathering_set_up(std::vector<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
+  explicit gathering_set_up(sequence<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
       : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};

@@ -107,7 +107,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
   for (std::uint32_t index = 0; index < 5; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.acquire(slot_id{index}, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
     state.unpin(tier::host, index, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
@@ -119,7 +119,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   CHECK(loads() == 5);
 
   for (const std::uint32_t index : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
-    state.acquire(index, index, entry_kind::read, access_record::never, access_index{0}, log);
+    state.acquire(slot_id{index}, index, entry_kind::read, access_record::never, access_index{0}, log);
     state.unpin(tier::device, index, false);
   }
   maker.make(plan, state, record, own);

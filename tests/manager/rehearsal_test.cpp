@@ -81,11 +81,12 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
   const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
   const support::random_iteration it = support::roll_toy_iteration(dice, traits);
   const support::toy_core core{it.frames_of_chunk};
+  const sequence<std::uint8_t> filled{std::span{it.filled}};
   std::uint64_t all = 0;
   for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
   const std::uint64_t limit = 2 * all + 8;
   const std::uint64_t host = all + 1;
-  rehearsal<support::every_eviction, Transfer> trial{core.frames(), eviction, it.record, it.filled};
+  rehearsal<support::every_eviction, Transfer> trial{core.frames(), eviction, it.record, filled};
 
   std::uint64_t expected = 1;
   while (expected <= limit && !runs<Transfer>(eviction, core, it, expected, host)) ++expected;
@@ -132,7 +133,7 @@ TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
   build.access(1);
   const support::toy_core core{{1, 1}};
   const access_record record = build.finish({0, 1}, 2);
-  const std::vector<std::uint8_t> filled{1, 1};
+  const sequence<std::uint8_t> filled{1, 1};
   rehearsal<eviction::lru, transfer::no_prefetch> trial{core.frames(), {}, record, filled};
   CHECK(trial.smallest_device(bytes{2 * frame_bytes}, 1) == 2);
   CHECK(trial.smallest_device(bytes{2 * frame_bytes}, 9) == 2);

@@ -66,7 +66,7 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     retained_run planned;
     planned.start(run.start.table(), wanted);
     if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
-    run.demand = planned.log().moves();
+    run.demand.assign(planned.log().moves().begin(), planned.log().moves().end());
     run.end.take_places(planned.state().table());
     for (const bool early : {false, true}) {
       conformance::moves actions;
@@ -90,7 +90,7 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
   for (std::uint32_t index = 0; index < 3; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
+    state.acquire(slot_id{index}, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
     state.unpin(tier::host, index, true);
   }
   transfer::record_uses uses;

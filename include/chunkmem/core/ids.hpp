@@ -27,4 +27,37 @@ template <class Id>
   return static_cast<std::uint32_t>(id);
 }
 
+/// The ids 0 to `count` - 1, for a range-based for: `for (const chunk_id each : ids<chunk_id>(chunks))`.
+template <class Id>
+class id_range {
+ public:
+  class iterator {
+   public:
+    constexpr explicit iterator(std::uint32_t index) noexcept : index_{index} {}
+    [[nodiscard]] constexpr Id operator*() const noexcept { return Id{index_}; }
+    constexpr iterator& operator++() noexcept
+    {
+      ++index_;
+      return *this;
+    }
+    [[nodiscard]] constexpr bool operator==(const iterator&) const noexcept = default;
+
+   private:
+    std::uint32_t index_;
+  };
+
+  constexpr explicit id_range(std::uint32_t count) noexcept : count_{count} {}
+  [[nodiscard]] constexpr iterator begin() const noexcept { return iterator{0}; }
+  [[nodiscard]] constexpr iterator end() const noexcept { return iterator{count_}; }
+
+ private:
+  std::uint32_t count_;
+};
+
+template <class Id>
+[[nodiscard]] constexpr id_range<Id> ids(std::uint32_t count) noexcept
+{
+  return id_range<Id>{count};
+}
+
 }  // namespace chunkmem::inline v0

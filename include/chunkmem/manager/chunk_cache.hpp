@@ -105,7 +105,7 @@ class chunk_cache {
     forget_decisions();
   }
   /// The bytes of two slots change places.
-  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { table_.exchange_live(left, right); }
+  void exchange_live(slot_id left, slot_id right) noexcept { table_.exchange_live(left, right); }
   /// What the rehearsed step needs, for messages.
   void note_step_need(per_tier<bytes> need) noexcept { table_.note_step_need(need); }
 
@@ -189,7 +189,7 @@ class chunk_cache {
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
   template <cache_mover Mover>
-  void acquire(std::uint32_t slot, std::uint32_t index, entry_kind kind, std::uint32_t next_use, access_index now,
+  void acquire(slot_id slot, std::uint32_t index, entry_kind kind, std::uint32_t next_use, access_index now,
                Mover& mover)
   {
     chunk& chunk_state = table_[index];
@@ -215,7 +215,7 @@ class chunk_cache {
   /// The bytes of `slot` are dead. With the last slot of a chunk its device frames become free; its frames on the host
   /// stay for the next iteration. @pre the slot has no pins
   template <cache_mover Mover>
-  void drop(std::uint32_t slot, std::uint32_t index, Mover& mover)
+  void drop(slot_id slot, std::uint32_t index, Mover& mover)
   {
     if (!table_.is_live(slot)) return;
     table_.set_live(slot, false);

@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 
@@ -38,9 +39,9 @@ class chunk_table {
 
   /// By slot: it holds bytes.
   [[nodiscard]] std::span<const std::uint8_t> live() const noexcept { return live_; }
-  [[nodiscard]] bool is_live(std::uint32_t slot) const noexcept { return live_[slot] != 0; }
-  void set_live(std::uint32_t slot, bool holds_bytes) noexcept { live_[slot] = holds_bytes ? 1 : 0; }
-  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { std::swap(live_[left], live_[right]); }
+  [[nodiscard]] bool is_live(slot_id slot) const noexcept { return live_[index_of(slot)] != 0; }
+  void set_live(slot_id slot, bool holds_bytes) noexcept { live_[index_of(slot)] = holds_bytes ? 1 : 0; }
+  void exchange_live(slot_id left, slot_id right) noexcept { std::swap(live_[index_of(left)], live_[index_of(right)]); }
 
   /// Nothing lies anywhere and no slot holds bytes. The spaces are set by the caller.
   /// @param frames_of_chunk   how many neighbouring frames each chunk takes

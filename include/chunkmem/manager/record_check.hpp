@@ -30,7 +30,7 @@ inline void expect_record_fits(const access_record& record, const registry& tens
       if (record.details()[index].bytes == 0) refuse(index, "nothing is leased");
       return;
     }
-    if (entry.slot >= tensors.slots().size() || tensors.slots()[entry.slot].chunk == slot::nowhere)
+    if (entry.slot >= tensors.slots().size() || tensors[slot_id{entry.slot}].chunk == slot::nowhere)
       refuse(index, "a tensor is used that is not there");
     std::uint32_t& pins = place_of(entry.kind) == memory_location::device ? on_device[entry.slot] : on_host[entry.slot];
     std::uint32_t& others =

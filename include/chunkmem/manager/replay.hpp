@@ -93,11 +93,11 @@ class replay {
     if (is_lease(entry.kind)) {
       lease_at_[now] = state.lease(tier_of(entry.kind), record.details()[now].bytes, log);
     } else if (entry.kind == entry_kind::drop) {
-      state.drop(entry.slot, chunk_of_slot[entry.slot], log);
+      state.drop(slot_id{entry.slot}, chunk_of_slot[entry.slot], log);
     } else {
       const std::uint32_t known = next_uses_.empty() ? entry.next_of_chunk : next_uses_[now];
       const std::uint32_t next = profiled ? known : access_record::never;
-      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, access_index{now}, log);
+      state.acquire(slot_id{entry.slot}, chunk_of_slot[entry.slot], entry.kind, next, access_index{now}, log);
     }
   }
 

@@ -162,7 +162,7 @@ namespace detail {
   };
   const auto slot_of = [&](std::uint32_t tensor, std::uint32_t list) -> const slot& {
     const tensor_id id{tensor};
-    return tensors.slots()[list == 0 ? tensors.value_slot(id) : tensors.slot_in(id, list_id{list})];
+    return tensors[list == 0 ? tensors.value_slot(id) : tensors.slot_in(id, list_id{list})];
   };
   sequence<placed> order;
   for (std::uint32_t list = 0; list < tensors.lists(); ++list)

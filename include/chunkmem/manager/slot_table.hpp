@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
@@ -44,17 +45,17 @@ struct slot_table {
   /// Places slots of known sizes, in this order, into fresh chunks behind those that are there. O(slots).
   /// @throws what the layout throws; chunks and places are worth nothing then
   template <chunk_layout Layout>
-  void place(std::span<const std::uint32_t> order, Layout layout, bytes frame)
+  void place(std::span<const slot_id> order, Layout layout, bytes frame)
   {
     sequence<bytes> sizes;
     sizes.reserve(order.size());
-    for (const std::uint32_t index : order) sizes.push_back(bytes{slots[index].size});
+    for (const slot_id each : order) sizes.push_back(bytes{slots[index_of(each)].size});
     sequence<chunk_place> places(sizes.size());
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());
     for (std::size_t index = 0; index < order.size(); ++index) {
-      slot& target = slots[order[index]];
+      slot& target = slots[index_of(order[index])];
       target.chunk = base + places[index].chunk;
       target.offset = places[index].offset;
       if (target.chunk >= frames_of_chunk.size()) {

@@ -108,7 +108,7 @@ class chunk_cache_trial {
     const tier where = host ? tier::host : tier::device;
     asked_ = model_.chunk_of_slot[slot];
     asked_frames_ = it.frames;
-    state_.acquire(slot, asked_, kind, access_record::never, access_index{0}, memory_);
+    state_.acquire(slot_id{slot}, asked_, kind, access_record::never, access_index{0}, memory_);
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;
@@ -131,7 +131,7 @@ class chunk_cache_trial {
   void drop(std::uint32_t slot)
   {
     if (std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& it) { return it.slot == slot; })) return;
-    state_.drop(slot, model_.chunk_of_slot[slot], memory_);
+    state_.drop(chunkmem::slot_id{slot}, model_.chunk_of_slot[slot], memory_);
     live_[slot] = false;
   }
 
@@ -242,7 +242,8 @@ class chunk_cache_trial {
     std::map<std::uint32_t, std::uint32_t> live;
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
       live[model_.chunk_of_slot[slot]] += live_[slot] ? 1 : 0;
-      if (state_.table().is_live(slot) != live_[slot]) return "a slot holds bytes, or not, against expectation";
+      if (state_.table().is_live(slot_id{slot}) != live_[slot])
+        return "a slot holds bytes, or not, against expectation";
     }
     for (const auto& [at, count] : live) {
       const chunk& it = state_[at];
