@@ -32,7 +32,7 @@ room random_room(support::dice& dice, std::uint32_t frames)
     const std::uint32_t length = std::min(dice.between(1, 3), frames - frame);
     const std::uint32_t what = dice.below(10);
     if (what < 6) {
-      made.space.place(static_cast<std::uint32_t>(made.tenants.size()), frame, length);
+      made.space.place(chunk_id{static_cast<std::uint32_t>(made.tenants.size())}, frame, length);
       made.tenants.push_back({frame, length, dice.one_in(4) ? impossible_run : dice.between(1, 4)});
     } else if (what == 6) {
       made.space.take_lease(std::uint64_t{frame} * 256, 256);
@@ -52,10 +52,11 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
     if (!allowed(first)) continue;
     std::uint64_t cost = 0;
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
-      const std::uint32_t occupant = it.space.occupant(frame);
+      const chunk_id occupant = it.space.occupant(frame);
       if (occupant == tier_space::free_frame) continue;
-      const bool retained = occupant == tier_space::leased_frame || it.tenants[occupant].price == impossible_run;
-      cost += retained ? std::uint64_t{1} << 40 : it.tenants[occupant].price;
+      const bool retained =
+          occupant == tier_space::leased_frame || it.tenants[index_of(occupant)].price == impossible_run;
+      cost += retained ? std::uint64_t{1} << 40 : it.tenants[index_of(occupant)].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
     least = cost;
@@ -75,7 +76,7 @@ TEST_CASE("the cheapest run of frames is the one that trying all of them finds",
     const std::uint32_t count = dice.between(1, 5);
     const std::uint32_t begin = dice.below(6);
     const std::uint32_t end = begin + dice.below(16);
-    const auto price = [&](std::uint32_t occupant) { return it.tenants[occupant].price; };
+    const auto price = [&](chunk_id occupant) { return it.tenants[index_of(occupant)].price; };
     const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
     if (cheapest_frame_run(it.space, count, begin, end, price) != cheapest(it, count, between))
       FAIL("seed " << seed << ": in a range");
@@ -96,8 +97,8 @@ TEST_CASE("a run longer than the tier does not exist", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{512}, bytes{256}, 2);
-  space.place(0, 0, 1);
-  const auto cheap = [](std::uint32_t) { return 1U; };
+  space.place(chunk_id{0}, 0, 1);
+  const auto cheap = [](chunk_id) { return 1U; };
   CHECK(cheapest_frame_run_around(space, 3, 0, 1, cheap) == frame_pool::none);
   CHECK(cheapest_frame_run_around(space, 2, 0, 1, cheap) == 0);
 }

@@ -29,10 +29,10 @@ struct model {
       return lease.first < (index + 1) * frame && index * frame < lease.first + lease.second;
     });
   }
-  std::uint32_t occupant(std::uint32_t index) const
+  chunk_id occupant(std::uint32_t index) const
   {
     for (const auto& [id, place] : chunks)
-      if (index >= place.first && index < place.first + place.second) return id;
+      if (index >= place.first && index < place.first + place.second) return chunk_id{id};
     return touched_by_lease(index) ? tier_space::leased_frame : tier_space::free_frame;
   }
   template <class MayUse>
@@ -43,8 +43,7 @@ struct model {
       if (taken < begin + size && begin < taken + length) return false;
     for (std::uint32_t index = 0; index < frames; ++index)
       if (index * frame < begin + size && begin < (index + 1) * frame)
-        if (const std::uint32_t occupied_by = occupant(index);
-            occupied_by < tier_space::leased_frame && !may_use(index))
+        if (const chunk_id occupied_by = occupant(index); occupied_by < tier_space::leased_frame && !may_use(index))
           return false;
     return true;
   }
@@ -90,7 +89,7 @@ void compare(std::uint64_t seed)
     if (what < 3) {
       const std::uint32_t count = dice.between(1, 2);
       if (const std::uint32_t first = space.pool().lowest(count); first != frame_pool::none) {
-        space.place(next_chunk, first, count);
+        space.place(chunk_id{next_chunk}, first, count);
         model.chunks[next_chunk++] = {first, count};
       }
     } else if (what < 5 && !model.chunks.empty()) {
@@ -158,12 +157,12 @@ TEST_CASE("tiers have the same places where chunks and leases lie alike", "[chun
   tier_space right;
   for (tier_space* each : {&left, &right}) each->reset(bytes{2'048}, bytes{512}, 4);
   CHECK(left.same_places(right));
-  left.place(1, 0, 2);
+  left.place(chunk_id{1}, 0, 2);
   CHECK_FALSE(left.same_places(right));
-  right.place(2, 0, 2);
+  right.place(chunk_id{2}, 0, 2);
   CHECK_FALSE(left.same_places(right));
   right.vacate(0, 2);
-  right.place(1, 0, 2);
+  right.place(chunk_id{1}, 0, 2);
   CHECK(left.same_places(right));
   left.take_lease(1'536, 256);
   right.take_lease(1'536, 512);
@@ -174,7 +173,7 @@ TEST_CASE("a tier that is reset is empty again", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{2'048}, bytes{512}, 4);
-  space.place(1, 0, 2);
+  space.place(chunk_id{1}, 0, 2);
   space.take_lease(1'536, 512);
   CHECK(space.in_use() == 1'536);
   CHECK(space.leased() == 512);

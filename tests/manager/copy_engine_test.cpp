@@ -29,12 +29,12 @@ template <class Copies>
 void load(Copies& copies, std::uint32_t index, chunk it, std::uint32_t first)
 {
   it.put(tier::device, first, false);
-  copies.copy(index, it, tier::host, tier::device);
+  copies.copy(chunk_id{index}, it, tier::host, tier::device);
 }
 template <class Copies>
 void write_back(Copies& copies, std::uint32_t index, const chunk& it)
 {
-  copies.copy(index, it, tier::device, tier::host);
+  copies.copy(chunk_id{index}, it, tier::device, tier::host);
 }
 
 struct list_sink {
@@ -68,7 +68,7 @@ TEST_CASE("a copy moves the used bytes of its chunk between its windows", "[mana
   set_up it;
   load(it.copies, 1, chunk_in(2, chunk::nowhere, 4), 3);
   write_back(it.copies, 0, chunk_in(1, 2, 5));
-  it.copies.evicted(0, chunk{}, tier::device);
+  it.copies.evicted(chunk_id{0}, chunk{}, tier::device);
   std::vector<call> copies;
   std::copy_if(it.backend.heard.begin(), it.backend.heard.end(), std::back_inserter(copies),
                [](const call& heard) { return heard.what == call::kind::copy; });
@@ -165,7 +165,7 @@ TEST_CASE("a sink sees each copy with its chunk and bytes", "[manager]")
   set_up<list_sink> it{list_sink{&seen}};
   load(it.copies, 2, chunk_in(1, chunk::nowhere, 0), 1);
   write_back(it.copies, 1, chunk_in(2, 2, 3));
-  it.copies.evicted(1, chunk{}, tier::device);
+  it.copies.evicted(chunk_id{1}, chunk{}, tier::device);
   it.copies.leased(tier::device, 0, 512);
   REQUIRE(seen.size() == 4);
   CHECK((seen[0].what == trace_event_kind::load && seen[0].chunk == chunk_id{2} && seen[0].bytes == 256));
@@ -225,14 +225,15 @@ struct listening_gatherer : copy_mover {
 
 /// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
 struct gathering_set_up {
-  explicit gathering_set_up(sequence<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
+  explicit gathering_set_up(sequence<chunk_share> shares = {{chunk_id{0}, chunk_id{1}, 256, 128, 128},
+                                                            {chunk_id{0}, chunk_id{2}, 0, 512, 64}})
       : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
     copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
     places.reset(std::vector<std::uint32_t>(4, 1), 4);
-    places[0].first_frame[tier::host] = chunk::elsewhere;
-    for (const std::uint32_t index : {1U, 2U}) places[index].live = 1;
+    places[chunk_id{0}].first_frame[tier::host] = chunk::elsewhere;
+    for (const std::uint32_t index : {1U, 2U}) places[chunk_id{index}].live = 1;
     copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
   }
   [[nodiscard]] std::vector<call> copied() const
@@ -256,11 +257,11 @@ struct gathering_set_up {
 TEST_CASE("a derived chunk is made from its shares, each from the device where it is there, then gathered", "[manager]")
 {
   gathering_set_up it;
-  it.places[1].first_frame[tier::host] = 4;
-  it.places[1].set_valid(tier::host, true);
-  it.places[2].first_frame[tier::device] = 1;
-  it.places[2].first_frame[tier::host] = 5;  // what the host has of it may be old
-  load(it.copies, 0, it.places[0], 3);
+  it.places[chunk_id{1}].first_frame[tier::host] = 4;
+  it.places[chunk_id{1}].set_valid(tier::host, true);
+  it.places[chunk_id{2}].first_frame[tier::device] = 1;
+  it.places[chunk_id{2}].first_frame[tier::host] = 5;  // what the host has of it may be old
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   const std::byte* const whole = &it.device[3 * frame_size];
   CHECK(it.copied() ==
         std::vector<call>{support::copied(agent::to_device, whole + 128, &it.host[4 * frame_size + 256], 128),
@@ -270,9 +271,9 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
   for (std::size_t index = it.told[0].behind; index < it.backend.heard.size(); ++index)
     CHECK(it.backend.heard[index].what != call::kind::copy);
 
-  it.places[1].first_frame[tier::device] = 5;  // now both are there, and the host's copies still valid
-  it.places[2].set_valid(tier::host, true);
-  load(it.copies, 0, it.places[0], 0);
+  it.places[chunk_id{1}].first_frame[tier::device] = 5;  // now both are there, and the host's copies still valid
+  it.places[chunk_id{2}].set_valid(tier::host, true);
+  load(it.copies, 0, it.places[chunk_id{0}], 0);
   const std::vector<call> copied = it.copied();
   REQUIRE(copied.size() == 4);
   CHECK(copied[2] == support::copied(agent::to_device, &it.device[128], &it.device[5 * frame_size + 256], 128));
@@ -287,8 +288,8 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
 {
   gathering_set_up it;
   auto& tracker = it.copies.tracker();
-  it.places[1].first_frame[tier::device] = 1;
-  it.places[2].first_frame[tier::host] = 2;
+  it.places[chunk_id{1}].first_frame[tier::device] = 1;
+  it.places[chunk_id{2}].first_frame[tier::host] = 2;
   const std::uint64_t wrote_share = it.backend.work(agent::compute);
   tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 1), true);
   const std::uint64_t read_room = it.backend.work(caller_stream);
@@ -296,7 +297,7 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   const std::uint64_t wrote_host_copy = it.backend.work(agent::to_host);
   hazard_tracker<listening_backend>::stamp_copy(tracker.copied(agent::to_host), it.copies.hazards_at(tier::host, 2),
                                                 true);
-  load(it.copies, 0, it.places[0], 3);
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   CHECK(it.backend.knows(agent::to_device, agent::compute) >= wrote_share);
   CHECK(it.backend.knows(agent::to_device, caller_stream) >= read_room);
   CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_host_copy);
@@ -320,7 +321,7 @@ TEST_CASE("a rank that owns nothing of a derived chunk takes part, behind who us
   auto& tracker = it.copies.tracker();
   const std::uint64_t used = it.backend.work(agent::compute);
   tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 3), false);
-  load(it.copies, 0, it.places[0], 3);
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   CHECK(it.copied().empty());
   REQUIRE(it.told.size() == 1);
   CHECK(it.backend.knows(ranks_agent, agent::compute) >= used);
@@ -334,12 +335,12 @@ TEST_CASE("a sum over ranks follows all users of its chunk, and is followed by t
   gathering_set_up it;
   auto& tracker = it.copies.tracker();
   frame_hazards& frames = it.copies.hazards_at(tier::device, 2);
-  it.places[3].first_frame[tier::device] = 2;
+  it.places[chunk_id{3}].first_frame[tier::device] = 2;
   const std::uint64_t wrote = it.backend.work(agent::compute);
   tracker.stamp(agent::compute, frames, true);
   const std::uint64_t read = it.backend.work(caller_stream);
   tracker.stamp(caller_stream, frames, false);
-  it.copies.sum(3, it.places[3], 9, {dtype::bfloat16, 0.5F});
+  it.copies.sum(chunk_id{3}, it.places[chunk_id{3}], 9, {dtype::bfloat16, 0.5F});
   CHECK(it.told == std::vector<collective_call>{{true, &it.device[2 * frame_size], 300, 9, it.told[0].behind}});
   CHECK(it.backend.knows(ranks_agent, agent::compute) >= wrote);
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read);
@@ -351,16 +352,16 @@ TEST_CASE("a sum over ranks follows all users of its chunk, and is followed by t
 TEST_CASE("a share that was never filled, or a copy of one that fails, makes no gather", "[manager]")
 {
   gathering_set_up it;
-  it.places[1].first_frame[tier::host] = 4;
-  it.places[2].live = 0;
-  CHECK_THROWS_AS(load(it.copies, 0, it.places[0], 3), usage_error);
-  it.places[2].live = 1;
-  it.places[2].first_frame[tier::host] = 5;
+  it.places[chunk_id{1}].first_frame[tier::host] = 4;
+  it.places[chunk_id{2}].live = 0;
+  CHECK_THROWS_AS(load(it.copies, 0, it.places[chunk_id{0}], 3), usage_error);
+  it.places[chunk_id{2}].live = 1;
+  it.places[chunk_id{2}].first_frame[tier::host] = 5;
   for (std::uint64_t which = 0;; ++which) {
     const std::size_t before = it.told.size();
     it.backend.fail_in = which;
     try {
-      load(it.copies, 0, it.places[0], 3);
+      load(it.copies, 0, it.places[chunk_id{0}], 3);
       it.backend.fail_in = UINT64_MAX;
       break;
     } catch (const device_error&) {
@@ -391,10 +392,10 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
 {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice dice{seed};
-    gathering_set_up it{{{0, 1, 0, 256, 512}}};
+    gathering_set_up it{{{chunk_id{0}, chunk_id{1}, 0, 256, 512}}};
     auto& tracker = it.copies.tracker();
     history whole, share, host_copy;  // frame 0 and 1 of the device, frame 1 of the host
-    it.places[1].first_frame = {{1, 1}};
+    it.places[chunk_id{1}].first_frame = {{1, 1}};
     const auto check = [&](agent stream, const history& frame, bool writing) {
       if (!follows(it.backend, stream, frame.writers))
         FAIL("seed " << seed << ": agent " << static_cast<unsigned>(stream) << " does not follow a writer");
@@ -413,20 +414,20 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     for (int step = 0; step < 80; ++step) {
       const std::uint32_t what = dice.below(8);
       if (what == 0) {
-        it.places[1].first_frame[tier::device] = dice.one_in(2) ? 1 : chunk::nowhere;
-        load(it.copies, 0, it.places[0], 0);
-        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : host_copy);
-        it.places[1].first_frame[tier::device] = 1;
+        it.places[chunk_id{1}].first_frame[tier::device] = dice.one_in(2) ? 1 : chunk::nowhere;
+        load(it.copies, 0, it.places[chunk_id{0}], 0);
+        moved(agent::to_device, whole, it.places[chunk_id{1}].has_frames(tier::device) ? share : host_copy);
+        it.places[chunk_id{1}].first_frame[tier::device] = 1;
         worked_for_ranks();
       } else if (what == 1) {
-        it.places[0].first_frame[tier::device] = 0;
-        it.copies.sum(0, it.places[0], 0, {});
+        it.places[chunk_id{0}].first_frame[tier::device] = 0;
+        it.copies.sum(chunk_id{0}, it.places[chunk_id{0}], 0, {});
         worked_for_ranks();
       } else if (what == 2) {
-        write_back(it.copies, 1, it.places[1]);
+        write_back(it.copies, 1, it.places[chunk_id{1}]);
         moved(agent::to_host, host_copy, share);
       } else if (what == 3) {
-        load(it.copies, 1, it.places[1], 1);
+        load(it.copies, 1, it.places[chunk_id{1}], 1);
         moved(agent::to_device, share, host_copy);
       } else {  // a pin
         const agent stream = dice.one_in(2) ? agent::compute : caller_stream;

@@ -26,12 +26,12 @@ TEST_CASE("a decision log writes down what was decided and when", "[manager]")
   const auto chunk_at = [](std::uint32_t device) { return chunk{.frames = 2, .first_frame = {{device, 9}}}; };
   log.at(3, 4);
   log.placed(tier::device, 7, 2);  // follows from the load
-  log.copy(11, chunk_at(7), tier::host, tier::device);
-  log.claimed(12, chunk_at(8), tier::device);
-  log.copy(13, chunk_at(5), tier::device, tier::host);
-  log.evicted(14, chunk_at(5), tier::device);
-  log.discarded(15, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
-  log.vacated(tier::device, 5, 2, true);         // follows from the eviction
+  log.copy(chunk_id{11}, chunk_at(7), tier::host, tier::device);
+  log.claimed(chunk_id{12}, chunk_at(8), tier::device);
+  log.copy(chunk_id{13}, chunk_at(5), tier::device, tier::host);
+  log.evicted(chunk_id{14}, chunk_at(5), tier::device);
+  log.discarded(chunk_id{15}, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
+  log.vacated(tier::device, 5, 2, true);                   // follows from the eviction
   log.leased(tier::device, 1'024, 512);
   log.at(6, 7);
   log.vacated(tier::device, 2, 3, false);

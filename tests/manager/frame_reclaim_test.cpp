@@ -20,21 +20,22 @@ struct host_tier {
     table.space(cm::tier::host).reset(cm::bytes{frames * std::uint64_t{256}}, cm::bytes{256}, frames);
   }
 
-  cm::chunk& operator[](std::uint32_t index) { return table[index]; }
+  cm::chunk& operator[](std::uint32_t index) { return table[cm::chunk_id{index}]; }
 
   /// The chunk gets frames, and a copy of its bytes or none.
   void place(std::uint32_t index, bool valid)
   {
-    const std::uint32_t first = reclaim.find_frames(table, index, [this](std::uint32_t victim) { leave(victim); });
-    table.space(cm::tier::host).place(index, first, table[index].frames);
-    table[index].put(cm::tier::host, first, valid);
+    const cm::chunk_id id{index};
+    const std::uint32_t first = reclaim.find_frames(table, id, [this](cm::chunk_id victim) { leave(victim); });
+    table.space(cm::tier::host).place(id, first, table[id].frames);
+    table[id].put(cm::tier::host, first, valid);
   }
 
-  void leave(std::uint32_t index)
+  void leave(cm::chunk_id id)
   {
     ++reclaims;
-    table.space(cm::tier::host).vacate(table[index].first_frame[cm::tier::host], table[index].frames);
-    table[index].take_away(cm::tier::host);
+    table.space(cm::tier::host).vacate(table[id].first_frame[cm::tier::host], table[id].frames);
+    table[id].take_away(cm::tier::host);
   }
 
   cm::chunk_table table;

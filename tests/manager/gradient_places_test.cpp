@@ -59,7 +59,7 @@ bool is_lent_after(std::initializer_list<use> uses, std::uint32_t which = weight
   const slot& gradient = tensors[tensors.gradient_of(slot_id{which})];
   const bool together = value.chunk == gradient.chunk && value.offset == gradient.offset;
   CHECK(together == places.is_lent(slot_id{which}));
-  CHECK(tensors.chunk_of_slot()[index_of(tensors.gradient_of(slot_id{which}))] == gradient.chunk);
+  CHECK(tensors.chunk_of_slot()[index_of(tensors.gradient_of(slot_id{which}))] == index_of(gradient.chunk));
   return together;
 }
 
@@ -147,9 +147,9 @@ TEST_CASE("lists do not change places under gradients that lie in their weights"
   tensors[slot_id{weight}].state = tensor_state::gradient;
   CHECK_THROWS_AS(places.refuse_exchange(tensors, value_list, list_id{2}), usage_error);
   tensors[slot_id{weight}].state = tensor_state::hold;
-  tensors[slot_id{weight}].chunk = 77;
+  tensors[slot_id{weight}].chunk = chunk_id{77};
   places.follow_values(tensors);
-  CHECK(tensors[slot_id{gradients + weight}].chunk == 77);
+  CHECK(tensors[slot_id{gradients + weight}].chunk == chunk_id{77});
 }
 
 }  // namespace gradient_places_test

@@ -22,25 +22,26 @@ namespace {
 /// Every slot is aligned, inside its chunk and apart from the others; a chunk holds one list of one role.
 std::string mistake_in(const registry& it, std::uint64_t frame)
 {
-  std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
-  std::map<std::uint32_t, std::set<std::string>> streams;
+  std::map<chunk_id, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
+  std::map<chunk_id, std::set<std::string>> streams;
   std::vector<std::uint64_t> used(it.frames_of_chunk().size(), 0);
   for (const slot_id each : it.slot_ids()) {
     const slot& place = it[each];
     const auto [tensor, list] = it.describe(each);
     if (tensor == tensor_id::none) return "a slot that belongs to nothing";
-    if (it.chunk_of_slot()[index_of(each)] != place.chunk) return "a slot with two chunks";
-    if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2))
+    if (it.chunk_of_slot()[index_of(each)] != index_of(place.chunk)) return "a slot with two chunks";
+    if ((place.chunk == chunk_id::none) != (list == "master" && size_of(it.info(tensor).type) != 2))
       return "a slot without a place";
-    if (place.chunk == slot::nowhere) continue;
+    if (place.chunk == chunk_id::none) continue;
     streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
     if (place.offset % 256 != 0) return "a slot is not aligned";
-    if (place.chunk >= used.size() || place.offset + place.size > it.frames_of_chunk()[place.chunk] * frame)
+    if (index_of(place.chunk) >= used.size() ||
+        place.offset + place.size > it.frames_of_chunk()[index_of(place.chunk)] * frame)
       return "a slot reaches beyond its chunk";
     for (const auto& [begin, end] : taken[place.chunk])
       if (begin < place.offset + place.size && place.offset < end) return "two slots share a byte";
     taken[place.chunk].emplace_back(place.offset, place.offset + place.size);
-    used[place.chunk] = std::max(used[place.chunk], (place.offset + place.size + 255) / 256 * 256);
+    used[index_of(place.chunk)] = std::max(used[index_of(place.chunk)], (place.offset + place.size + 255) / 256 * 256);
   }
   for (const auto& [chunk, kinds] : streams)
     if (kinds.size() != 1) return "two lists or roles share a chunk";
@@ -130,7 +131,7 @@ TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
   CHECK(it.bytes_of(role::gradient) == 100_B);
   CHECK(it.bytes_of(role::optimizer_state) == 80_B + 120_B);
   CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](slot_id, slot_id) {}), usage_error);
-  it.move_gradient(slot_id{0}, 0, 512);
+  it.move_gradient(slot_id{0}, chunk_id{0}, 512);
   CHECK((it[slot_id{3}].offset == 512 && it.chunk_of_slot()[3] == 0));
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
   CHECK((it[left].chunk == before[right].chunk && it[right].chunk == before[left].chunk));
   CHECK((it[left].next_access_index == 7 && it[right].next_access_index == 9));
   CHECK((it[right].state == tensor_state::hold && it[left].state == tensor_state::free));
-  CHECK(it.chunk_of_slot()[index_of(left)] == it[left].chunk);
+  CHECK(it.chunk_of_slot()[index_of(left)] == index_of(it[left].chunk));
   CHECK(mistake_in(it, 1'024).empty());
 }
 
@@ -238,7 +239,7 @@ TEST_CASE("tensors placed again by first use lie together as they are used", "[m
   it.place_by_use(first_use, append_layout{}, bytes{512});
   CHECK(mistake_in(it, 512).empty());
   const std::vector<std::uint32_t> chunks{2, 0, 1, 1, 0, 2};
-  for (std::uint32_t index = 0; index < 6; ++index) CHECK(it[slot_id{index}].chunk == chunks[index]);
+  for (std::uint32_t index = 0; index < 6; ++index) CHECK(it[slot_id{index}].chunk == chunk_id{chunks[index]});
   CHECK((it[slot_id{4}].offset == 0 && it[slot_id{0}].offset == 0 && it[slot_id{5}].offset == 256));
   CHECK(it[slot_id{4}].state == tensor_state::hold);
   for (std::uint32_t index = 6; index < 13; ++index)
@@ -251,7 +252,7 @@ TEST_CASE("placing again that cannot be changes nothing", "[manager]")
   registry it = small();
   it.seal(append_layout{}, bytes{1'024});
   const auto places = [&] {
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> all;
+    std::vector<std::pair<chunk_id, std::uint64_t>> all;
     for (const slot& each : it.slots()) all.emplace_back(each.chunk, each.offset);
     return all;
   };

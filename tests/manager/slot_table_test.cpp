@@ -29,13 +29,13 @@ TEST_CASE("slots are placed in the order that is given, each list in chunks of i
   table.place(std::vector<slot_id>{slot_id{2}, slot_id{0}}, append_layout{}, bytes{512});
   table.place(std::vector<slot_id>{slot_id{3}}, append_layout{}, bytes{512});
   table.finish();
-  CHECK((table.slots[2].chunk == 0 && table.slots[2].offset == 0));
-  CHECK((table.slots[0].chunk == 1 && table.slots[0].offset == 0));
-  CHECK(table.slots[3].chunk == 2);
-  CHECK(table.slots[1].chunk == slot::nowhere);
+  CHECK((table.slots[2].chunk == chunk_id{0} && table.slots[2].offset == 0));
+  CHECK((table.slots[0].chunk == chunk_id{1} && table.slots[0].offset == 0));
+  CHECK(table.slots[3].chunk == chunk_id{2});
+  CHECK(table.slots[1].chunk == chunk_id::none);
   CHECK(table.frames_of_chunk == sequence<std::uint32_t>{2, 1, 1});
   CHECK(table.used == sequence<std::uint64_t>{768, 256, 512});
-  CHECK(table.chunk_of_slot == sequence<std::uint32_t>{1, slot::nowhere, 0, 2});
+  CHECK(table.chunk_of_slot == sequence<std::uint32_t>{1, index_of(chunk_id::none), 0, 2});
 }
 
 TEST_CASE("a layout that arranges sees all slots of a list at once", "[manager]")

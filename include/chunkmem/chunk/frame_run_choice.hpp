@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
+#include <chunkmem/core/ids.hpp>
 
 #include <cstdint>
 
@@ -29,7 +30,7 @@ template <class Price>
   for (std::uint32_t first = begin; first < end && first < starts; ++first) {
     std::uint32_t total = 0;
     for (std::uint32_t frame = first; frame < first + count && total != impossible_run; ++frame) {
-      const std::uint32_t occupant = space.occupant(frame);
+      const chunk_id occupant = space.occupant(frame);
       if (occupant == tier_space::free_frame) continue;
       const std::uint32_t one = occupant == tier_space::leased_frame ? impossible_run : price(occupant);
       total = one == impossible_run ? impossible_run : total + one;

@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace chunkmem::inline v0 {
 /// does not reach a new maximum.
 class tier_space {
  public:
-  static constexpr std::uint32_t free_frame = UINT32_MAX;
-  static constexpr std::uint32_t leased_frame = UINT32_MAX - 1;
+  static constexpr chunk_id free_frame = chunk_id::none;
+  static constexpr chunk_id leased_frame{UINT32_MAX - 1};
   static constexpr std::uint64_t no_place = UINT64_MAX;
 
   void reset(bytes capacity, bytes frame, std::uint32_t frames)
@@ -43,7 +44,7 @@ class tier_space {
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint64_t frame_bytes() const noexcept { return frame_; }
   /// The chunk in a frame, or one of the two marks above.
-  [[nodiscard]] std::uint32_t occupant(std::uint32_t frame) const noexcept { return occupant_[frame]; }
+  [[nodiscard]] chunk_id occupant(std::uint32_t frame) const noexcept { return occupant_[frame]; }
   /// Bytes held now: whole frames of chunks, and leases.
   [[nodiscard]] std::uint64_t in_use() const noexcept { return chunk_frames_ * frame_ + leased_; }
   [[nodiscard]] std::uint64_t leased() const noexcept { return leased_; }
@@ -51,7 +52,7 @@ class tier_space {
   [[nodiscard]] std::uint64_t most_leased() const noexcept { return most_leased_; }
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
 
-  void place(std::uint32_t chunk, std::uint32_t first, std::uint32_t count) noexcept
+  void place(chunk_id chunk, std::uint32_t first, std::uint32_t count) noexcept
   {
     pool_.take(first, count);
     for (std::uint32_t index = first; index < first + count; ++index) occupant_[index] = chunk;
@@ -165,14 +166,14 @@ class tier_space {
   {
     std::uint64_t blocked = no_place;
     for_frames(begin, end - begin, [&](std::uint32_t frame) {
-      const std::uint32_t who = occupant_[frame];
+      const chunk_id who = occupant_[frame];
       if (who != free_frame && who != leased_frame && !may_use(frame)) blocked = frame;
     });
     return blocked;
   }
 
   frame_pool pool_;
-  sequence<std::uint32_t> occupant_;
+  sequence<chunk_id> occupant_;
   sequence<std::uint32_t> leases_in_;  // live leases that touch a frame
   sequence<interval> leases_;          // by begin
   std::uint64_t frame_ = 1;

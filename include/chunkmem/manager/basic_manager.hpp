@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/change_watch.hpp>

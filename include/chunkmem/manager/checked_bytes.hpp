@@ -56,7 +56,7 @@ class checked_bytes {
       return false;
   }
   /// The same of all tensors in a chunk, which is about to leave. O(slots).
-  void compare_chunk(std::uint32_t chunk, std::byte* begin) noexcept
+  void compare_chunk(chunk_id chunk, std::byte* begin) noexcept
   {
     if constexpr (sees_bytes) {
       for (const slot_id each : tensors_->slot_ids()) {

@@ -5,6 +5,7 @@
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
@@ -138,60 +139,61 @@ class copy_engine {
 
   /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
   /// @pre the chunk has frames in both
-  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
+  void copy(chunk_id id, const chunk& chunk_state, tier from, tier to)
   {
     const std::uint64_t begin = time();
     const bool is_load = to < from;
     if (is_load && chunk_state.is_derived())
-      make_whole(index, chunk_state.first_frame[to]);
+      make_whole(id, chunk_state.first_frame[to]);
     else
-      copy_frames(index, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
-    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, index, begin);
+      copy_frames(id, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
+    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, id, begin);
   }
 
-  void claimed(std::uint32_t index, const chunk&, tier where) noexcept
+  void claimed(chunk_id id, const chunk&, tier where) noexcept
   {
-    tell(trace_event_kind::claim, where, where, index, time());
+    tell(trace_event_kind::claim, where, where, id, time());
   }
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(trace_event_kind::lease, where, size); }
-  void evicted(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void evicted(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
     ++counts_.evictions;
-    compare(index, chunk_state, where);
-    tell(trace_event_kind::evict, where, next_tier(where), index, time());
+    compare(id, chunk_state, where);
+    tell(trace_event_kind::evict, where, next_tier(where), id, time());
   }
-  void discarded(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void discarded(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
-    compare(index, chunk_state, where);
-    tell(trace_event_kind::discard, where, where, index, time());
+    compare(id, chunk_state, where);
+    tell(trace_event_kind::discard, where, where, id, time());
   }
 
   // Collectives.
 
   /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
-  void make_whole(std::uint32_t index, std::uint32_t first)
+  void make_whole(chunk_id id, std::uint32_t first)
   {
     if constexpr (gathers) {
-      for (const chunk_share& it : shares_.of(index)) bring_share(it, first);
+      for (const chunk_share& it : shares_.of(id)) bring_share(it, first);
       frame_hazards& to = hazards_[tier::device][first];
       tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
-      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
+      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
       health_->starting([&] {
-        mover_.gather(*backend_, address(tier::device, first), bytes{used_[index]}, shares_.label_of(index));
+        mover_.gather(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, shares_.label_of(id));
       });
       stamp_collective(to);
     }
   }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
   /// gathers
-  void sum(std::uint32_t index, const chunk& chunk_state, std::uint32_t label, collective::sum how)
+  void sum(chunk_id id, const chunk& chunk_state, std::uint32_t label, collective::sum how)
     requires gathers
   {
     const std::uint32_t first = chunk_state.first_frame[tier::device];
     frame_hazards& frames = hazards_[tier::device][first];
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
-    health_->starting([&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index]}, label, how); });
+    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
+    health_->starting(
+        [&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, label, how); });
     stamp_collective(frames);
   }
 
@@ -232,9 +234,9 @@ class copy_engine {
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
-  void compare(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void compare(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
-    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(index, address(where, chunk_state.first_frame[where]));
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(id, address(where, chunk_state.first_frame[where]));
   }
 
   /// A frame of a tier, the first of a chunk's.
@@ -249,7 +251,7 @@ class copy_engine {
     return to < from ? agent::to_device : agent::to_host;
   }
 
-  void copy_frames(std::uint32_t index, frame_place from, frame_place to)
+  void copy_frames(chunk_id id, frame_place from, frame_place to)
   {
     const bool is_load = to.where < from.where;
     const agent stream = copier(from.where, to.where);
@@ -257,9 +259,9 @@ class copy_engine {
     frame_hazards& target = hazards_[to.where][to.first];
     std::byte* const read = address(from.where, from.first);
     std::byte* const written = address(to.where, to.first);
-    const bytes size{used_[index]};
+    const bytes size{used_[index_of(id)]};
     order(stream, source, target);
-    const lent_bytes lent{watch_, read, written, used_[index]};
+    const lent_bytes lent{watch_, read, written, used_[index_of(id)]};
     health_->starting([&] {
       is_load ? mover_.bring(*backend_, written, read, size, stream)
               : mover_.take(*backend_, written, read, size, stream);
@@ -315,10 +317,10 @@ class copy_engine {
       return backend_->now();
   }
 
-  void tell(trace_event_kind what, tier from, tier to, std::uint32_t index, std::uint64_t begin) noexcept
+  void tell(trace_event_kind what, tier from, tier to, chunk_id id, std::uint64_t begin) noexcept
   {
     if constexpr (!std::same_as<Sink, trace::null_sink>)
-      sink_.record({what, from, to, chunk_id{index}, used_[index], begin, time()});
+      sink_.record({what, from, to, id, used_[index_of(id)], begin, time()});
   }
 
   Backend* backend_;

@@ -5,6 +5,7 @@
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/arena_set.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
@@ -231,14 +232,14 @@ class engine {
   void sum_over_ranks(slot_id id, std::uint32_t label, collective::sum how)
     requires(copies_type::gathers)
   {
-    const std::uint32_t position = tensors_[id].chunk;
+    const chunk_id position = tensors_.chunk_of(id);
     copies_.sum(position, chunks_[position], label, how);
   }
   /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
   /// write keeps it on the device
   void gather_over_ranks(slot_id id)
   {
-    const std::uint32_t position = tensors_[id].chunk;
+    const chunk_id position = tensors_.chunk_of(id);
     copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
@@ -492,14 +493,11 @@ class engine {
     if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
-  void unpin_chunk(std::uint32_t index, entry_kind kind) noexcept
-  {
-    chunks_.unpin(tier_of(kind), index, writes(access_of(kind)));
-  }
+  void unpin_chunk(chunk_id id, entry_kind kind) noexcept { chunks_.unpin(tier_of(kind), id, writes(access_of(kind))); }
 
-  void stamp(const access_token& held, std::uint32_t index) noexcept
+  void stamp(const access_token& held, chunk_id id) noexcept
   {
-    const chunk& parent = chunks_[index];
+    const chunk& parent = chunks_[id];
     const tier where = tier_of(held.kind);
     frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
     copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));
@@ -573,7 +571,7 @@ class engine {
 
   /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one.
   /// O(slots).
-  [[nodiscard]] slot_id pinned_in(std::uint32_t chunk, memory_location place, slot_id otherwise) const noexcept
+  [[nodiscard]] slot_id pinned_in(chunk_id chunk, memory_location place, slot_id otherwise) const noexcept
   {
     for (const slot_id each : tensors_.slot_ids())
       if (tensors_[each].chunk == chunk && tensors_[each].pins_in(place) > 0) return each;

@@ -128,7 +128,7 @@ class gradient_places {
 
  private:
   struct place {
-    std::uint32_t chunk = slot::nowhere;
+    chunk_id chunk = chunk_id::none;
     std::uint64_t offset = 0;
   };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/engine.hpp>

@@ -73,7 +73,7 @@ class pending_updates {
   {
     if (!any() || running_) return;
     expect_served(slot_id{0});
-    for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
+    for (std::uint32_t index = 0; any(); ++index) run(chunk_id{index});
   }
   /// No slot of what waits is found by a resident access: its next access is none. O(slots)
   void mask() noexcept
@@ -93,15 +93,15 @@ class pending_updates {
   }
 
  private:
-  [[nodiscard]] std::uint32_t chunk_of(slot_id value_slot) const noexcept { return (*tensors_)[value_slot].chunk; }
-  [[nodiscard]] bool has_in(std::uint32_t chunk) const noexcept
+  [[nodiscard]] chunk_id chunk_of(slot_id value_slot) const noexcept { return tensors_->chunk_of(value_slot); }
+  [[nodiscard]] bool has_in(chunk_id chunk) const noexcept
   {
-    return count_ != 0 && first_[chunk] != slot_id::none;
+    return count_ != 0 && first_[index_of(chunk)] != slot_id::none;
   }
 
-  void add(slot_id value_slot, std::uint32_t chunk) noexcept
+  void add(slot_id value_slot, chunk_id chunk) noexcept
   {
-    next_[index_of(value_slot)] = std::exchange(first_[chunk], value_slot);
+    next_[index_of(value_slot)] = std::exchange(first_[index_of(chunk)], value_slot);
     waits_[index_of(value_slot)] = 1;
     ++count_;
   }
@@ -115,10 +115,11 @@ class pending_updates {
   }
 
   /// Does what waits in a chunk. Where one throws, it and those behind it wait still.
-  void run(std::uint32_t chunk)
+  void run(chunk_id chunk)
   {
-    while (first_[chunk] != slot_id::none) {
-      const slot_id value = std::exchange(first_[chunk], next_[index_of(first_[chunk])]);
+    slot_id& first = first_[index_of(chunk)];
+    while (first != slot_id::none) {
+      const slot_id value = std::exchange(first, next_[index_of(first)]);
       waits_[index_of(value)] = 0;
       --count_;
       running_ = true;

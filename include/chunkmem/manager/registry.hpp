@@ -145,7 +145,7 @@ class registry {
   {
     if (!has_masters() || !is_value_of_parameter(value_slot)) return slot_id::none;
     const slot_id master = slot_of(masters_, index_of(value_slot));
-    return (*this)[master].chunk == slot::nowhere ? slot_id::none : master;
+    return (*this)[master].chunk == chunk_id::none ? slot_id::none : master;
   }
   /// In a list of an optimizer.
   [[nodiscard]] bool is_state(slot_id slot) const noexcept
@@ -197,6 +197,7 @@ class registry {
   }
   [[nodiscard]] sequence<slot>& slots() noexcept { return table_.slots; }
   [[nodiscard]] const sequence<slot>& slots() const noexcept { return table_.slots; }
+  /// As plain numbers, for records and plans.
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
   [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
   [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
@@ -215,7 +216,8 @@ class registry {
     return longest;
   }
   /// The chunk that holds the values of a tensor. @pre sealed
-  [[nodiscard]] std::uint32_t chunk_of(tensor_id id) const noexcept { return (*this)[value_slot(id)].chunk; }
+  [[nodiscard]] chunk_id chunk_of(tensor_id id) const noexcept { return chunk_of(value_slot(id)); }
+  [[nodiscard]] chunk_id chunk_of(slot_id id) const noexcept { return (*this)[id].chunk; }
 
   /// The slot of a tensor in its own values. The hot path. @pre sealed
   [[nodiscard]] slot_id value_slot(tensor_id id) const noexcept { return value_slots_[index_of(id)]; }
@@ -249,7 +251,7 @@ class registry {
       const slot& first = (*this)[slot_of(left, index)];
       const slot& second = (*this)[slot_of(right, index)];
       expects(first.pins + second.pins == 0, "a list was to be exchanged while a pin holds it");
-      expects((first.chunk == slot::nowhere) == (second.chunk == slot::nowhere),
+      expects((first.chunk == chunk_id::none) == (second.chunk == chunk_id::none),
               "a master list was to be exchanged with a list that has more parameters");
     }
     for (std::uint32_t index = 0; index < parameters_; ++index) {
@@ -265,11 +267,12 @@ class registry {
   }
 
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
-  void move_gradient(slot_id value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
+  void move_gradient(slot_id value_slot, chunk_id chunk, std::uint64_t offset) noexcept
   {
     const slot_id gradient = gradient_of(value_slot);
     slot& slot_state = (*this)[gradient];
-    slot_state.chunk = table_.chunk_of_slot[index_of(gradient)] = chunk;
+    slot_state.chunk = chunk;
+    table_.chunk_of_slot[index_of(gradient)] = index_of(chunk);
     slot_state.offset = offset;
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
@@ -111,7 +112,7 @@ class rehearsal {
       if (entry.kind == entry_kind::lease_device) {
         now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
       } else if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device) {
-        const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
+        const std::uint32_t chunk = index_of(frames_.tensors.chunk_of(slot_id{entry.slot}));
         const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();
         if (begins && pins[chunk]++ == 0) now += size;
         if (!begins && --pins[chunk] == 0) now -= size;
@@ -142,7 +143,7 @@ class rehearsal {
 
   void fill(slot_id slot, bool as_filled)
   {
-    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of_slot()[index_of(slot)]].is_derived();
+    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of(slot)].is_derived();
     hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
@@ -161,7 +162,7 @@ class rehearsal {
   template <class Inside>
   void hold(slot_id slot, entry_kind kind, Inside inside)
   {
-    const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[index_of(slot)];
+    const chunk_id chunk = frames_.tensors.chunk_of(slot);
     state_.acquire(slot, chunk, kind, access_record::never, access_index{0}, log_);
     inside();
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));

@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/printable.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
@@ -114,7 +115,7 @@ namespace detail {
 
 [[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
 {
-  const std::uint32_t occupant = from.space(where).occupant(frame);
+  const chunk_id occupant = from.space(where).occupant(frame);
   if (occupant == tier_space::free_frame) return frame_use::free;
   if (occupant == tier_space::leased_frame) return frame_use::leased;
   const chunk& chunk_state = from[occupant];
@@ -139,7 +140,7 @@ namespace detail {
   std::uint32_t clearable = 0;
   for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
     const frame_use use = use_of(from, where, frame);
-    const std::uint32_t occupant = room.occupant(frame);
+    const chunk_id occupant = room.occupant(frame);
     free = use == frame_use::free ? free + 1 : 0;
     clearable =
         use == frame_use::free || (use != frame_use::leased && from.may_leave(where, occupant)) ? clearable + 1 : 0;
@@ -157,7 +158,8 @@ namespace detail {
                                                              std::span<const std::string> names)
 {
   struct placed {
-    std::uint32_t chunk, list, tensor;
+    chunk_id chunk;
+    std::uint32_t list, tensor;
     std::uint64_t offset;
   };
   const auto slot_of = [&](std::uint32_t tensor, std::uint32_t list) -> const slot& {
@@ -169,7 +171,7 @@ namespace detail {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       if (list > 0 && tensors.info(tensor_id{id}).part != role::parameter) continue;
       const slot& place = slot_of(id, list);
-      if (place.chunk != slot::nowhere) order.push_back({place.chunk, list, id, place.offset});
+      if (place.chunk != chunk_id::none) order.push_back({place.chunk, list, id, place.offset});
     }
   sort_records(std::span{order}, [](const placed& left, const placed& right) {
     if (left.chunk != right.chunk) return left.chunk < right.chunk;
@@ -184,7 +186,7 @@ namespace detail {
     result[index] = {is_named ? names[id] : "tensor." + std::to_string(id),
                      list,
                      tensors.info(tensor_id{id}).part,
-                     chunk,
+                     index_of(chunk),
                      offset,
                      bytes{place.size},
                      place.pins,
@@ -211,7 +213,7 @@ namespace detail {
   result.chunks.resize(tensors.frames_of_chunk().size());
   for (std::uint32_t index = 0; index < result.chunks.size(); ++index) {
     result.chunks[index].place.frames = tensors.frames_of_chunk()[index];
-    if (index < from.chunks()) result.chunks[index].place = from[index];
+    if (index < from.chunks()) result.chunks[index].place = from[chunk_id{index}];
     result.chunks[index].used = bytes{tensors.used()[index]};
   }
   sequence<tensor_state> states;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/eviction/by_retention.hpp>
@@ -101,11 +102,11 @@ class retained_run {
   {
     if (plan_.early.empty()) return;
     list_free_frames();
-    for (const transfer::early_load& load : plan_.early) state_.expect_use(load.chunk, load.first_use);
+    for (const transfer::early_load& load : plan_.early) state_.expect_use(chunk_id{load.chunk}, load.first_use);
     for (const transfer::early_load& load : plan_.early) {
       const auto found = choose_frame(load);
       const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(load.chunk, first, load.border, access_index{load.first_use}, log_) &&
+      if (state_.bring_early(chunk_id{load.chunk}, first, load.border, access_index{load.first_use}, log_) &&
           found != free_.end())
         free_.erase(found);
     }

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
@@ -314,10 +315,10 @@ class schedule {
   {
     const auto first = static_cast<std::uint32_t>(action.place);
     switch (action.kind) {
-      case transfer::move_kind::evict: return chunks_->try_evict(action.chunk, *copies_);
-      case transfer::move_kind::load: return chunks_->try_load(action.chunk, first, true, *copies_);
-      case transfer::move_kind::claim: return chunks_->try_load(action.chunk, first, false, *copies_);
-      case transfer::move_kind::write_back: return chunks_->try_write_back(action.chunk, *copies_);
+      case transfer::move_kind::evict: return chunks_->try_evict(chunk_id{action.chunk}, *copies_);
+      case transfer::move_kind::load: return chunks_->try_load(chunk_id{action.chunk}, first, true, *copies_);
+      case transfer::move_kind::claim: return chunks_->try_load(chunk_id{action.chunk}, first, false, *copies_);
+      case transfer::move_kind::write_back: return chunks_->try_write_back(chunk_id{action.chunk}, *copies_);
       case transfer::move_kind::lease:
       case transfer::move_kind::vacate: break;
     }

@@ -67,11 +67,11 @@ class state_tiers {
   void add(const registry& tensors, bytes frame, slot_id id, sequence<std::uint8_t>& counted)
   {
     const slot& slot_state = tensors[id];
-    if (slot_state.chunk == slot::nowhere) return;
+    if (slot_state.chunk == chunk_id::none) return;
     if (tensors.is_state(id))
       states_[index_of(tensors.value_of(id))] += bytes{slot_state.size};
-    else if (std::exchange(counted[slot_state.chunk], std::uint8_t{1}) == 0)
-      working_ += tensors.frames_of_chunk()[slot_state.chunk] * frame;
+    else if (std::exchange(counted[index_of(slot_state.chunk)], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[index_of(slot_state.chunk)] * frame;
   }
 
   Placement policy_;

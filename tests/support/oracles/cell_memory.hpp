@@ -35,25 +35,25 @@ class cell_memory {
   {
     for (std::uint32_t index = first; index < first + count; ++index) memory_[where].at(index).held = false;
   }
-  void copy(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
+  void copy(chunkmem::chunk_id, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
   {
     expect_quiet(to < from ? "load" : "write_back");
     if (!it.has_frames(from) || !it.is_valid(from)) return blame("a copy of bytes that are not valid");
     copy(to, it.first_frame[to], from, it.first_frame[from], it.frames);
     ++(to < from ? loads : write_backs);
   }
-  void claimed(std::uint32_t, const chunkmem::chunk&, chunkmem::tier)
+  void claimed(chunkmem::chunk_id, const chunkmem::chunk&, chunkmem::tier)
   {
     expect_quiet("claim");
     ++claims;
   }
-  void evicted(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier where)
+  void evicted(chunkmem::chunk_id, const chunkmem::chunk& it, chunkmem::tier where)
   {
     expect_quiet("evict");
     if (it.pins[where] > 0) blame("a pinned chunk was evicted");
     ++evictions;
   }
-  void discarded(std::uint32_t, const chunkmem::chunk&, chunkmem::tier) {}
+  void discarded(chunkmem::chunk_id, const chunkmem::chunk&, chunkmem::tier) {}
   void leased(chunkmem::tier, std::uint64_t, std::uint64_t) {}
 
   /// Something else writes all over these frames.

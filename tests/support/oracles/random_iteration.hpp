@@ -192,7 +192,7 @@ class iteration_runner {
       if (is_lease(entry.kind))
         lease(now, place);
       else if (entry.kind == entry_kind::drop)
-        state_.drop(slot_id{entry.slot}, it_.chunk_of_slot[entry.slot], memory_);
+        state_.drop(slot_id{entry.slot}, chunk_id{it_.chunk_of_slot[entry.slot]}, memory_);
       else
         use(entry.slot, entry.kind, profiled ? entry.next_of_chunk : access_record::never, now);
     }
@@ -206,7 +206,7 @@ class iteration_runner {
   void use(std::uint32_t slot, chunkmem::entry_kind kind, std::uint32_t next_use, std::uint32_t now)
   {
     using namespace chunkmem;
-    const std::uint32_t chunk = it_.chunk_of_slot[slot];
+    const chunk_id chunk{it_.chunk_of_slot[slot]};
     state_.acquire(slot_id{slot}, chunk, kind, next_use, access_index{now}, memory_);
     if (access_of(kind) != access::write) memory_.read(slot, tier_of(kind), state_[chunk]);
     if (writes(access_of(kind))) memory_.write(slot, tier_of(kind), state_[chunk]);
@@ -214,7 +214,7 @@ class iteration_runner {
   void end_use(std::uint32_t slot, chunkmem::entry_kind kind)
   {
     using namespace chunkmem;
-    const std::uint32_t chunk = it_.chunk_of_slot[slot];
+    const chunk_id chunk{it_.chunk_of_slot[slot]};
     if (writes(access_of(kind)))
       memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last access of the pin
     else
