@@ -131,7 +131,7 @@ class managed_run {
 
   bool move(const cm::transfer::move& it)
   {
-    const auto first = static_cast<std::uint32_t>(it.place);
+    const cm::frame_id first{static_cast<std::uint32_t>(it.place)};
     switch (it.kind) {
       case cm::transfer::move_kind::evict: return state_.try_evict(cm::chunk_id{it.chunk}, log_);
       case cm::transfer::move_kind::load: return state_.try_load(cm::chunk_id{it.chunk}, first, true, log_);

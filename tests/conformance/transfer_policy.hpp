@@ -128,7 +128,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
     memory.be_quiet(false);
     for (; next < actions.size() && actions[next].access_index <= now; ++next) {
       const transfer::move& it = actions[next];
-      const auto first = static_cast<std::uint32_t>(it.place);
+      const frame_id first{static_cast<std::uint32_t>(it.place)};
       bool fits = true;
       if (it.kind == transfer::move_kind::evict) fits = state.try_evict(chunk_id{it.chunk}, memory);
       if (it.kind == transfer::move_kind::load) fits = state.try_load(chunk_id{it.chunk}, first, true, memory);

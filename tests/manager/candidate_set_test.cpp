@@ -104,7 +104,7 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
       chunk& it = chunks[index];
       switch (dice.below(7)) {
         case 0:
-          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, index, true);
+          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, frame_id{index}, true);
           set.touch(chunk_id{index}, it);
           break;
         case 1:
@@ -144,7 +144,7 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   candidate_set<attentive> set{attentive{}};
   set.reset(5);
   for (std::uint32_t index = 0; index < 5; ++index) {
-    chunks[index].put(tier::device, index, true);
+    chunks[index].put(tier::device, frame_id{index}, true);
     set.touch(chunk_id{index}, chunks[index]);
   }
   for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.let_go(chunk_id{index}, chunks[index]);

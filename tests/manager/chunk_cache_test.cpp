@@ -54,8 +54,8 @@ chunk_cache<Eviction> small(const std::vector<std::uint32_t>& frames, std::uint3
 
 /// A mover that counts, and fails where it is told to.
 struct counting_mover {
-  void placed(tier, std::uint32_t, std::uint32_t) {}
-  void vacated(tier, std::uint32_t, std::uint32_t, bool) {}
+  void placed(tier, frame_id, std::uint32_t) {}
+  void vacated(tier, frame_id, std::uint32_t, bool) {}
   void copy(chunk_id, const chunk&, tier from, tier to)
   {
     if (fails) throw device_error{"no copy today"};
@@ -190,10 +190,10 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 1, entry_kind::write, mover);
   const auto before = state;
-  CHECK_FALSE(state.try_load(chunk_id{0}, 0, true, mover));  // frame 0 is taken
-  CHECK_FALSE(state.try_load(chunk_id{1}, 1, true, mover));  // is there already
-  CHECK_FALSE(state.try_load(chunk_id{0}, 1, true, mover));  // reaches beyond the end
-  CHECK_FALSE(state.try_evict(chunk_id{0}, mover));          // is not there
+  CHECK_FALSE(state.try_load(chunk_id{0}, frame_id{0}, true, mover));  // frame 0 is taken
+  CHECK_FALSE(state.try_load(chunk_id{1}, frame_id{1}, true, mover));  // is there already
+  CHECK_FALSE(state.try_load(chunk_id{0}, frame_id{1}, true, mover));  // reaches beyond the end
+  CHECK_FALSE(state.try_evict(chunk_id{0}, mover));                    // is not there
   CHECK_FALSE(state.try_write_back(chunk_id{0}, mover));
   CHECK_FALSE(state.try_lease(tier::device, 0, 256, mover));
   state.acquire(slot_id{1}, chunk_id{1}, entry_kind::read, access_record::never, access_index{0}, mover);
@@ -221,7 +221,7 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
     state.acquire(slot_id{2}, chunk_id{2}, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0},
                   mover);
     state.unpin(tier::device, chunk_id{2}, false);
-    REQUIRE(state[chunk_id{2}].first_frame[tier::device] == 2);
+    REQUIRE(state[chunk_id{2}].first_frame[tier::device] == frame_id{2});
     CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
     CHECK(state[chunk_id{1}].has_frames(tier::device));
     CHECK(state[chunk_id{2}].has_frames(tier::device) != is_given_up);
@@ -235,7 +235,7 @@ TEST_CASE("a lease comes down onto nothing that a plan gives up and that cannot 
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 1, entry_kind::write, mover);
-  REQUIRE(state[chunk_id{1}].first_frame[tier::device] == 1);
+  REQUIRE(state[chunk_id{1}].first_frame[tier::device] == frame_id{1});
   CHECK(state.lease(tier::device, 256, mover) == 0U);
   CHECK(state[chunk_id{1}].has_frames(tier::device));
 }
@@ -246,8 +246,8 @@ TEST_CASE("where chunks are windows of several frames a lease takes free room fi
   counting_mover mover;
   state.start_of(access_record{});
   for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::write_on_host, mover);
-  REQUIRE(state.try_load(chunk_id{0}, 3, true, mover));
-  REQUIRE(state.try_load(chunk_id{1}, 1, true, mover));
+  REQUIRE(state.try_load(chunk_id{0}, frame_id{3}, true, mover));
+  REQUIRE(state.try_load(chunk_id{1}, frame_id{1}, true, mover));
   CHECK(state.lease(tier::device, 256, mover) == 0U);
   CHECK((state[chunk_id{0}].has_frames(tier::device) && state[chunk_id{1}].has_frames(tier::device)));
   CHECK(state.lease(tier::device, 256, mover) == 768U);
@@ -304,7 +304,7 @@ TEST_CASE("a derived chunk takes no frame of the host", "[manager]")
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
   CHECK((state[chunk_id{0}].is_derived() && state[chunk_id{0}].is_valid(tier::host)));
-  CHECK(state.space(tier::host).pool().is_free(0, 2));
+  CHECK(state.space(tier::host).pool().is_free(frame_id{0}, 2));
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.loads == 1 && state[chunk_id{0}].has_frames(tier::device)));
 }
@@ -342,7 +342,7 @@ class spared_frames {
   /// The chunk lies in a device frame, and its next use is known.
   void put(std::uint32_t index, std::uint32_t frame, std::uint32_t next_use, bool host_valid)
   {
-    REQUIRE(state.try_load(chunk_id{index}, frame, true, mover));
+    REQUIRE(state.try_load(chunk_id{index}, frame_id{frame}, true, mover));
     use(state, index, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
     REQUIRE(state[chunk_id{index}].is_valid(tier::host) == host_valid);
   }
@@ -350,7 +350,7 @@ class spared_frames {
   std::uint32_t next_frame()
   {
     use(state, 4, entry_kind::read, mover);
-    return state[chunk_id{4}].first_frame[tier::device];
+    return index_of(state[chunk_id{4}].first_frame[tier::device]);
   }
 
   chunk_cache<eviction::cost_aware> state;

@@ -42,9 +42,9 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
   CHECK_FALSE(table.may_leave(cm::tier::device, cm::chunk_id{0}));
   table[cm::chunk_id{0}].pins[cm::tier::device] = 0;
 
-  table[cm::chunk_id{0}].put(cm::tier::host, 0, true);
+  table[cm::chunk_id{0}].put(cm::tier::host, cm::frame_id{0}, true);
   CHECK_FALSE(table.may_leave(cm::tier::host, cm::chunk_id{0}));  // the only copy
-  table[cm::chunk_id{0}].put(cm::tier::device, 2, true);
+  table[cm::chunk_id{0}].put(cm::tier::device, cm::frame_id{2}, true);
   CHECK(table.may_leave(cm::tier::host, cm::chunk_id{0}));  // the device has it too
   table[cm::chunk_id{0}].pins[cm::tier::host] = 1;
   CHECK_FALSE(table.may_leave(cm::tier::host, cm::chunk_id{0}));
@@ -57,7 +57,7 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2});
-  table[cm::chunk_id{1}].put(cm::tier::device, 0, true);
+  table[cm::chunk_id{1}].put(cm::tier::device, cm::frame_id{0}, true);
   table[cm::chunk_id{1}].pins[cm::tier::device] = 3;
   table.space(cm::tier::device).take_lease(512, 256);
   const cm::memory_shortage it = table.shortage(cm::tier::device, 1024);
@@ -77,10 +77,10 @@ TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
     table[cm::chunk_id{index}].live = 1;
     table[cm::chunk_id{index}].pins[cm::tier::host] = 1;
   }
-  table[cm::chunk_id{0}].first_frame[cm::tier::host] = 0;
+  table[cm::chunk_id{0}].first_frame[cm::tier::host] = cm::frame_id{0};
   table[cm::chunk_id{1}].first_frame[cm::tier::host] = cm::chunk::elsewhere;
   CHECK(table.shortage(cm::tier::host, 256).pinned == 256);
-  table[cm::chunk_id{1}].put(cm::tier::device, 2, true);
+  table[cm::chunk_id{1}].put(cm::tier::device, cm::frame_id{2}, true);
   table[cm::chunk_id{1}].pins[cm::tier::device] = 1;
   CHECK(table.shortage(cm::tier::device, 256).pinned == 2 * 256);  // there it is like any other
 }
@@ -94,9 +94,9 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
   left[cm::chunk_id{0}].pins[cm::tier::device] = 1;
   CHECK_FALSE(left.same_places(right));
   left[cm::chunk_id{0}].pins[cm::tier::device] = 0;
-  right.space(cm::tier::host).place(cm::chunk_id{1}, 2, 1);
+  right.space(cm::tier::host).place(cm::chunk_id{1}, cm::frame_id{2}, 1);
   CHECK_FALSE(left.same_places(right));
-  right.space(cm::tier::host).vacate(2, 1);
+  right.space(cm::tier::host).vacate(cm::frame_id{2}, 1);
   CHECK(left.same_places(right));
   right.set_live(cm::slot_id{5}, true);
   CHECK_FALSE(left.same_places(right));

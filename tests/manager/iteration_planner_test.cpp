@@ -133,7 +133,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   const auto start = [](std::uint32_t first) {
     chunk_table made;
     made.reset(std::vector<std::uint32_t>{1}, 1);
-    made[chunk_id{0}].put(tier::device, first, true);
+    made[chunk_id{0}].put(tier::device, frame_id{first}, true);
     return made;
   };
   iteration_plan<eviction::belady> plan;
@@ -149,7 +149,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   for (const std::uint32_t index : {3U, 1U, 7U, 3U}) {
     REQUIRE(plan.recall(start(index)));
     CHECK(plan.actions.size() == index);
-    CHECK(plan.start[chunk_id{0}].first_frame[tier::device] == index);
+    CHECK(plan.start[chunk_id{0}].first_frame[tier::device] == frame_id{index});
     CHECK(plan.valid);
     CHECK(plan.periodic == (index % 2 == 0));
   }

@@ -22,12 +22,12 @@ namespace chunkmem::inline v0 {
 namespace detail {
 
 /// The lowest device frame that leases of this record reach, or none. O(entries)
-[[nodiscard]] inline std::uint32_t lowest_leased_frame(const tier_space& device, const access_record& record) noexcept
+[[nodiscard]] inline frame_id lowest_leased_frame(const tier_space& device, const access_record& record) noexcept
 {
   const std::uint64_t leased = std::min(most_leased(record, tier::device).count(), device.capacity());
   if (leased == 0) return frame_pool::none;
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>((device.capacity() - leased) / device.frame_bytes(), device.frames()));
+  return frame_id{static_cast<std::uint32_t>(
+      std::min<std::uint64_t>((device.capacity() - leased) / device.frame_bytes(), device.frames()))};
 }
 
 }  // namespace detail
@@ -37,16 +37,16 @@ namespace detail {
 /// Laws: `copy` may throw with nothing copied; the other calls do not refuse. `placed` comes before bytes come into
 /// frames and `vacated` after they left. While `copy` runs, the chunk has frames in both tiers.
 template <class Mover>
-concept cache_mover =
-    requires(Mover mover, std::uint32_t number, chunk_id id, const chunk& moved, tier where, std::uint64_t size) {
-      mover.placed(where, number, number);         // tier, first frame, frames: a chunk or a lease may come
-      mover.vacated(where, number, number, true);  // the same, they are free; true: by an eviction
-      mover.copy(id, moved, where, where);         // chunk, from a tier to its neighbour
-      mover.claimed(id, moved, where);             // its frames are filled by their user, not by a copy
-      mover.evicted(id, moved, where);             // it leaves this tier, whose bytes are saved
-      mover.discarded(id, moved, where);           // it leaves this tier, whose bytes are worth nothing
-      mover.leased(where, size, size);             // tier, first byte, bytes
-    };
+concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count, chunk_id id, const chunk& moved,
+                               tier where, std::uint64_t size) {
+  mover.placed(where, first, count);         // tier, first frame, frames: a chunk or a lease may come
+  mover.vacated(where, first, count, true);  // the same, they are free; true: by an eviction
+  mover.copy(id, moved, where, where);       // chunk, from a tier to its neighbour
+  mover.claimed(id, moved, where);           // its frames are filled by their user, not by a copy
+  mover.evicted(id, moved, where);           // it leaves this tier, whose bytes are saved
+  mover.discarded(id, moved, where);         // it leaves this tier, whose bytes are worth nothing
+  mover.leased(where, size, size);           // tier, first byte, bytes
+};
 
 /// Decides which chunk lies in which frames of which tier. Needs no bytes.
 ///
@@ -236,12 +236,12 @@ class chunk_cache {
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = table_.space(where);
-    std::uint64_t begin = room.find_lease(
-        size, [&](std::uint32_t frame) { return where == tier::device && makes_way(room.occupant(frame)); });
+    std::uint64_t begin =
+        room.find_lease(size, [&](frame_id frame) { return where == tier::device && makes_way(room.occupant(frame)); });
     if (begin == tier_space::no_place)
-      begin = room.find_lease(size, [&](std::uint32_t frame) { return table_.may_leave(where, room.occupant(frame)); });
+      begin = room.find_lease(size, [&](frame_id frame) { return table_.may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};
-    room.for_frames(begin, size, [&](std::uint32_t frame) {
+    room.for_frames(begin, size, [&](frame_id frame) {
       const chunk_id occupant = room.occupant(frame);
       if (table_.has(occupant)) where == tier::device ? evict(occupant, mover) : reclaim(occupant, mover);
     });
@@ -253,7 +253,7 @@ class chunk_cache {
   template <cache_mover Mover>
   void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
   {
-    table_.space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
+    table_.space(where).give_lease(begin, size, [&](frame_id frame) { mover.vacated(where, frame, 1, false); });
   }
 
   // The moves of a plan. Each is skipped, with false, where it does not fit any more.
@@ -274,7 +274,7 @@ class chunk_cache {
     return true;
   }
   template <cache_mover Mover>
-  bool try_load(chunk_id id, std::uint32_t first, bool keep, Mover& mover)
+  bool try_load(chunk_id id, frame_id first, bool keep, Mover& mover)
   {
     const chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || !space(tier::device).pool().is_free(first, chunk_state.frames) ||
@@ -296,7 +296,7 @@ class chunk_cache {
   /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
   /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
-  bool bring_early(chunk_id id, std::uint32_t first, std::uint32_t border, access_index next_use, Mover& mover)
+  bool bring_early(chunk_id id, frame_id first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
     chunk& chunk_state = table_[id];
@@ -355,7 +355,7 @@ class chunk_cache {
   void bring_up(chunk_id id, bool keep, access_index now, Mover& mover)
   {
     if (table_[id].has_frames(tier::device)) return;
-    const std::uint32_t first = make_room(table_[id].frames, now, mover);
+    const frame_id first = make_room(table_[id].frames, now, mover);
     occupy(id, first, keep, mover);
     candidates_.arrive(id, table_[id]);
   }
@@ -370,7 +370,7 @@ class chunk_cache {
 
   /// Puts a chunk into free device frames, with its bytes if there are any to keep.
   template <cache_mover Mover>
-  void occupy(chunk_id id, std::uint32_t first, bool keep, Mover& mover)
+  void occupy(chunk_id id, frame_id first, bool keep, Mover& mover)
   {
     chunk& chunk_state = table_[id];
     place(tier::device, id, first, mover);
@@ -398,12 +398,12 @@ class chunk_cache {
   void take_frames_below(chunk_id id, Mover& mover)
   {
     if (table_[id].first_frame[tier::host] != chunk::nowhere) return;
-    const std::uint32_t first = host_frames_.find_frames(table_, id, [&](chunk_id victim) { reclaim(victim, mover); });
+    const frame_id first = host_frames_.find_frames(table_, id, [&](chunk_id victim) { reclaim(victim, mover); });
     place(tier::host, id, first, mover);
   }
 
   template <cache_mover Mover>
-  void place(tier where, chunk_id id, std::uint32_t first, Mover& mover)
+  void place(tier where, chunk_id id, frame_id first, Mover& mover)
   {
     table_.space(where).place(id, first, table_[id].frames);
     table_[id].put(where, first, false);
@@ -444,7 +444,7 @@ class chunk_cache {
   void vacate(tier where, chunk_id id, Mover& mover, bool evicted)
   {
     chunk& chunk_state = table_[id];
-    const std::uint32_t first = chunk_state.first_frame[where];
+    const frame_id first = chunk_state.first_frame[where];
     table_.space(where).vacate(first, chunk_state.frames);
     chunk_state.take_away(where);
     mover.vacated(where, first, chunk_state.frames, evicted);
@@ -468,11 +468,11 @@ class chunk_cache {
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
-  std::uint32_t make_room(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room(std::uint32_t count, access_index now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
     if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
-    const std::uint32_t first = space(tier::device).pool().lowest(1);
+    const frame_id first = space(tier::device).pool().lowest(1);
     if (first != frame_pool::none && !is_spared(first, now)) return first;
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) throw shortage_of_frames(1);
@@ -482,10 +482,10 @@ class chunk_cache {
 
   /// Where no run is free, the run that opens first: its best chunk is worst.
   template <cache_mover Mover>
-  std::uint32_t make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    std::uint32_t first = device.pool().lowest(count);
+    frame_id first = device.pool().lowest(count);
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](chunk_id victim) {
       first = cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
@@ -493,7 +493,7 @@ class chunk_cache {
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw shortage_of_frames(count);
-    for (std::uint32_t frame = first; frame < first + count; ++frame)
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
       if (const chunk_id occupant = device.occupant(frame); table_.has(occupant)) evict(occupant, mover);
     return first;
   }
@@ -502,23 +502,23 @@ class chunk_cache {
   /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
   /// else any.
   template <cache_mover Mover>
-  std::uint32_t make_bounded_room(access_index now, Mover& mover)
+  frame_id make_bounded_room(access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
-    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover))
+    if (const frame_id own{candidates_.policy().preferred(now)}; index_of(own) < border && clear_frame(own, mover))
       return own;
-    if (const std::uint32_t first = pool.highest_below(border); first != frame_pool::none) return first;
+    if (const frame_id first = pool.highest_below(border); first != frame_pool::none) return first;
     chunk_id victim = chunk_id::none;
     chunk_id below = chunk_id::none;
     candidates_.rank(now, table_.all(), [&](chunk_id id) {
       const bool expendable = candidates_.gives_up(id);
       if (victim == chunk_id::none) victim = id;
-      if (expendable && table_[id].first_frame[tier::device] < border) below = id;
+      if (expendable && index_of(table_[id].first_frame[tier::device]) < border) below = id;
       return below != chunk_id::none || !expendable;
     });
     if (below == chunk_id::none) {
-      if (const std::uint32_t first = pool.lowest(1); first != frame_pool::none) return first;
+      if (const frame_id first = pool.lowest(1); first != frame_pool::none) return first;
       if (victim == chunk_id::none) throw shortage_of_frames(1);
       below = victim;
     }
@@ -529,26 +529,27 @@ class chunk_cache {
   /// The frame below `border` of the chunk that the plan gives up and that was let go of first. Where there is none,
   /// none, and nothing was evicted.
   template <cache_mover Mover>
-  std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
+  frame_id make_expendable_room(std::uint32_t border, Mover& mover)
   {
     chunk_id victim = chunk_id::none;
     candidates_.rank(access_index::none, table_.all(), [&](chunk_id id) {
       if (!candidates_.gives_up(id)) return true;
-      if (table_[id].frames == 1 && table_[id].first_frame[tier::device] < border && can_leave(table_[id])) victim = id;
+      if (table_[id].frames == 1 && index_of(table_[id].first_frame[tier::device]) < border && can_leave(table_[id]))
+        victim = id;
       return victim != chunk_id::none;
     });
     if (victim == chunk_id::none) return frame_pool::none;
-    const std::uint32_t first = table_[victim].first_frame[tier::device];
+    const frame_id first = table_[victim].first_frame[tier::device];
     evict(victim, mover);
     return first;
   }
 
   /// @return   the frame is free, if need be after a chunk left it that the plan gives up
   template <cache_mover Mover>
-  bool clear_frame(std::uint32_t frame, Mover& mover)
+  bool clear_frame(frame_id frame, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    if (frame >= device.frames()) return false;
+    if (index_of(frame) >= device.frames()) return false;
     if (device.pool().is_free(frame)) return true;
     const chunk_id occupant = device.occupant(frame);
     if (!is_given_up(occupant)) return false;
@@ -559,7 +560,7 @@ class chunk_cache {
   /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
   /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
   /// frames for them.
-  [[nodiscard]] bool is_spared(std::uint32_t free, access_index now) noexcept
+  [[nodiscard]] bool is_spared(frame_id free, access_index now) noexcept
   {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, table_.all());
@@ -607,8 +608,8 @@ class chunk_cache {
   candidate_set<Eviction> candidates_;
   frame_reclaim host_frames_{tier::host};
   std::uint64_t reclaims_ = 0;
-  std::uint32_t leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
-  bool has_long_chunks_ = false;                  // of several frames; known from start_of() on
+  frame_id leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
+  bool has_long_chunks_ = false;             // of several frames; known from start_of() on
 };
 
 }  // namespace chunkmem::inline v0

@@ -70,15 +70,18 @@ class copy_engine {
   /// These checks hear of frames that come and go and of copies, and outlive this. @pre nothing was moved
   void tell(watch_type& checks) noexcept { watch_ = &checks; }
 
-  [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept
+  [[nodiscard]] std::byte* address(tier where, frame_id frame) const noexcept
   {
-    return arena_[where] + frame * frame_;
+    return arena_[where] + index_of(frame) * frame_;
   }
   [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept
   {
     return arena_[where] + begin;
   }
-  [[nodiscard]] frame_hazards& hazards_at(tier where, std::uint32_t frame) noexcept { return hazards_[where][frame]; }
+  [[nodiscard]] frame_hazards& hazards_at(tier where, frame_id frame) noexcept
+  {
+    return hazards_[where][index_of(frame)];
+  }
   [[nodiscard]] hazard_tracker<Backend>& tracker() noexcept { return tracker_; }
   [[nodiscard]] const hazard_tracker<Backend>& tracker() const noexcept { return tracker_; }
   [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
@@ -123,17 +126,16 @@ class copy_engine {
 
   // The calls of a chunk_cache: see cache_mover.
 
-  void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  void placed(tier where, frame_id first, std::uint32_t count) noexcept
   {
-    frame_hazards& all = hazards_[where][first];
-    for (std::uint32_t index = first + 1; index < first + count; ++index) all.merge(hazards_[where][index]);
+    frame_hazards& all = hazards_at(where, first);
+    for (std::uint32_t index = 1; index < count; ++index) all.merge(hazards_at(where, first + index));
     poison(where, first, count);
   }
 
-  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
+  void vacated(tier where, frame_id first, std::uint32_t count, bool) noexcept
   {
-    for (std::uint32_t index = first + 1; index < first + count; ++index)
-      hazards_[where][index] = hazards_[where][first];
+    for (std::uint32_t index = 1; index < count; ++index) hazards_at(where, first + index) = hazards_at(where, first);
     poison(where, first, count);
   }
 
@@ -170,11 +172,11 @@ class copy_engine {
   // Collectives.
 
   /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
-  void make_whole(chunk_id id, std::uint32_t first)
+  void make_whole(chunk_id id, frame_id first)
   {
     if constexpr (gathers) {
       for (const chunk_share& it : shares_.of(id)) bring_share(it, first);
-      frame_hazards& to = hazards_[tier::device][first];
+      frame_hazards& to = hazards_at(tier::device, first);
       tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
       const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
       health_->starting([&] {
@@ -188,8 +190,8 @@ class copy_engine {
   void sum(chunk_id id, const chunk& chunk_state, std::uint32_t label, collective::sum how)
     requires gathers
   {
-    const std::uint32_t first = chunk_state.first_frame[tier::device];
-    frame_hazards& frames = hazards_[tier::device][first];
+    const frame_id first = chunk_state.first_frame[tier::device];
+    frame_hazards& frames = hazards_at(tier::device, first);
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
     const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
     health_->starting(
@@ -230,7 +232,7 @@ class copy_engine {
     std::span<std::byte> from_, to_;
   };
 
-  void poison(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  void poison(tier where, frame_id first, std::uint32_t count) noexcept
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
@@ -242,7 +244,7 @@ class copy_engine {
   /// A frame of a tier, the first of a chunk's.
   struct frame_place {
     tier where;
-    std::uint32_t first;
+    frame_id first;
   };
 
   /// The agent that copies over a link in this direction: two for each link.
@@ -255,8 +257,8 @@ class copy_engine {
   {
     const bool is_load = to.where < from.where;
     const agent stream = copier(from.where, to.where);
-    frame_hazards& source = hazards_[from.where][from.first];
-    frame_hazards& target = hazards_[to.where][to.first];
+    frame_hazards& source = hazards_at(from.where, from.first);
+    frame_hazards& target = hazards_at(to.where, to.first);
     std::byte* const read = address(from.where, from.first);
     std::byte* const written = address(to.where, to.first);
     const bytes size{used_[index_of(id)]};
@@ -271,14 +273,14 @@ class copy_engine {
     (is_load ? counts_.loaded : counts_.written_back) += size;
   }
 
-  void bring_share(const chunk_share& share, std::uint32_t first)
+  void bring_share(const chunk_share& share, frame_id first)
   {
     const chunk& parent = (*places_)[share.chunk];
     expects(parent.live > 0, "a derived chunk was used before its share was filled");
     const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
-    const std::uint32_t frame = parent.first_frame[where];
-    frame_hazards& from = hazards_[where][frame];
-    frame_hazards& to = hazards_[tier::device][first];
+    const frame_id frame = parent.first_frame[where];
+    frame_hazards& from = hazards_at(where, frame);
+    frame_hazards& to = hazards_at(tier::device, first);
     order(agent::to_device, from, to);
     const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
                           share.size};

@@ -41,10 +41,11 @@ class decision_log {
     freed_from_ = freed_from;
   }
 
-  void placed(tier, std::uint32_t, std::uint32_t) noexcept {}
-  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool evicted)
+  void placed(tier, frame_id, std::uint32_t) noexcept {}
+  void vacated(tier where, frame_id first, std::uint32_t count, bool evicted)
   {
-    if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, chunk_id::none, first, count);
+    if (where == tier::device && !evicted)
+      add(transfer::move_kind::vacate, freed_from_, chunk_id::none, index_of(first), count);
   }
   void copy(chunk_id id, const chunk& chunk_state, tier from, tier to)
   {
@@ -61,7 +62,7 @@ class decision_log {
  private:
   void add(transfer::move_kind kind, chunk_id id, const chunk& chunk_state)
   {
-    add(kind, now_, id, chunk_state.first_frame[tier::device], chunk_state.frames);
+    add(kind, now_, id, index_of(chunk_state.first_frame[tier::device]), chunk_state.frames);
   }
   void add(transfer::move_kind kind, std::uint32_t access_index, chunk_id chunk, std::uint64_t place,
            std::uint32_t frames)

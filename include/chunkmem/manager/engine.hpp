@@ -461,7 +461,7 @@ class engine {
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
-    const std::uint32_t frame = chunks_[slot_state.chunk].first_frame[tier::device];  // read before anything is written
+    const frame_id frame = chunks_[slot_state.chunk].first_frame[tier::device];  // read before anything is written
     chunks_.pin_resident(slot_state.chunk, writes(access_of(kind)), entry.next_of_chunk);
     slot_state.next_access_index = entry.next_of_slot;
     states::begin_resident(slot_state);
@@ -558,7 +558,7 @@ class engine {
     const bool device = place_of(kind) == memory_location::device;
     if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = parent.first_frame[where];
+    const frame_id first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);

@@ -113,7 +113,7 @@ struct residency_snapshot {
 
 namespace detail {
 
-[[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
+[[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, frame_id frame) noexcept
 {
   const chunk_id occupant = from.space(where).occupant(frame);
   if (occupant == tier_space::free_frame) return frame_use::free;
@@ -138,7 +138,7 @@ namespace detail {
   result.free_frames = room.pool().free_count();
   std::uint32_t free = 0;
   std::uint32_t clearable = 0;
-  for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
+  for (const frame_id frame : ids<frame_id>(room.frames())) {
     const frame_use use = use_of(from, where, frame);
     const chunk_id occupant = room.occupant(frame);
     free = use == frame_use::free ? free + 1 : 0;
@@ -146,7 +146,7 @@ namespace detail {
         use == frame_use::free || (use != frame_use::leased && from.may_leave(where, occupant)) ? clearable + 1 : 0;
     result.longest_free = std::max(result.longest_free, free);
     result.longest_clearable = std::max(result.longest_clearable, clearable);
-    if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({frame, 0, use});
+    if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({index_of(frame), 0, use});
     ++result.runs.back().frames;
   }
   room.for_leases([&](std::uint64_t begin, std::uint64_t size) { result.leases.push_back({begin, size}); });
@@ -294,7 +294,7 @@ class residency_writer {
       add(", pins on the ", name_of(where), " ", place.pins[where]);
       if (where != tier::device) add(" (writing ", std::uint32_t{place.writers}, ")");
     }
-    if (place.next_use != chunk::nowhere) add(", next use at ", place.next_use);
+    if (place.next_use != UINT32_MAX) add(", next use at ", place.next_use);
     add("; ", it.used.count(), " B");
     add_tensors(from, it, most);
     add("\n");
@@ -319,11 +319,11 @@ class residency_writer {
 
   void add_frames(tier where, const chunk& place)
   {
-    const std::uint32_t first = place.first_frame[where];
+    const frame_id first = place.first_frame[where];
     if (first == chunk::nowhere) return add("not on ", name_of(where));
     if (first == chunk::elsewhere) return add(name_of(where), " share elsewhere");
-    add(name_of(where), place.frames > 1 ? " frames " : " frame ", first);
-    if (place.frames > 1) add("-", first + place.frames - 1);
+    add(name_of(where), place.frames > 1 ? " frames " : " frame ", index_of(first));
+    if (place.frames > 1) add("-", index_of(first) + place.frames - 1);
     if (!place.is_valid(where)) add(" without valid bytes");
   }
 

@@ -313,7 +313,7 @@ class schedule {
 
   bool run(const transfer::move& action)
   {
-    const auto first = static_cast<std::uint32_t>(action.place);
+    const frame_id first{static_cast<std::uint32_t>(action.place)};
     switch (action.kind) {
       case transfer::move_kind::evict: return chunks_->try_evict(chunk_id{action.chunk}, *copies_);
       case transfer::move_kind::load: return chunks_->try_load(chunk_id{action.chunk}, first, true, *copies_);

@@ -70,7 +70,7 @@ class chunk_cache_trial {
   struct held_pin {
     std::uint32_t slot;
     chunkmem::entry_kind kind;
-    std::uint32_t place;  // of its chunk, which must not move
+    chunkmem::frame_id place;  // of its chunk, which must not move
   };
   struct held_lease {
     chunkmem::tier where;
@@ -91,7 +91,7 @@ class chunk_cache_trial {
     if (what == 17) (void)state_.try_evict(id, memory_);
     if (what == 18) (void)state_.try_write_back(id, memory_);
     const chunk& it = state_[id];
-    if (what == 19) (void)(state_.try_load(id, dice_.below(frames_[tier::device]), it.live > 0, memory_));
+    if (what == 19) (void)(state_.try_load(id, frame_id{dice_.below(frames_[tier::device])}, it.live > 0, memory_));
   }
 
   void pin(std::uint32_t slot)
@@ -143,7 +143,7 @@ class chunk_cache_trial {
     asked_ = chunk_id::none;
     asked_frames_ = 0;
     const std::uint64_t begin = state_.lease(where, size, memory_);
-    state_.space(where).for_frames(begin, size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
+    state_.space(where).for_frames(begin, size, [&](frame_id frame) { memory_.scribble(where, frame); });
     leases_.push_back({where, begin, size});
   }
 
@@ -162,7 +162,7 @@ class chunk_cache_trial {
     for (std::uint32_t first = 0; first + count <= frames_[where]; ++first) {
       bool possible = true;
       for (std::uint32_t index = first; index < first + count; ++index) {
-        const chunkmem::chunk_id who = space.occupant(index);
+        const chunkmem::chunk_id who = space.occupant(chunkmem::frame_id{index});
         if (who == chunkmem::tier_space::free_frame) continue;
         possible = possible && who != chunkmem::tier_space::leased_frame && state_.table().may_leave(where, who);
       }
@@ -217,8 +217,8 @@ class chunk_cache_trial {
       std::uint64_t bytes_held = 0;
       for (const chunk_id each : state_.table().chunk_ids()) {
         const chunk& it = state_[each];
-        const std::uint32_t first = it.first_frame[where];
-        if (first == chunk::nowhere) continue;
+        if (it.first_frame[where] == chunk::nowhere) continue;
+        const std::uint32_t first = index_of(it.first_frame[where]);
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
           if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame)
@@ -229,13 +229,14 @@ class chunk_cache_trial {
       for (const held_lease& it : leases_) {
         if (it.where != where) continue;
         bytes_held += it.size;
-        state_.space(where).for_frames(it.begin, it.size, [&](std::uint32_t frame) {
-          if (state_.table().has(expected[frame])) memory_.blame("a chunk and a lease share a frame");
-          expected[frame] = tier_space::leased_frame;
+        state_.space(where).for_frames(it.begin, it.size, [&](frame_id frame) {
+          if (state_.table().has(expected[index_of(frame)])) memory_.blame("a chunk and a lease share a frame");
+          expected[index_of(frame)] = tier_space::leased_frame;
         });
       }
       for (std::uint32_t frame = 0; frame < expected.size(); ++frame)
-        if (state_.space(where).occupant(frame) != expected[frame]) return "a tier does not know who is in a frame";
+        if (state_.space(where).occupant(frame_id{frame}) != expected[frame])
+          return "a tier does not know who is in a frame";
       if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes)
         return "bytes were lost or exceeded";
     }

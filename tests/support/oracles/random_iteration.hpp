@@ -232,7 +232,7 @@ class iteration_runner {
       lease_at_[now] = planned;
     else
       memory_.blame("a planned lease did not fit");
-    state_.space(where).for_frames(lease_at_[now], size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
+    state_.space(where).for_frames(lease_at_[now], size, [&](frame_id frame) { memory_.scribble(where, frame); });
   }
   void end(std::uint32_t access_index)
   {
