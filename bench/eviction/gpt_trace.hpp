@@ -163,8 +163,9 @@ class repeated_run {
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
     state_.reset_tier(cm::tier::host, cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
     for (std::uint32_t index = 0; index < what.chunks(); ++index) {
-      state_.acquire(index, index, cm::entry_kind::write_on_host, cm::access_record::never, cm::access_index{0}, log_);
-      state_.unpin(cm::tier::host, index, true);
+      state_.acquire(cm::slot_id{index}, cm::chunk_id{index}, cm::entry_kind::write_on_host, cm::access_record::never,
+                     cm::access_index{0}, log_);
+      state_.unpin(cm::tier::host, cm::chunk_id{index}, true);
     }
   }
 

@@ -70,9 +70,10 @@ class managed_run {
     state_.reset_tier(cm::tier::host, cm::bytes{host_copies * eviction_bench::frame_bytes}, frame, host_copies);
     for (std::uint32_t index = what.chunks(); index-- > 0;) {
       const bool on_host = index >= missing_host_copies;
-      state_.acquire(index, index, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write,
-                     cm::access_record::never, cm::access_index{0}, log_);
-      state_.unpin(on_host ? cm::tier::host : cm::tier::device, index, true);
+      state_.acquire(cm::slot_id{index}, cm::chunk_id{index},
+                     on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
+                     cm::access_index{0}, log_);
+      state_.unpin(on_host ? cm::tier::host : cm::tier::device, cm::chunk_id{index}, true);
     }
   }
 
@@ -122,20 +123,20 @@ class managed_run {
     if (entry.kind == cm::entry_kind::lease_device) {
       if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;
     } else {
-      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::access_index{now},
-                     log_);
+      state_.acquire(cm::slot_id{entry.slot}, cm::chunk_id{chunk_of_slot_[entry.slot]}, entry.kind, entry.next_of_chunk,
+                     cm::access_index{now}, log_);
     }
     return next;
   }
 
   bool move(const cm::transfer::move& it)
   {
-    const auto first = static_cast<std::uint32_t>(it.place);
+    const cm::frame_id first{static_cast<std::uint32_t>(it.place)};
     switch (it.kind) {
-      case cm::transfer::move_kind::evict: return state_.try_evict(it.chunk, log_);
-      case cm::transfer::move_kind::load: return state_.try_load(it.chunk, first, true, log_);
-      case cm::transfer::move_kind::claim: return state_.try_load(it.chunk, first, false, log_);
-      case cm::transfer::move_kind::write_back: return state_.try_write_back(it.chunk, log_);
+      case cm::transfer::move_kind::evict: return state_.try_evict(cm::chunk_id{it.chunk}, log_);
+      case cm::transfer::move_kind::load: return state_.try_load(cm::chunk_id{it.chunk}, first, true, log_);
+      case cm::transfer::move_kind::claim: return state_.try_load(cm::chunk_id{it.chunk}, first, false, log_);
+      case cm::transfer::move_kind::write_back: return state_.try_write_back(cm::chunk_id{it.chunk}, log_);
       default: return true;
     }
   }
@@ -146,7 +147,8 @@ class managed_run {
     if (entry.kind == cm::entry_kind::lease_device)
       state_.end_lease(cm::tier::device, lease_at_[index], record_.details()[index].bytes, log_);
     else
-      state_.unpin(tier_of(entry.kind), chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
+      state_.unpin(tier_of(entry.kind), cm::chunk_id{chunk_of_slot_[entry.slot]},
+                   cm::writes(cm::access_of(entry.kind)));
   }
 
   std::vector<std::uint32_t> chunk_of_slot_;

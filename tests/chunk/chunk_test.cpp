@@ -19,12 +19,12 @@ TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
   }
   CHECK((fresh.live == 0 && fresh.frames == 1 && fresh.writers == 0));
   CHECK_FALSE((fresh.wanted_below() || fresh.never_leaves() || fresh.touched));
-  CHECK(fresh.next_use == chunk::nowhere);
+  CHECK(fresh.next_use == UINT32_MAX);
 }
 
 TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chunk]")
 {
-  const auto on_host = [](std::uint32_t first) {
+  const auto on_host = [](frame_id first) {
     chunk it;
     it.first_frame[tier::host] = first;
     return it;
@@ -32,7 +32,7 @@ TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chu
   const chunk fresh, derived = on_host(chunk::elsewhere);
   CHECK((derived.is_derived() && !derived.has_frames(tier::host) && !derived.has_frames(tier::device)));
   CHECK((!fresh.is_derived() && !fresh.has_frames(tier::host)));
-  for (const chunk& it : {on_host(chunk::elsewhere - 1), on_host(0)})
+  for (const chunk& it : {on_host(frame_id{UINT32_MAX - 2}), on_host(frame_id{0})})
     CHECK((!it.is_derived() && it.has_frames(tier::host)));
   CHECK_FALSE(fresh.same_place(derived));
 }
@@ -40,13 +40,13 @@ TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chu
 TEST_CASE("copies of a chunk are valid where they were put until another one is written", "[chunk]")
 {
   chunk it;
-  it.put(tier::host, 4, true);
-  it.put(tier::device, 3, true);
+  it.put(tier::host, frame_id{4}, true);
+  it.put(tier::device, frame_id{3}, true);
   CHECK((it.is_valid(tier::device) && it.is_valid(tier::host) && it.copies() == 2));
   it.want_below(true);
   it.keep_on_device(true);
   it.written_in(tier::device);
-  CHECK((it.is_valid(tier::device) && !it.is_valid(tier::host) && it.first_frame[tier::host] == 4));
+  CHECK((it.is_valid(tier::device) && !it.is_valid(tier::host) && it.first_frame[tier::host] == frame_id{4}));
   it.set_valid(tier::host, true);
   it.take_away(tier::device);
   CHECK((!it.has_frames(tier::device) && !it.is_valid(tier::device) && it.is_valid(tier::host)));
@@ -55,7 +55,7 @@ TEST_CASE("copies of a chunk are valid where they were put until another one is 
 
 TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
 {
-  chunk base{.frames = 2, .first_frame = {{3, 4}}, .pins = {{7, 8}}, .next_use = 5, .live = 6};
+  chunk base{.frames = 2, .first_frame = {{frame_id{3}, frame_id{4}}}, .pins = {{7, 8}}, .next_use = 5, .live = 6};
   for (const tier where : all_tiers) base.set_valid(where, true);
   CHECK(base.same_place(base));
   chunk other = base;

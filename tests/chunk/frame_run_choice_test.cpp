@@ -32,7 +32,7 @@ room random_room(support::dice& dice, std::uint32_t frames)
     const std::uint32_t length = std::min(dice.between(1, 3), frames - frame);
     const std::uint32_t what = dice.below(10);
     if (what < 6) {
-      made.space.place(static_cast<std::uint32_t>(made.tenants.size()), frame, length);
+      made.space.place(chunk_id{static_cast<std::uint32_t>(made.tenants.size())}, frame_id{frame}, length);
       made.tenants.push_back({frame, length, dice.one_in(4) ? impossible_run : dice.between(1, 4)});
     } else if (what == 6) {
       made.space.take_lease(std::uint64_t{frame} * 256, 256);
@@ -44,22 +44,23 @@ room random_room(support::dice& dice, std::uint32_t frames)
 
 /// The first of the cheapest runs for which `allowed(first)` holds, by trying each.
 template <class Allowed>
-std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
+frame_id cheapest(const room& it, std::uint32_t count, Allowed allowed)
 {
-  std::uint32_t best = frame_pool::none;
+  frame_id best = frame_pool::none;
   std::uint64_t least = UINT64_MAX;
   for (std::uint32_t first = 0; first + count <= it.space.frames(); ++first) {
     if (!allowed(first)) continue;
     std::uint64_t cost = 0;
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
-      const std::uint32_t occupant = it.space.occupant(frame);
+      const chunk_id occupant = it.space.occupant(frame_id{frame});
       if (occupant == tier_space::free_frame) continue;
-      const bool retained = occupant == tier_space::leased_frame || it.tenants[occupant].price == impossible_run;
-      cost += retained ? std::uint64_t{1} << 40 : it.tenants[occupant].price;
+      const bool retained =
+          occupant == tier_space::leased_frame || it.tenants[index_of(occupant)].price == impossible_run;
+      cost += retained ? std::uint64_t{1} << 40 : it.tenants[index_of(occupant)].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
     least = cost;
-    best = first;
+    best = frame_id{first};
   }
   return best;
 }
@@ -75,19 +76,20 @@ TEST_CASE("the cheapest run of frames is the one that trying all of them finds",
     const std::uint32_t count = dice.between(1, 5);
     const std::uint32_t begin = dice.below(6);
     const std::uint32_t end = begin + dice.below(16);
-    const auto price = [&](std::uint32_t occupant) { return it.tenants[occupant].price; };
+    const auto price = [&](chunk_id occupant) { return it.tenants[index_of(occupant)].price; };
     const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
-    if (cheapest_frame_run(it.space, count, begin, end, price) != cheapest(it, count, between))
+    if (cheapest_frame_run(it.space, count, frame_id{begin}, frame_id{end}, price) != cheapest(it, count, between))
       FAIL("seed " << seed << ": in a range");
     if (it.tenants.empty()) continue;
     const tenant& victim = it.tenants[dice.below(static_cast<std::uint32_t>(it.tenants.size()))];
     const auto meets = [&](std::uint32_t first) {
       return first < victim.first + victim.frames && victim.first < first + count;
     };
-    const std::uint32_t expected = cheapest(it, count, meets);
+    const frame_id expected = cheapest(it, count, meets);
     found += expected != frame_pool::none ? 1 : 0;
-    const std::uint32_t chosen = cheapest_frame_run_around(it.space, count, victim.first, victim.frames, price);
-    if (chosen != expected) FAIL("seed " << seed << ": chose " << chosen << ", expected " << expected);
+    const frame_id chosen = cheapest_frame_run_around(it.space, count, frame_id{victim.first}, victim.frames, price);
+    if (chosen != expected)
+      FAIL("seed " << seed << ": chose " << index_of(chosen) << ", expected " << index_of(expected));
   }
   CHECK(found > 500);
 }
@@ -96,10 +98,10 @@ TEST_CASE("a run longer than the tier does not exist", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{512}, bytes{256}, 2);
-  space.place(0, 0, 1);
-  const auto cheap = [](std::uint32_t) { return 1U; };
-  CHECK(cheapest_frame_run_around(space, 3, 0, 1, cheap) == frame_pool::none);
-  CHECK(cheapest_frame_run_around(space, 2, 0, 1, cheap) == 0);
+  space.place(chunk_id{0}, frame_id{0}, 1);
+  const auto cheap = [](chunk_id) { return 1U; };
+  CHECK(cheapest_frame_run_around(space, 3, frame_id{0}, 1, cheap) == frame_pool::none);
+  CHECK(cheapest_frame_run_around(space, 2, frame_id{0}, 1, cheap) == frame_id{0});
 }
 
 }  // namespace frame_run_choice_test

@@ -29,10 +29,10 @@ struct model {
       return lease.first < (index + 1) * frame && index * frame < lease.first + lease.second;
     });
   }
-  std::uint32_t occupant(std::uint32_t index) const
+  chunk_id occupant(std::uint32_t index) const
   {
     for (const auto& [id, place] : chunks)
-      if (index >= place.first && index < place.first + place.second) return id;
+      if (index >= place.first && index < place.first + place.second) return chunk_id{id};
     return touched_by_lease(index) ? tier_space::leased_frame : tier_space::free_frame;
   }
   template <class MayUse>
@@ -43,8 +43,8 @@ struct model {
       if (taken < begin + size && begin < taken + length) return false;
     for (std::uint32_t index = 0; index < frames; ++index)
       if (index * frame < begin + size && begin < (index + 1) * frame)
-        if (const std::uint32_t occupied_by = occupant(index);
-            occupied_by < tier_space::leased_frame && !may_use(index))
+        if (const chunk_id occupied_by = occupant(index);
+            occupied_by < tier_space::leased_frame && !may_use(frame_id{index}))
           return false;
     return true;
   }
@@ -69,8 +69,8 @@ struct model {
 bool agree(const tier_space& space, const model& model)
 {
   for (std::uint32_t index = 0; index < model.frames; ++index)
-    if (space.occupant(index) != model.occupant(index) ||
-        space.pool().is_free(index) != (model.occupant(index) == tier_space::free_frame))
+    if (space.occupant(frame_id{index}) != model.occupant(index) ||
+        space.pool().is_free(frame_id{index}) != (model.occupant(index) == tier_space::free_frame))
       return false;
   return space.in_use() == model.in_use() && space.in_use() <= space.capacity();
 }
@@ -89,21 +89,21 @@ void compare(std::uint64_t seed)
     const std::uint32_t what = dice.below(10);
     if (what < 3) {
       const std::uint32_t count = dice.between(1, 2);
-      if (const std::uint32_t first = space.pool().lowest(count); first != frame_pool::none) {
-        space.place(next_chunk, first, count);
-        model.chunks[next_chunk++] = {first, count};
+      if (const frame_id first = space.pool().lowest(count); first != frame_pool::none) {
+        space.place(chunk_id{next_chunk}, first, count);
+        model.chunks[next_chunk++] = {index_of(first), count};
       }
     } else if (what < 5 && !model.chunks.empty()) {
       const auto gone = std::next(model.chunks.begin(), dice.below(static_cast<std::uint32_t>(model.chunks.size())));
-      space.vacate(gone->second.first, gone->second.second);
+      space.vacate(frame_id{gone->second.first}, gone->second.second);
       model.chunks.erase(gone);
     } else if (what < 8) {
       const std::uint64_t size = 256 * std::uint64_t{dice.between(1, dice.one_in(4) ? 12 : 3)};
       const std::uint32_t allowed = dice.below(3);  // a rule that says yes to some occupied frames
-      const auto may_use = [&](std::uint32_t index) { return allowed != 0 && (allowed == 1 || index % 2 == 0); };
+      const auto may_use = [&](frame_id frame) { return allowed != 0 && (allowed == 1 || index_of(frame) % 2 == 0); };
       const std::uint64_t begin = space.find_lease(size, may_use);
       if (begin != model.highest_lease(size, may_use)) FAIL("found " << begin << " for a lease of " << size);
-      const auto nobody = [](std::uint32_t) { return false; };
+      const auto nobody = [](frame_id) { return false; };
       const std::uint64_t asked = 256 * std::uint64_t{dice.below(20)};
       if (space.can_lease_at(asked, size) != model.can_lease(asked, size, nobody))
         FAIL("can lease " << size << " at " << asked);
@@ -117,7 +117,7 @@ void compare(std::uint64_t seed)
       model.leases.erase(ended);
       std::vector<std::uint32_t> freed;
       std::vector<std::uint32_t> expected;
-      space.give_lease(begin, size, [&](std::uint32_t index) { freed.push_back(index); });
+      space.give_lease(begin, size, [&](frame_id frame) { freed.push_back(index_of(frame)); });
       for (std::uint32_t index = 0; index < model.frames; ++index)
         if (index * model.frame < begin + size && begin < (index + 1) * model.frame && !model.touched_by_lease(index))
           expected.push_back(index);
@@ -140,14 +140,14 @@ TEST_CASE("a lease takes the top and the rest behind the last frame", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{4 * 1'024 + 700}, bytes{1'024}, 4);
-  const auto nobody = [](std::uint32_t) { return false; };
+  const auto nobody = [](frame_id) { return false; };
   CHECK(space.capacity() == 4 * 1'024 + 512);
   CHECK(space.find_lease(512, nobody) == 4'096);
   space.take_lease(4'096, 512);
   CHECK(space.pool().free_count() == 4);  // no frame was touched
   CHECK(space.find_lease(256, nobody) == 4'096 - 256);
   space.take_lease(4'096 - 256, 256);
-  CHECK(space.occupant(3) == tier_space::leased_frame);
+  CHECK(space.occupant(frame_id{3}) == tier_space::leased_frame);
   CHECK(space.find_lease(4'096, nobody) == tier_space::no_place);
   CHECK(space.find_lease(UINT64_MAX, nobody) == tier_space::no_place);
 }
@@ -158,12 +158,12 @@ TEST_CASE("tiers have the same places where chunks and leases lie alike", "[chun
   tier_space right;
   for (tier_space* each : {&left, &right}) each->reset(bytes{2'048}, bytes{512}, 4);
   CHECK(left.same_places(right));
-  left.place(1, 0, 2);
+  left.place(chunk_id{1}, frame_id{0}, 2);
   CHECK_FALSE(left.same_places(right));
-  right.place(2, 0, 2);
+  right.place(chunk_id{2}, frame_id{0}, 2);
   CHECK_FALSE(left.same_places(right));
-  right.vacate(0, 2);
-  right.place(1, 0, 2);
+  right.vacate(frame_id{0}, 2);
+  right.place(chunk_id{1}, frame_id{0}, 2);
   CHECK(left.same_places(right));
   left.take_lease(1'536, 256);
   right.take_lease(1'536, 512);
@@ -174,7 +174,7 @@ TEST_CASE("a tier that is reset is empty again", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{2'048}, bytes{512}, 4);
-  space.place(1, 0, 2);
+  space.place(chunk_id{1}, frame_id{0}, 2);
   space.take_lease(1'536, 512);
   CHECK(space.in_use() == 1'536);
   CHECK(space.leased() == 512);
@@ -196,7 +196,7 @@ TEST_CASE("live leases are visited from the bottom, with their sizes", "[chunk]"
   space.take_lease(3'072, 1'024);
   space.take_lease(256, 512);
   CHECK(visited() == std::vector<std::uint64_t>{256, 512, 3'072, 1'024});
-  space.give_lease(256, 512, [](std::uint32_t) {});
+  space.give_lease(256, 512, [](frame_id) {});
   CHECK(visited() == std::vector<std::uint64_t>{3'072, 1'024});
 }
 

@@ -128,12 +128,12 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
     memory.be_quiet(false);
     for (; next < actions.size() && actions[next].access_index <= now; ++next) {
       const transfer::move& it = actions[next];
-      const auto first = static_cast<std::uint32_t>(it.place);
+      const frame_id first{static_cast<std::uint32_t>(it.place)};
       bool fits = true;
-      if (it.kind == transfer::move_kind::evict) fits = state.try_evict(it.chunk, memory);
-      if (it.kind == transfer::move_kind::load) fits = state.try_load(it.chunk, first, true, memory);
-      if (it.kind == transfer::move_kind::claim) fits = state.try_load(it.chunk, first, false, memory);
-      if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(it.chunk, memory);
+      if (it.kind == transfer::move_kind::evict) fits = state.try_evict(chunk_id{it.chunk}, memory);
+      if (it.kind == transfer::move_kind::load) fits = state.try_load(chunk_id{it.chunk}, first, true, memory);
+      if (it.kind == transfer::move_kind::claim) fits = state.try_load(chunk_id{it.chunk}, first, false, memory);
+      if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(chunk_id{it.chunk}, memory);
       if (it.kind == transfer::move_kind::lease) place = it.place;
       if (!fits)
         memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at access " +
@@ -144,9 +144,9 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   });
   if (!memory.mistake.empty()) return memory.mistake;
   if (next != actions.size()) return "actions are left over";
-  for (std::uint32_t index = 0; index < state.chunks(); ++index)
-    if (state[index].first_frame[tier::device] != run.end[index].first_frame[tier::device] ||
-        state[index].is_valid(tier::host) != run.end[index].is_valid(tier::host))
+  for (const chunk_id each : state.table().chunk_ids())
+    if (state[each].first_frame[tier::device] != run.end[each].first_frame[tier::device] ||
+        state[each].is_valid(tier::host) != run.end[each].is_valid(tier::host))
       return "the end is another one";
   return {};
 }

@@ -104,24 +104,24 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
       chunk& it = chunks[index];
       switch (dice.below(7)) {
         case 0:
-          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, index, true);
-          set.touch(index, it);
+          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, frame_id{index}, true);
+          set.touch(chunk_id{index}, it);
           break;
         case 1:
           ++it.pins[tier::device];
-          set.touch(index, it);
+          set.touch(chunk_id{index}, it);
           break;
         case 2:
           it.pins[tier::device] = 0;
-          set.let_go(index, it);
+          set.let_go(chunk_id{index}, it);
           break;
         case 3:
           it.next_use = dice.below(50) + 50 * index;
-          set.touch(index, it);
+          set.touch(chunk_id{index}, it);
           break;
         case 4:
           it.set_valid(tier::host, !it.is_valid(tier::host));
-          set.touch(index, it);
+          set.touch(chunk_id{index}, it);
           break;
         case 5:
           if (!dice.one_in(10)) break;
@@ -144,10 +144,10 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   candidate_set<attentive> set{attentive{}};
   set.reset(5);
   for (std::uint32_t index = 0; index < 5; ++index) {
-    chunks[index].put(tier::device, index, true);
-    set.touch(index, chunks[index]);
+    chunks[index].put(tier::device, frame_id{index}, true);
+    set.touch(chunk_id{index}, chunks[index]);
   }
-  for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.let_go(index, chunks[index]);
+  for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.let_go(chunk_id{index}, chunks[index]);
   attentive::order().clear();
   (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});

@@ -60,11 +60,11 @@ TEST_CASE("a gradient in its weight's bytes has the weight's cell", "[manager]")
   CHECK(watch.part().slots == 5);
   CHECK(watch.part().parameters == 2);
   std::byte content[256]{};
-  watch.pinned(3, content, access::write);
+  watch.pinned(slot_id{3}, content, access::write);
   CHECK(watch.part().last.cell == 3);
   CHECK(watch.part().last.content.size() == 256);
-  tensors.move_gradient(1, tensors.slots()[1].chunk, tensors.slots()[1].offset);
-  watch.pinned(3, content, access::write);
+  tensors.move_gradient(slot_id{1}, tensors[slot_id{1}].chunk, tensors[slot_id{1}].offset);
+  watch.pinned(slot_id{3}, content, access::write);
   CHECK(watch.part().last.cell == 1);
   CHECK(watch.part().last.slot == 3);
 }
@@ -75,9 +75,9 @@ TEST_CASE("bytes of a gathered tensor do not stay", "[manager]")
   checked_bytes<hearing, true> watch;
   watch.reset(tensors);
   std::byte content[256]{};
-  watch.released(4, content, access::read);
+  watch.released(slot_id{4}, content, access::read);
   CHECK_FALSE(watch.part().last.retained);
-  watch.released(0, content, access::read);
+  watch.released(slot_id{0}, content, access::read);
   CHECK(watch.part().last.retained);
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("all tensors of a chunk are looked at where it leaves", "[manager]")
   checked_bytes<hearing, true> watch;
   watch.reset(tensors);
   std::byte chunk[1024]{};
-  watch.compare_chunk(tensors.slots()[0].chunk, chunk);
+  watch.compare_chunk(tensors[slot_id{0}].chunk, chunk);
   REQUIRE(watch.part().compared.size() == 2);
   CHECK(watch.part().compared[0].content.data() == chunk);
   CHECK(watch.part().compared[1].content.data() == chunk + 256);
@@ -98,15 +98,15 @@ TEST_CASE("a dropped gradient is dead unless its weight has the bytes again", "[
   registry tensors = three_tensors();
   checked_bytes<hearing, true> watch;
   watch.reset(tensors);
-  tensors.move_gradient(1, tensors.slots()[1].chunk, tensors.slots()[1].offset);
-  tensors.slots()[1].state = tensor_state::hold;
-  CHECK_FALSE(watch.dropped(3));
+  tensors.move_gradient(slot_id{1}, tensors[slot_id{1}].chunk, tensors[slot_id{1}].offset);
+  tensors[slot_id{1}].state = tensor_state::hold;
+  CHECK_FALSE(watch.dropped(slot_id{3}));
   CHECK(watch.part().gone == std::vector<std::uint32_t>{1});
   CHECK(watch.part().forgotten.empty());
-  tensors.slots()[1].state = tensor_state::gradient;
-  CHECK(watch.dropped(3));
+  tensors[slot_id{1}].state = tensor_state::gradient;
+  CHECK(watch.dropped(slot_id{3}));
   CHECK(watch.part().forgotten == std::vector<std::uint32_t>{1});
-  CHECK(watch.dropped(0));
+  CHECK(watch.dropped(slot_id{0}));
   CHECK(watch.part().forgotten == std::vector<std::uint32_t>{1, 0});
 }
 
@@ -119,9 +119,9 @@ TEST_CASE("where the calling thread cannot read the bytes, or the policy is off,
   checked_bytes<hearing, false> watch;
   watch.reset(tensors);
   std::byte content[256]{};
-  watch.pinned(0, content, access::read);
+  watch.pinned(slot_id{0}, content, access::read);
   CHECK(watch.part().last.content.empty());
-  CHECK_FALSE(watch.is_watched(0));
+  CHECK_FALSE(watch.is_watched(slot_id{0}));
 }
 
 }  // namespace checked_bytes_test

@@ -54,16 +54,16 @@ chunk_cache<Eviction> small(const std::vector<std::uint32_t>& frames, std::uint3
 
 /// A mover that counts, and fails where it is told to.
 struct counting_mover {
-  void placed(tier, std::uint32_t, std::uint32_t) {}
-  void vacated(tier, std::uint32_t, std::uint32_t, bool) {}
-  void copy(std::uint32_t, const chunk&, tier from, tier to)
+  void placed(tier, frame_id, std::uint32_t) {}
+  void vacated(tier, frame_id, std::uint32_t, bool) {}
+  void copy(chunk_id, const chunk&, tier from, tier to)
   {
     if (fails) throw device_error{"no copy today"};
     ++(to < from ? loads : write_backs);
   }
-  void claimed(std::uint32_t, const chunk&, tier) { ++claims; }
-  void evicted(std::uint32_t, const chunk&, tier) { ++evictions; }
-  void discarded(std::uint32_t, const chunk&, tier) {}
+  void claimed(chunk_id, const chunk&, tier) { ++claims; }
+  void evicted(chunk_id, const chunk&, tier) { ++evictions; }
+  void discarded(chunk_id, const chunk&, tier) {}
   void leased(tier, std::uint64_t, std::uint64_t) {}
   int loads = 0;
   int claims = 0;
@@ -76,8 +76,8 @@ template <class Eviction>
 void use(chunk_cache<Eviction>& state, std::uint32_t index, entry_kind kind, counting_mover& mover,
          std::uint32_t next_use = access_record::never)
 {
-  state.acquire(index, index, kind, next_use, access_index{0}, mover);
-  state.unpin(tier_of(kind), index, writes(access_of(kind)));
+  state.acquire(slot_id{index}, chunk_id{index}, kind, next_use, access_index{0}, mover);
+  state.unpin(tier_of(kind), chunk_id{index}, writes(access_of(kind)));
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ TEST_CASE("a clean chunk leaves free and a dirty one is written back once", "[ma
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.write_backs == 2 && mover.loads == 3));
   use(state, 0, entry_kind::write_on_host, mover);  // the device's copy is worth nothing
-  CHECK_FALSE(state[0].has_frames(tier::device));
+  CHECK_FALSE(state[chunk_id{0}].has_frames(tier::device));
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.write_backs == 2 && mover.loads == 4));
 }
@@ -122,9 +122,9 @@ TEST_CASE("what is overwritten is not loaded, unless a neighbour in its chunk ho
   chunk_cache<eviction::lru> shared;
   shared.reset(std::vector<std::uint32_t>{1}, 2);
   for (const tier where : {tier::device, tier::host}) shared.reset_tier(where, bytes{256}, bytes{256}, 1);
-  shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, access_index{0}, mover);
-  shared.unpin(tier::host, 0, true);
-  shared.acquire(1, 0, entry_kind::write, access_record::never, access_index{0}, mover);
+  shared.acquire(slot_id{0}, chunk_id{0}, entry_kind::write_on_host, access_record::never, access_index{0}, mover);
+  shared.unpin(tier::host, chunk_id{0}, true);
+  shared.acquire(slot_id{1}, chunk_id{0}, entry_kind::write, access_record::never, access_index{0}, mover);
   CHECK(mover.loads == 1);
 }
 
@@ -141,11 +141,11 @@ TEST_CASE("a copy that cannot be started leaves the cache as it was", "[manager]
   use(state, 1, entry_kind::write, mover);
   mover.fails = true;
   CHECK_THROWS_AS(use(state, 0, entry_kind::read, mover), device_error);  // 1 cannot be written back
-  CHECK(state[1].has_frames(tier::device));
-  CHECK_FALSE(state[1].is_valid(tier::host));
+  CHECK(state[chunk_id{1}].has_frames(tier::device));
+  CHECK_FALSE(state[chunk_id{1}].is_valid(tier::host));
   mover.fails = false;
   use(state, 0, entry_kind::read, mover);
-  CHECK(state[0].has_frames(tier::device));
+  CHECK(state[chunk_id{0}].has_frames(tier::device));
 }
 
 TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
@@ -160,11 +160,11 @@ TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
   use(state, 2, entry_kind::write_on_host, mover, 2);
   use(state, 0, entry_kind::write, mover, 9);
   use(state, 1, entry_kind::write, mover, 7);
-  use(state, 0, entry_kind::read_on_host, mover, 5);                 // after a divergence it may be another moment
-  state.acquire(0, 0, entry_kind::read, 6, access_index{4}, mover);  // pinned
+  use(state, 0, entry_kind::read_on_host, mover, 5);  // after a divergence it may be another moment
+  state.acquire(slot_id{0}, chunk_id{0}, entry_kind::read, 6, access_index{4}, mover);  // pinned
   use(state, 2, entry_kind::read, mover, 8);
-  CHECK(state[0].has_frames(tier::device));
-  CHECK_FALSE(state[1].has_frames(tier::device));
+  CHECK(state[chunk_id{0}].has_frames(tier::device));
+  CHECK_FALSE(state[chunk_id{1}].has_frames(tier::device));
 }
 
 TEST_CASE("a silent policy is told everything when it is asked again", "[manager]")
@@ -175,12 +175,12 @@ TEST_CASE("a silent policy is told everything when it is asked again", "[manager
   state.silence_policy();
   CHECK_FALSE(state.is_telling());
   use(state, 1, entry_kind::write, mover);
-  CHECK(state.try_evict(0, mover));
+  CHECK(state.try_evict(chunk_id{0}, mover));
   state.tell_policy(access_record{});
   use(state, 2, entry_kind::write, mover);
   use(state, 0, entry_kind::read, mover);  // 1 is the oldest on the device
-  CHECK_FALSE(state[1].has_frames(tier::device));
-  CHECK((state[0].has_frames(tier::device) && state[2].has_frames(tier::device)));
+  CHECK_FALSE(state[chunk_id{1}].has_frames(tier::device));
+  CHECK((state[chunk_id{0}].has_frames(tier::device) && state[chunk_id{2}].has_frames(tier::device)));
 }
 
 TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[manager]")
@@ -190,20 +190,20 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 1, entry_kind::write, mover);
   const auto before = state;
-  CHECK_FALSE(state.try_load(0, 0, true, mover));  // frame 0 is taken
-  CHECK_FALSE(state.try_load(1, 1, true, mover));  // is there already
-  CHECK_FALSE(state.try_load(0, 1, true, mover));  // reaches beyond the end
-  CHECK_FALSE(state.try_evict(0, mover));          // is not there
-  CHECK_FALSE(state.try_write_back(0, mover));
+  CHECK_FALSE(state.try_load(chunk_id{0}, frame_id{0}, true, mover));  // frame 0 is taken
+  CHECK_FALSE(state.try_load(chunk_id{1}, frame_id{1}, true, mover));  // is there already
+  CHECK_FALSE(state.try_load(chunk_id{0}, frame_id{1}, true, mover));  // reaches beyond the end
+  CHECK_FALSE(state.try_evict(chunk_id{0}, mover));                    // is not there
+  CHECK_FALSE(state.try_write_back(chunk_id{0}, mover));
   CHECK_FALSE(state.try_lease(tier::device, 0, 256, mover));
-  state.acquire(1, 1, entry_kind::read, access_record::never, access_index{0}, mover);
-  CHECK_FALSE(state.try_evict(1, mover));
-  CHECK_FALSE(state.try_write_back(1, mover));
-  state.unpin(tier::device, 1, false);
+  state.acquire(slot_id{1}, chunk_id{1}, entry_kind::read, access_record::never, access_index{0}, mover);
+  CHECK_FALSE(state.try_evict(chunk_id{1}, mover));
+  CHECK_FALSE(state.try_write_back(chunk_id{1}, mover));
+  state.unpin(tier::device, chunk_id{1}, false);
   CHECK(state.table().same_places(before.table()));
-  CHECK(state.try_write_back(1, mover));
-  CHECK_FALSE(state.try_write_back(1, mover));  // is clean already
-  CHECK(state.try_evict(1, mover));
+  CHECK(state.try_write_back(chunk_id{1}, mover));
+  CHECK_FALSE(state.try_write_back(chunk_id{1}, mover));  // is clean already
+  CHECK(state.try_evict(chunk_id{1}, mover));
 }
 
 TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keeps", "[manager]")
@@ -215,16 +215,17 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
       use(state, index, entry_kind::write_on_host, mover);
       use(state, index, entry_kind::write, mover);
     }
-    REQUIRE(state.try_evict(0, mover));  // the lowest frame is free, and those above have chunks
-    state.acquire(1, 1, entry_kind::read, 5, access_index{0}, mover);
-    state.unpin(tier::device, 1, false);
-    state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0}, mover);
-    state.unpin(tier::device, 2, false);
-    REQUIRE(state[2].first_frame[tier::device] == 2);
+    REQUIRE(state.try_evict(chunk_id{0}, mover));  // the lowest frame is free, and those above have chunks
+    state.acquire(slot_id{1}, chunk_id{1}, entry_kind::read, 5, access_index{0}, mover);
+    state.unpin(tier::device, chunk_id{1}, false);
+    state.acquire(slot_id{2}, chunk_id{2}, entry_kind::read, is_given_up ? access_record::never : 7, access_index{0},
+                  mover);
+    state.unpin(tier::device, chunk_id{2}, false);
+    REQUIRE(state[chunk_id{2}].first_frame[tier::device] == frame_id{2});
     CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
-    CHECK(state[1].has_frames(tier::device));
-    CHECK(state[2].has_frames(tier::device) != is_given_up);
-    CHECK(state[2].is_valid(tier::host) == is_given_up);  // it was written back
+    CHECK(state[chunk_id{1}].has_frames(tier::device));
+    CHECK(state[chunk_id{2}].has_frames(tier::device) != is_given_up);
+    CHECK(state[chunk_id{2}].is_valid(tier::host) == is_given_up);  // it was written back
   }
 }
 
@@ -234,9 +235,9 @@ TEST_CASE("a lease comes down onto nothing that a plan gives up and that cannot 
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 1, entry_kind::write, mover);
-  REQUIRE(state[1].first_frame[tier::device] == 1);
+  REQUIRE(state[chunk_id{1}].first_frame[tier::device] == frame_id{1});
   CHECK(state.lease(tier::device, 256, mover) == 0U);
-  CHECK(state[1].has_frames(tier::device));
+  CHECK(state[chunk_id{1}].has_frames(tier::device));
 }
 
 TEST_CASE("where chunks are windows of several frames a lease takes free room first", "[manager]")
@@ -245,12 +246,12 @@ TEST_CASE("where chunks are windows of several frames a lease takes free room fi
   counting_mover mover;
   state.start_of(access_record{});
   for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::write_on_host, mover);
-  REQUIRE(state.try_load(0, 3, true, mover));
-  REQUIRE(state.try_load(1, 1, true, mover));
+  REQUIRE(state.try_load(chunk_id{0}, frame_id{3}, true, mover));
+  REQUIRE(state.try_load(chunk_id{1}, frame_id{1}, true, mover));
   CHECK(state.lease(tier::device, 256, mover) == 0U);
-  CHECK((state[0].has_frames(tier::device) && state[1].has_frames(tier::device)));
+  CHECK((state[chunk_id{0}].has_frames(tier::device) && state[chunk_id{1}].has_frames(tier::device)));
   CHECK(state.lease(tier::device, 256, mover) == 768U);
-  CHECK_FALSE(state[0].has_frames(tier::device));
+  CHECK_FALSE(state[chunk_id{0}].has_frames(tier::device));
 }
 
 TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[manager]")
@@ -259,16 +260,16 @@ TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[m
   counting_mover mover;
   for (const std::uint32_t index : {0u, 1u, 2u}) use(state, index, entry_kind::write, mover);
   use(state, 2, entry_kind::read_on_host, mover);  // clean from here on
-  state.acquire(0, 0, entry_kind::read, access_record::never, access_index{0}, mover);
+  state.acquire(slot_id{0}, chunk_id{0}, entry_kind::read, access_record::never, access_index{0}, mover);
   state.evict_all(mover);
-  CHECK(
-      (state[0].has_frames(tier::device) && !state[1].has_frames(tier::device) && !state[2].has_frames(tier::device)));
-  CHECK((state[1].is_valid(tier::host) && state[2].is_valid(tier::host) && mover.write_backs == 2 &&
+  CHECK((state[chunk_id{0}].has_frames(tier::device) && !state[chunk_id{1}].has_frames(tier::device) &&
+         !state[chunk_id{2}].has_frames(tier::device)));
+  CHECK((state[chunk_id{1}].is_valid(tier::host) && state[chunk_id{2}].is_valid(tier::host) && mover.write_backs == 2 &&
          mover.evictions == 2));
   mover.fails = true;
   use(state, 2, entry_kind::write, mover);
   CHECK_THROWS_AS(state.evict_all(mover), device_error);
-  CHECK(state[2].has_frames(tier::device));
+  CHECK(state[chunk_id{2}].has_frames(tier::device));
 }
 
 TEST_CASE("a chunk that can leave free leaves where the host has no room for the victim", "[manager]")
@@ -299,13 +300,13 @@ TEST_CASE("a shortage never names a need that the capacity meets", "[manager]")
 TEST_CASE("a derived chunk takes no frame of the host", "[manager]")
 {
   auto state = small<eviction::lru>({2, 1}, 2, 2);
-  state.make_derived(0);
+  state.make_derived(chunk_id{0});
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
-  CHECK((state[0].is_derived() && state[0].is_valid(tier::host)));
-  CHECK(state.space(tier::host).pool().is_free(0, 2));
+  CHECK((state[chunk_id{0}].is_derived() && state[chunk_id{0}].is_valid(tier::host)));
+  CHECK(state.space(tier::host).pool().is_free(frame_id{0}, 2));
   use(state, 0, entry_kind::read, mover);
-  CHECK((mover.loads == 1 && state[0].has_frames(tier::device)));
+  CHECK((mover.loads == 1 && state[chunk_id{0}].has_frames(tier::device)));
 }
 
 namespace {
@@ -341,15 +342,15 @@ class spared_frames {
   /// The chunk lies in a device frame, and its next use is known.
   void put(std::uint32_t index, std::uint32_t frame, std::uint32_t next_use, bool host_valid)
   {
-    REQUIRE(state.try_load(index, frame, true, mover));
+    REQUIRE(state.try_load(chunk_id{index}, frame_id{frame}, true, mover));
     use(state, index, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
-    REQUIRE(state[index].is_valid(tier::host) == host_valid);
+    REQUIRE(state[chunk_id{index}].is_valid(tier::host) == host_valid);
   }
   /// The frame into which another chunk comes.
   std::uint32_t next_frame()
   {
     use(state, 4, entry_kind::read, mover);
-    return state[4].first_frame[tier::device];
+    return index_of(state[chunk_id{4}].first_frame[tier::device]);
   }
 
   chunk_cache<eviction::cost_aware> state;
@@ -368,9 +369,9 @@ TEST_CASE("a frame that leases come down to is spared where a chunk below leaves
     it.put(0, 0, 3, true);
     it.put(1, 1, never, host_valid);
     CHECK(it.next_frame() == 1);
-    CHECK_FALSE(it.state[1].has_frames(tier::device));
-    CHECK(it.state[1].is_valid(tier::host));
-    CHECK(it.state[0].has_frames(tier::device));
+    CHECK_FALSE(it.state[chunk_id{1}].has_frames(tier::device));
+    CHECK(it.state[chunk_id{1}].is_valid(tier::host));
+    CHECK(it.state[chunk_id{0}].has_frames(tier::device));
   }
 }
 
@@ -406,13 +407,13 @@ TEST_CASE("a free frame is taken where leases never come, or nothing below leave
   without_host_frames.put(1, 1, never, true);
   const chunk_table before = [&] {
     chunk_table table = without_host_frames.state.table();
-    table[1].take_away(tier::host);
+    table[chunk_id{1}].take_away(tier::host);
     return table;
   }();
   without_host_frames.state.give_up_copies(before, without_host_frames.mover);
-  REQUIRE(without_host_frames.state[1].first_frame[tier::host] == chunk::nowhere);
+  REQUIRE(without_host_frames.state[chunk_id{1}].first_frame[tier::host] == chunk::nowhere);
   CHECK(without_host_frames.next_frame() == 2);
-  CHECK(without_host_frames.state[1].has_frames(tier::device));
+  CHECK(without_host_frames.state[chunk_id{1}].has_frames(tier::device));
 }
 
 TEST_CASE("a reset forgets the leases that were expected", "[manager]")
@@ -422,7 +423,7 @@ TEST_CASE("a reset forgets the leases that were expected", "[manager]")
   it.put(0, 0, 3, true);
   it.put(1, 1, never, true);
   CHECK(it.next_frame() == 2);
-  CHECK(it.state[1].has_frames(tier::device));
+  CHECK(it.state[chunk_id{1}].has_frames(tier::device));
 }
 
 }  // namespace chunk_cache_test

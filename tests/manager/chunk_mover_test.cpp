@@ -77,33 +77,36 @@ static_assert(!gathering_mover<without_sum, support::listening_backend> &&
 TEST_CASE("shares are found by their chunk, in order, and runs that follow each other are one", "[manager]")
 {
   // whole, chunk, offset, begin, size
-  const chunk_shares shares{{{7, 1, 512, 768, 256},
-                             {7, 1, 0, 256, 256},
-                             {7, 1, 256, 512, 256},
-                             {9, 1, 0, 0, 64},
-                             {7, 2, 0, 1024, 128},
-                             {7, 2, 128, 2048, 128}},
+  const chunk_shares shares{{{chunk_id{7}, chunk_id{1}, 512, 768, 256},
+                             {chunk_id{7}, chunk_id{1}, 0, 256, 256},
+                             {chunk_id{7}, chunk_id{1}, 256, 512, 256},
+                             {chunk_id{9}, chunk_id{1}, 0, 0, 64},
+                             {chunk_id{7}, chunk_id{2}, 0, 1024, 128},
+                             {chunk_id{7}, chunk_id{2}, 128, 2048, 128}},
                             {0, 0, 0, 0, 0, 0, 0, 70, 0, 90}};
-  const std::vector<chunk_share> of_seven{shares.of(7).begin(), shares.of(7).end()};
-  CHECK(of_seven == std::vector<chunk_share>{{7, 1, 0, 256, 768}, {7, 2, 0, 1024, 128}, {7, 2, 128, 2048, 128}});
-  CHECK(shares.of(9).size() == 1);
-  CHECK(shares.of(8).empty());
-  CHECK(shares.label_of(7) == 70);
-  CHECK(shares.label_of(9) == 90);
-  CHECK(chunk_shares{}.of(0).empty());
-  CHECK(chunk_shares{{}, {}}.of(0).empty());
+  const std::vector<chunk_share> of_seven{shares.of(chunk_id{7}).begin(), shares.of(chunk_id{7}).end()};
+  CHECK(of_seven == std::vector<chunk_share>{{chunk_id{7}, chunk_id{1}, 0, 256, 768},
+                                             {chunk_id{7}, chunk_id{2}, 0, 1024, 128},
+                                             {chunk_id{7}, chunk_id{2}, 128, 2048, 128}});
+  CHECK(shares.of(chunk_id{9}).size() == 1);
+  CHECK(shares.of(chunk_id{8}).empty());
+  CHECK(shares.label_of(chunk_id{7}) == 70);
+  CHECK(shares.label_of(chunk_id{9}) == 90);
+  CHECK(chunk_shares{}.of(chunk_id{0}).empty());
+  CHECK(chunk_shares{{}, {}}.of(chunk_id{0}).empty());
 }
 
 TEST_CASE("runs are joined only where both places go on, in one chunk of each kind", "[manager]")
 {
-  const sequence<chunk_share> apart[] = {{{7, 1, 0, 0, 256}, {7, 2, 256, 256, 256}},   // another chunk keeps it
-                                         {{7, 1, 0, 0, 256}, {8, 1, 256, 256, 256}},   // it belongs to another
-                                         {{7, 1, 0, 0, 256}, {7, 1, 512, 256, 256}},   // a gap where it is kept
-                                         {{7, 1, 0, 0, 256}, {7, 1, 256, 512, 256}}};  // a gap in the whole
+  const sequence<chunk_share> apart[] = {
+      {{chunk_id{7}, chunk_id{1}, 0, 0, 256}, {chunk_id{7}, chunk_id{2}, 256, 256, 256}},   // another chunk keeps it
+      {{chunk_id{7}, chunk_id{1}, 0, 0, 256}, {chunk_id{8}, chunk_id{1}, 256, 256, 256}},   // it belongs to another
+      {{chunk_id{7}, chunk_id{1}, 0, 0, 256}, {chunk_id{7}, chunk_id{1}, 512, 256, 256}},   // a gap where it is kept
+      {{chunk_id{7}, chunk_id{1}, 0, 0, 256}, {chunk_id{7}, chunk_id{1}, 256, 512, 256}}};  // a gap in the whole
   for (const auto& runs : apart) {
     const chunk_shares shares{runs, sequence<std::uint32_t>(9, 0)};
-    std::vector<chunk_share> all{shares.of(7).begin(), shares.of(7).end()};
-    all.insert(all.end(), shares.of(8).begin(), shares.of(8).end());
+    sequence<chunk_share> all{shares.of(chunk_id{7})};
+    all.append(shares.of(chunk_id{8}));
     CHECK(all == runs);
   }
 }

@@ -26,39 +26,39 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
 {
   const cm::chunk_table table = table_of({1, 3, 2});
   REQUIRE(table.chunks() == 3);
-  CHECK(table[1].frames == 3);
-  for (std::uint32_t index = 0; index < 3; ++index) {
-    CHECK_FALSE(table[index].has_frames(cm::tier::device));
-    CHECK(table[index].live == 0);
+  CHECK(table[cm::chunk_id{1}].frames == 3);
+  for (const cm::chunk_id each : table.chunk_ids()) {
+    CHECK_FALSE(table[each].has_frames(cm::tier::device));
+    CHECK(table[each].live == 0);
   }
-  for (std::uint32_t slot = 0; slot < 8; ++slot) CHECK_FALSE(table.is_live(slot));
+  for (const cm::slot_id slot : cm::ids<cm::slot_id>(8)) CHECK_FALSE(table.is_live(slot));
 }
 
 TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]")
 {
   cm::chunk_table table = table_of({1});
-  CHECK(table.may_leave(cm::tier::device, 0));
-  table[0].pins[cm::tier::device] = 1;
-  CHECK_FALSE(table.may_leave(cm::tier::device, 0));
-  table[0].pins[cm::tier::device] = 0;
+  CHECK(table.may_leave(cm::tier::device, cm::chunk_id{0}));
+  table[cm::chunk_id{0}].pins[cm::tier::device] = 1;
+  CHECK_FALSE(table.may_leave(cm::tier::device, cm::chunk_id{0}));
+  table[cm::chunk_id{0}].pins[cm::tier::device] = 0;
 
-  table[0].put(cm::tier::host, 0, true);
-  CHECK_FALSE(table.may_leave(cm::tier::host, 0));  // the only copy
-  table[0].put(cm::tier::device, 2, true);
-  CHECK(table.may_leave(cm::tier::host, 0));  // the device has it too
-  table[0].pins[cm::tier::host] = 1;
-  CHECK_FALSE(table.may_leave(cm::tier::host, 0));
-  table[0].pins[cm::tier::host] = 0;
-  table[0].take_away(cm::tier::device);
-  table[0].set_valid(cm::tier::host, false);
-  CHECK(table.may_leave(cm::tier::host, 0));  // a host copy without bytes
+  table[cm::chunk_id{0}].put(cm::tier::host, cm::frame_id{0}, true);
+  CHECK_FALSE(table.may_leave(cm::tier::host, cm::chunk_id{0}));  // the only copy
+  table[cm::chunk_id{0}].put(cm::tier::device, cm::frame_id{2}, true);
+  CHECK(table.may_leave(cm::tier::host, cm::chunk_id{0}));  // the device has it too
+  table[cm::chunk_id{0}].pins[cm::tier::host] = 1;
+  CHECK_FALSE(table.may_leave(cm::tier::host, cm::chunk_id{0}));
+  table[cm::chunk_id{0}].pins[cm::tier::host] = 0;
+  table[cm::chunk_id{0}].take_away(cm::tier::device);
+  table[cm::chunk_id{0}].set_valid(cm::tier::host, false);
+  CHECK(table.may_leave(cm::tier::host, cm::chunk_id{0}));  // a host copy without bytes
 }
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2});
-  table[1].put(cm::tier::device, 0, true);
-  table[1].pins[cm::tier::device] = 3;
+  table[cm::chunk_id{1}].put(cm::tier::device, cm::frame_id{0}, true);
+  table[cm::chunk_id{1}].pins[cm::tier::device] = 3;
   table.space(cm::tier::device).take_lease(512, 256);
   const cm::memory_shortage it = table.shortage(cm::tier::device, 1024);
   CHECK(it.where == cm::tier::device);
@@ -73,15 +73,15 @@ TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2, 1});
   for (const std::uint32_t index : {0U, 1U}) {
-    table[index].set_valid(cm::tier::host, true);
-    table[index].live = 1;
-    table[index].pins[cm::tier::host] = 1;
+    table[cm::chunk_id{index}].set_valid(cm::tier::host, true);
+    table[cm::chunk_id{index}].live = 1;
+    table[cm::chunk_id{index}].pins[cm::tier::host] = 1;
   }
-  table[0].first_frame[cm::tier::host] = 0;
-  table[1].first_frame[cm::tier::host] = cm::chunk::elsewhere;
+  table[cm::chunk_id{0}].first_frame[cm::tier::host] = cm::frame_id{0};
+  table[cm::chunk_id{1}].first_frame[cm::tier::host] = cm::chunk::elsewhere;
   CHECK(table.shortage(cm::tier::host, 256).pinned == 256);
-  table[1].put(cm::tier::device, 2, true);
-  table[1].pins[cm::tier::device] = 1;
+  table[cm::chunk_id{1}].put(cm::tier::device, cm::frame_id{2}, true);
+  table[cm::chunk_id{1}].pins[cm::tier::device] = 1;
   CHECK(table.shortage(cm::tier::device, 256).pinned == 2 * 256);  // there it is like any other
 }
 
@@ -89,19 +89,19 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
 {
   cm::chunk_table left = table_of({1, 1});
   cm::chunk_table right = table_of({1, 1});
-  left[0].next_use = 7;
+  left[cm::chunk_id{0}].next_use = 7;
   CHECK(left.same_places(right));
-  left[0].pins[cm::tier::device] = 1;
+  left[cm::chunk_id{0}].pins[cm::tier::device] = 1;
   CHECK_FALSE(left.same_places(right));
-  left[0].pins[cm::tier::device] = 0;
-  right.space(cm::tier::host).place(1, 2, 1);
+  left[cm::chunk_id{0}].pins[cm::tier::device] = 0;
+  right.space(cm::tier::host).place(cm::chunk_id{1}, cm::frame_id{2}, 1);
   CHECK_FALSE(left.same_places(right));
-  right.space(cm::tier::host).vacate(2, 1);
+  right.space(cm::tier::host).vacate(cm::frame_id{2}, 1);
   CHECK(left.same_places(right));
-  right.set_live(5, true);
+  right.set_live(cm::slot_id{5}, true);
   CHECK_FALSE(left.same_places(right));
-  right.exchange_live(5, 6);
-  CHECK((!right.is_live(5) && right.is_live(6)));
+  right.exchange_live(cm::slot_id{5}, cm::slot_id{6});
+  CHECK((!right.is_live(cm::slot_id{5}) && right.is_live(cm::slot_id{6})));
 }
 
 }  // namespace chunk_table_test

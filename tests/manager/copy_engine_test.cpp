@@ -19,22 +19,24 @@ using support::listening_backend;
 
 namespace {
 
+constexpr std::uint32_t nowhere = index_of(chunk::nowhere);
+
 [[nodiscard]] chunk chunk_in(std::uint32_t frames, std::uint32_t device, std::uint32_t host)
 {
-  return {.frames = frames, .first_frame = {{device, host}}};
+  return {.frames = frames, .first_frame = {{frame_id{device}, frame_id{host}}}};
 }
 
 /// As a cache does it: the chunk has frames in both tiers while it is copied.
 template <class Copies>
 void load(Copies& copies, std::uint32_t index, chunk it, std::uint32_t first)
 {
-  it.put(tier::device, first, false);
-  copies.copy(index, it, tier::host, tier::device);
+  it.put(tier::device, frame_id{first}, false);
+  copies.copy(chunk_id{index}, it, tier::host, tier::device);
 }
 template <class Copies>
 void write_back(Copies& copies, std::uint32_t index, const chunk& it)
 {
-  copies.copy(index, it, tier::device, tier::host);
+  copies.copy(chunk_id{index}, it, tier::device, tier::host);
 }
 
 struct list_sink {
@@ -66,9 +68,9 @@ struct set_up {
 TEST_CASE("a copy moves the used bytes of its chunk between its windows", "[manager]")
 {
   set_up it;
-  load(it.copies, 1, chunk_in(2, chunk::nowhere, 4), 3);
+  load(it.copies, 1, chunk_in(2, nowhere, 4), 3);
   write_back(it.copies, 0, chunk_in(1, 2, 5));
-  it.copies.evicted(0, chunk{}, tier::device);
+  it.copies.evicted(chunk_id{0}, chunk{}, tier::device);
   std::vector<call> copies;
   std::copy_if(it.backend.heard.begin(), it.backend.heard.end(), std::back_inserter(copies),
                [](const call& heard) { return heard.what == call::kind::copy; });
@@ -86,14 +88,14 @@ TEST_CASE("a copy follows the writers of its source and all users of its target,
   set_up it;
   auto& tracker = it.copies.tracker();
   const std::uint64_t written = it.backend.work(agent::compute);
-  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 2), true);
+  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, frame_id{2}), true);
   write_back(it.copies, 0, chunk_in(1, 2, 5));
   CHECK(it.backend.knows(agent::to_host, agent::compute) >= written);
   const std::uint64_t copied = it.backend.knows(agent::to_host, agent::to_host);
-  load(it.copies, 2, chunk_in(1, chunk::nowhere, 5), 2);  // out of what was written, over what was read
+  load(it.copies, 2, chunk_in(1, nowhere, 5), 2);  // out of what was written, over what was read
   CHECK(it.backend.knows(agent::to_device, agent::to_host) >= copied);
-  tracker.follow(agent::compute, it.copies.hazards_at(tier::device, 2), it.copies.hazards_at(tier::device, 2).writers,
-                 wait_cause::other);
+  tracker.follow(agent::compute, it.copies.hazards_at(tier::device, frame_id{2}),
+                 it.copies.hazards_at(tier::device, frame_id{2}).writers, wait_cause::other);
   CHECK(it.backend.knows(agent::compute, agent::to_device) >= 1);
 }
 
@@ -111,25 +113,25 @@ TEST_CASE("windows that open and close forget no use of any frame", "[manager]")
       const bool is_free =
           std::none_of(taken.begin() + first, taken.begin() + first + count, [](bool held) { return held; });
       if (is_free && dice.one_in(2)) {
-        it.copies.placed(tier::device, first, count);
+        it.copies.placed(tier::device, frame_id{first}, count);
         windows.emplace_back(first, count);
         std::fill_n(taken.begin() + first, count, true);
       } else if (!windows.empty() && dice.one_in(2)) {
         std::swap(dice.pick(windows), windows.back());
         const auto [begin, length] = windows.back();
         windows.pop_back();
-        it.copies.vacated(tier::device, begin, length, true);
+        it.copies.vacated(tier::device, frame_id{begin}, length, true);
         std::fill_n(taken.begin() + begin, length, false);
       } else if (!windows.empty()) {
         const auto [begin, length] = dice.pick(windows);
         const std::uint64_t number = it.backend.work(agent::compute);
-        it.copies.tracker().stamp(agent::compute, it.copies.hazards_at(tier::device, begin), true);
+        it.copies.tracker().stamp(agent::compute, it.copies.hazards_at(tier::device, frame_id{begin}), true);
         for (std::uint32_t frame = begin; frame < begin + length; ++frame) used[frame].insert(number);
       }
     }
-    for (const auto& [begin, length] : windows) it.copies.vacated(tier::device, begin, length, true);
+    for (const auto& [begin, length] : windows) it.copies.vacated(tier::device, frame_id{begin}, length, true);
     for (std::uint32_t frame = 0; frame < 6; ++frame) {
-      frame_hazards& last = it.copies.hazards_at(tier::device, frame);
+      frame_hazards& last = it.copies.hazards_at(tier::device, frame_id{frame});
       it.copies.tracker().follow(agent::to_device, last, last.users, wait_cause::other);
       if (!used[frame].empty() && it.backend.knows(agent::to_device, agent::compute) < *used[frame].rbegin())
         FAIL("seed " << seed << ": a use of frame " << frame << " was forgotten");
@@ -142,7 +144,7 @@ TEST_CASE("a lease meets the hazards of each frame it touches and of the rest be
   set_up it;
   const auto met = [&](std::uint64_t begin, std::uint64_t size) {
     std::set<std::ptrdiff_t> frames;
-    const frame_hazards* const base = &it.copies.hazards_at(tier::device, 0);
+    const frame_hazards* const base = &it.copies.hazards_at(tier::device, frame_id{0});
     it.copies.for_lease(tier::device, begin, size, [&](frame_hazards& each) { frames.insert(&each - base); });
     return frames;
   };
@@ -155,7 +157,7 @@ TEST_CASE("a lease meets the hazards of each frame it touches and of the rest be
   CHECK(met(6 * 1'024, 256) == frames{6});
   CHECK(met(8 * 1'024, 256) == frames{6});  // any of the rest is one record
   CHECK(met(0, 7 * 1'024) == frames{0, 1, 2, 3, 4, 5, 6});
-  CHECK(it.copies.address(tier::host, 2) == &it.host[2 * frame_size]);
+  CHECK(it.copies.address(tier::host, frame_id{2}) == &it.host[2 * frame_size]);
   CHECK(it.copies.lease_address(tier::device, 768) == &it.device[768]);
 }
 
@@ -163,9 +165,9 @@ TEST_CASE("a sink sees each copy with its chunk and bytes", "[manager]")
 {
   std::vector<trace_event> seen;
   set_up<list_sink> it{list_sink{&seen}};
-  load(it.copies, 2, chunk_in(1, chunk::nowhere, 0), 1);
+  load(it.copies, 2, chunk_in(1, nowhere, 0), 1);
   write_back(it.copies, 1, chunk_in(2, 2, 3));
-  it.copies.evicted(1, chunk{}, tier::device);
+  it.copies.evicted(chunk_id{1}, chunk{}, tier::device);
   it.copies.leased(tier::device, 0, 512);
   REQUIRE(seen.size() == 4);
   CHECK((seen[0].what == trace_event_kind::load && seen[0].chunk == chunk_id{2} && seen[0].bytes == 256));
@@ -180,7 +182,7 @@ TEST_CASE("a copy that cannot be started is not counted", "[manager]")
 {
   set_up it;
   it.backend.fail_in = 0;
-  CHECK_THROWS_AS(load(it.copies, 0, chunk_in(1, chunk::nowhere, 0), 0), device_error);
+  CHECK_THROWS_AS(load(it.copies, 0, chunk_in(1, nowhere, 0), 0), device_error);
   report told;
   it.copies.describe(told);
   CHECK((told.loads == 0 && told.loaded == bytes{0}));
@@ -225,14 +227,15 @@ struct listening_gatherer : copy_mover {
 
 /// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
 struct gathering_set_up {
-  explicit gathering_set_up(sequence<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
+  explicit gathering_set_up(sequence<chunk_share> shares = {{chunk_id{0}, chunk_id{1}, 256, 128, 128},
+                                                            {chunk_id{0}, chunk_id{2}, 0, 512, 64}})
       : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
     copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
     places.reset(std::vector<std::uint32_t>(4, 1), 4);
-    places[0].first_frame[tier::host] = chunk::elsewhere;
-    for (const std::uint32_t index : {1U, 2U}) places[index].live = 1;
+    places[chunk_id{0}].first_frame[tier::host] = chunk::elsewhere;
+    for (const std::uint32_t index : {1U, 2U}) places[chunk_id{index}].live = 1;
     copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
   }
   [[nodiscard]] std::vector<call> copied() const
@@ -256,11 +259,11 @@ struct gathering_set_up {
 TEST_CASE("a derived chunk is made from its shares, each from the device where it is there, then gathered", "[manager]")
 {
   gathering_set_up it;
-  it.places[1].first_frame[tier::host] = 4;
-  it.places[1].set_valid(tier::host, true);
-  it.places[2].first_frame[tier::device] = 1;
-  it.places[2].first_frame[tier::host] = 5;  // what the host has of it may be old
-  load(it.copies, 0, it.places[0], 3);
+  it.places[chunk_id{1}].first_frame[tier::host] = frame_id{4};
+  it.places[chunk_id{1}].set_valid(tier::host, true);
+  it.places[chunk_id{2}].first_frame[tier::device] = frame_id{1};
+  it.places[chunk_id{2}].first_frame[tier::host] = frame_id{5};  // what the host has of it may be old
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   const std::byte* const whole = &it.device[3 * frame_size];
   CHECK(it.copied() ==
         std::vector<call>{support::copied(agent::to_device, whole + 128, &it.host[4 * frame_size + 256], 128),
@@ -270,9 +273,10 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
   for (std::size_t index = it.told[0].behind; index < it.backend.heard.size(); ++index)
     CHECK(it.backend.heard[index].what != call::kind::copy);
 
-  it.places[1].first_frame[tier::device] = 5;  // now both are there, and the host's copies still valid
-  it.places[2].set_valid(tier::host, true);
-  load(it.copies, 0, it.places[0], 0);
+  it.places[chunk_id{1}].first_frame[tier::device] =
+      frame_id{5};  // now both are there, and the host's copies still valid
+  it.places[chunk_id{2}].set_valid(tier::host, true);
+  load(it.copies, 0, it.places[chunk_id{0}], 0);
   const std::vector<call> copied = it.copied();
   REQUIRE(copied.size() == 4);
   CHECK(copied[2] == support::copied(agent::to_device, &it.device[128], &it.device[5 * frame_size + 256], 128));
@@ -287,16 +291,16 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
 {
   gathering_set_up it;
   auto& tracker = it.copies.tracker();
-  it.places[1].first_frame[tier::device] = 1;
-  it.places[2].first_frame[tier::host] = 2;
+  it.places[chunk_id{1}].first_frame[tier::device] = frame_id{1};
+  it.places[chunk_id{2}].first_frame[tier::host] = frame_id{2};
   const std::uint64_t wrote_share = it.backend.work(agent::compute);
-  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 1), true);
+  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, frame_id{1}), true);
   const std::uint64_t read_room = it.backend.work(caller_stream);
-  tracker.stamp(caller_stream, it.copies.hazards_at(tier::device, 3), false);
+  tracker.stamp(caller_stream, it.copies.hazards_at(tier::device, frame_id{3}), false);
   const std::uint64_t wrote_host_copy = it.backend.work(agent::to_host);
-  hazard_tracker<listening_backend>::stamp_copy(tracker.copied(agent::to_host), it.copies.hazards_at(tier::host, 2),
-                                                true);
-  load(it.copies, 0, it.places[0], 3);
+  hazard_tracker<listening_backend>::stamp_copy(tracker.copied(agent::to_host),
+                                                it.copies.hazards_at(tier::host, frame_id{2}), true);
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   CHECK(it.backend.knows(agent::to_device, agent::compute) >= wrote_share);
   CHECK(it.backend.knows(agent::to_device, caller_stream) >= read_room);
   CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_host_copy);
@@ -304,12 +308,12 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read_room);
 
   // read: who reads it too has nothing to wait for, who writes it has
-  frame_hazards& share = it.copies.hazards_at(tier::device, 1);
+  frame_hazards& share = it.copies.hazards_at(tier::device, frame_id{1});
   CHECK((share.writers >> static_cast<unsigned>(agent::to_device) & 1U) == 0);
   tracker.follow(agent::compute, share, share.users, wait_cause::other);
   CHECK(it.backend.knows(agent::compute, agent::to_device) >= 1);
   CHECK(it.backend.knows(agent::compute, ranks_agent) == 0);
-  frame_hazards& whole = it.copies.hazards_at(tier::device, 3);
+  frame_hazards& whole = it.copies.hazards_at(tier::device, frame_id{3});
   tracker.follow(agent::compute, whole, whole.writers, wait_cause::other);
   CHECK(it.backend.knows(agent::compute, ranks_agent) == 1);
 }
@@ -319,8 +323,8 @@ TEST_CASE("a rank that owns nothing of a derived chunk takes part, behind who us
   gathering_set_up it{{}};
   auto& tracker = it.copies.tracker();
   const std::uint64_t used = it.backend.work(agent::compute);
-  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 3), false);
-  load(it.copies, 0, it.places[0], 3);
+  tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, frame_id{3}), false);
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
   CHECK(it.copied().empty());
   REQUIRE(it.told.size() == 1);
   CHECK(it.backend.knows(ranks_agent, agent::compute) >= used);
@@ -333,13 +337,13 @@ TEST_CASE("a sum over ranks follows all users of its chunk, and is followed by t
 {
   gathering_set_up it;
   auto& tracker = it.copies.tracker();
-  frame_hazards& frames = it.copies.hazards_at(tier::device, 2);
-  it.places[3].first_frame[tier::device] = 2;
+  frame_hazards& frames = it.copies.hazards_at(tier::device, frame_id{2});
+  it.places[chunk_id{3}].first_frame[tier::device] = frame_id{2};
   const std::uint64_t wrote = it.backend.work(agent::compute);
   tracker.stamp(agent::compute, frames, true);
   const std::uint64_t read = it.backend.work(caller_stream);
   tracker.stamp(caller_stream, frames, false);
-  it.copies.sum(3, it.places[3], 9, {dtype::bfloat16, 0.5F});
+  it.copies.sum(chunk_id{3}, it.places[chunk_id{3}], 9, {dtype::bfloat16, 0.5F});
   CHECK(it.told == std::vector<collective_call>{{true, &it.device[2 * frame_size], 300, 9, it.told[0].behind}});
   CHECK(it.backend.knows(ranks_agent, agent::compute) >= wrote);
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read);
@@ -351,16 +355,16 @@ TEST_CASE("a sum over ranks follows all users of its chunk, and is followed by t
 TEST_CASE("a share that was never filled, or a copy of one that fails, makes no gather", "[manager]")
 {
   gathering_set_up it;
-  it.places[1].first_frame[tier::host] = 4;
-  it.places[2].live = 0;
-  CHECK_THROWS_AS(load(it.copies, 0, it.places[0], 3), usage_error);
-  it.places[2].live = 1;
-  it.places[2].first_frame[tier::host] = 5;
+  it.places[chunk_id{1}].first_frame[tier::host] = frame_id{4};
+  it.places[chunk_id{2}].live = 0;
+  CHECK_THROWS_AS(load(it.copies, 0, it.places[chunk_id{0}], 3), usage_error);
+  it.places[chunk_id{2}].live = 1;
+  it.places[chunk_id{2}].first_frame[tier::host] = frame_id{5};
   for (std::uint64_t which = 0;; ++which) {
     const std::size_t before = it.told.size();
     it.backend.fail_in = which;
     try {
-      load(it.copies, 0, it.places[0], 3);
+      load(it.copies, 0, it.places[chunk_id{0}], 3);
       it.backend.fail_in = UINT64_MAX;
       break;
     } catch (const device_error&) {
@@ -391,10 +395,10 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
 {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice dice{seed};
-    gathering_set_up it{{{0, 1, 0, 256, 512}}};
+    gathering_set_up it{{{chunk_id{0}, chunk_id{1}, 0, 256, 512}}};
     auto& tracker = it.copies.tracker();
     history whole, share, host_copy;  // frame 0 and 1 of the device, frame 1 of the host
-    it.places[1].first_frame = {{1, 1}};
+    it.places[chunk_id{1}].first_frame = {{frame_id{1}, frame_id{1}}};
     const auto check = [&](agent stream, const history& frame, bool writing) {
       if (!follows(it.backend, stream, frame.writers))
         FAIL("seed " << seed << ": agent " << static_cast<unsigned>(stream) << " does not follow a writer");
@@ -413,26 +417,26 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     for (int step = 0; step < 80; ++step) {
       const std::uint32_t what = dice.below(8);
       if (what == 0) {
-        it.places[1].first_frame[tier::device] = dice.one_in(2) ? 1 : chunk::nowhere;
-        load(it.copies, 0, it.places[0], 0);
-        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : host_copy);
-        it.places[1].first_frame[tier::device] = 1;
+        it.places[chunk_id{1}].first_frame[tier::device] = dice.one_in(2) ? frame_id{1} : chunk::nowhere;
+        load(it.copies, 0, it.places[chunk_id{0}], 0);
+        moved(agent::to_device, whole, it.places[chunk_id{1}].has_frames(tier::device) ? share : host_copy);
+        it.places[chunk_id{1}].first_frame[tier::device] = frame_id{1};
         worked_for_ranks();
       } else if (what == 1) {
-        it.places[0].first_frame[tier::device] = 0;
-        it.copies.sum(0, it.places[0], 0, {});
+        it.places[chunk_id{0}].first_frame[tier::device] = frame_id{0};
+        it.copies.sum(chunk_id{0}, it.places[chunk_id{0}], 0, {});
         worked_for_ranks();
       } else if (what == 2) {
-        write_back(it.copies, 1, it.places[1]);
+        write_back(it.copies, 1, it.places[chunk_id{1}]);
         moved(agent::to_host, host_copy, share);
       } else if (what == 3) {
-        load(it.copies, 1, it.places[1], 1);
+        load(it.copies, 1, it.places[chunk_id{1}], 1);
         moved(agent::to_device, share, host_copy);
       } else {  // a pin
         const agent stream = dice.one_in(2) ? agent::compute : caller_stream;
         const bool writing = dice.one_in(2);
         history& used = what % 2 == 0 ? whole : share;
-        frame_hazards& frame = it.copies.hazards_at(tier::device, what % 2);
+        frame_hazards& frame = it.copies.hazards_at(tier::device, frame_id{what % 2});
         tracker.follow(stream, frame, writing ? frame.users : frame.writers, wait_cause::other);
         check(stream, used, writing);
         const std::uint64_t number = it.backend.work(stream);
@@ -457,11 +461,11 @@ TEST_CASE("after a replay everything was used by compute, and its copies are cou
   for (const tier where : {tier::device, tier::host}) {
     for (std::uint32_t frame = 0; frame <= 6; ++frame) {
       const std::size_t before = it.backend.heard.size();
-      it.copies.tracker().follow(agent::to_host, it.copies.hazards_at(where, frame),
-                                 it.copies.hazards_at(where, frame).writers, wait_cause::other);
+      it.copies.tracker().follow(agent::to_host, it.copies.hazards_at(where, frame_id{frame}),
+                                 it.copies.hazards_at(where, frame_id{frame}).writers, wait_cause::other);
       const bool waited = it.backend.heard.size() > before;
       CHECK(waited == (where == tier::device && frame == 0));  // one event covers them all
-      CHECK(it.copies.hazards_at(where, frame).writers != 0);
+      CHECK(it.copies.hazards_at(where, frame_id{frame}).writers != 0);
     }
   }
   report told;

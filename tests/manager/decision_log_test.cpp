@@ -23,19 +23,21 @@ bool is(const move& it, std::uint32_t access_index, move_kind kind, std::uint32_
 TEST_CASE("a decision log writes down what was decided and when", "[manager]")
 {
   decision_log log;
-  const auto chunk_at = [](std::uint32_t device) { return chunk{.frames = 2, .first_frame = {{device, 9}}}; };
+  const auto chunk_at = [](std::uint32_t device) {
+    return chunk{.frames = 2, .first_frame = {{frame_id{device}, frame_id{9}}}};
+  };
   log.at(3, 4);
-  log.placed(tier::device, 7, 2);  // follows from the load
-  log.copy(11, chunk_at(7), tier::host, tier::device);
-  log.claimed(12, chunk_at(8), tier::device);
-  log.copy(13, chunk_at(5), tier::device, tier::host);
-  log.evicted(14, chunk_at(5), tier::device);
-  log.discarded(15, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
-  log.vacated(tier::device, 5, 2, true);         // follows from the eviction
+  log.placed(tier::device, frame_id{7}, 2);  // follows from the load
+  log.copy(chunk_id{11}, chunk_at(7), tier::host, tier::device);
+  log.claimed(chunk_id{12}, chunk_at(8), tier::device);
+  log.copy(chunk_id{13}, chunk_at(5), tier::device, tier::host);
+  log.evicted(chunk_id{14}, chunk_at(5), tier::device);
+  log.discarded(chunk_id{15}, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
+  log.vacated(tier::device, frame_id{5}, 2, true);         // follows from the eviction
   log.leased(tier::device, 1'024, 512);
   log.at(6, 7);
-  log.vacated(tier::device, 2, 3, false);
-  log.vacated(tier::host, 2, 3, false);  // nobody plans host frames
+  log.vacated(tier::device, frame_id{2}, 3, false);
+  log.vacated(tier::host, frame_id{2}, 3, false);  // nobody plans host frames
   REQUIRE(log.moves().size() == 6);
   CHECK(is(log.moves()[0], 3, move_kind::load, 11, 7, 2));
   CHECK(is(log.moves()[1], 3, move_kind::claim, 12, 8, 2));

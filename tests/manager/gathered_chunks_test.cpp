@@ -16,7 +16,7 @@ TEST_CASE("shares name the chunks that keep them and their places in the whole",
 {
   cm::registry tensors;
   const auto add = [&](std::uint64_t size, cm::role part) {
-    return cm::tensor_id{tensors.add({size}, cm::dtype::uint8, part, cm::group_id{0})};
+    return tensors.add({size}, cm::dtype::uint8, part, cm::group_id{0});
   };
   const cm::tensor_id whole = add(4096, cm::role::gathered);
   const cm::tensor_id kept = add(4096, cm::role::gathered);
@@ -31,15 +31,15 @@ TEST_CASE("shares name the chunks that keep them and their places in the whole",
   tensors.seal(cm::append_layout{}, 4_KiB);
 
   const cm::chunk_shares shares = gathered.shares(tensors);
-  const std::uint32_t shared = tensors.chunk_of(first);
+  const cm::chunk_id shared = tensors.chunk_of(first);
   CHECK(shared == tensors.chunk_of(second));
   REQUIRE(shares.of(tensors.chunk_of(whole)).size() == 1);
   CHECK(shares.of(tensors.chunk_of(whole))[0] == cm::chunk_share{tensors.chunk_of(whole), shared, 0, 0, 1024});
   CHECK(shares.of(tensors.chunk_of(kept))[0] == cm::chunk_share{tensors.chunk_of(kept), shared, 1024, 2048, 1024});
   CHECK(shares.label_of(tensors.chunk_of(kept)) == 21);
-  std::vector<std::uint32_t> loaded;
-  gathered.for_each_loaded_from_shares(tensors, [&](std::uint32_t chunk) { loaded.push_back(chunk); });
-  CHECK(loaded == std::vector<std::uint32_t>{tensors.chunk_of(whole)});
+  std::vector<cm::chunk_id> loaded;
+  gathered.for_each_loaded_from_shares(tensors, [&](cm::chunk_id chunk) { loaded.push_back(chunk); });
+  CHECK(loaded == std::vector<cm::chunk_id>{tensors.chunk_of(whole)});
 }
 
 TEST_CASE("a tier gets frames for all chunks, and more where windows of several frames cut its room", "[manager]")

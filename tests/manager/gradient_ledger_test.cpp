@@ -14,18 +14,18 @@ TEST_CASE("a finished gradient refuses more and keeps its norms until it is forg
   it.reset(3);
   gradient_measure measure;
   measure.squares = 25.0;
-  CHECK(it.is_open(1));
-  it.finish(1, measure);
-  it.finish(2);
-  CHECK_FALSE(it.is_open(1));
-  CHECK_FALSE(it.is_open(2));
-  CHECK(it.is_open(0));
-  REQUIRE(it.measure_of(1) != nullptr);
-  CHECK(it.measure_of(1)->squares == 25.0);
-  CHECK((it.measure_of(0) == nullptr && it.measure_of(2) == nullptr));
-  it.forget(1);
-  CHECK(it.is_open(1));
-  CHECK(it.measure_of(1) == nullptr);
+  CHECK(it.is_open(slot_id{1}));
+  it.finish(slot_id{1}, measure);
+  it.finish(slot_id{2});
+  CHECK_FALSE(it.is_open(slot_id{1}));
+  CHECK_FALSE(it.is_open(slot_id{2}));
+  CHECK(it.is_open(slot_id{0}));
+  REQUIRE(it.measure_of(slot_id{1}) != nullptr);
+  CHECK(it.measure_of(slot_id{1})->squares == 25.0);
+  CHECK((it.measure_of(slot_id{0}) == nullptr && it.measure_of(slot_id{2}) == nullptr));
+  it.forget(slot_id{1});
+  CHECK(it.is_open(slot_id{1}));
+  CHECK(it.measure_of(slot_id{1}) == nullptr);
 }
 
 TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is",
@@ -58,43 +58,43 @@ TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
 {
   gradient_ledger it;
   it.reset(2);
-  it.finish(0, {});
+  it.finish(slot_id{0}, {});
   it.begin_rehearsal();
-  CHECK(it.is_open(0));
-  it.finish(1);
-  CHECK_FALSE(it.is_open(1));
+  CHECK(it.is_open(slot_id{0}));
+  it.finish(slot_id{1});
+  CHECK_FALSE(it.is_open(slot_id{1}));
   it.end_rehearsal();
-  CHECK(it.is_open(1));
-  CHECK(it.measure_of(0) != nullptr);
+  CHECK(it.is_open(slot_id{1}));
+  CHECK(it.measure_of(slot_id{0}) != nullptr);
 }
 
 TEST_CASE("a gradient that is opened again is neither done nor measured, and completed last", "[manager]")
 {
   gradient_ledger it;
   it.reset(3);
-  it.note_opened(2);
-  it.note_opened(0);
-  CHECK(it.completed(1) == 0);
-  CHECK((it.completed(2) > 0 && it.completed(0) > it.completed(2)));
+  it.note_opened(slot_id{2});
+  it.note_opened(slot_id{0});
+  CHECK(it.completed(slot_id{1}) == 0);
+  CHECK((it.completed(slot_id{2}) > 0 && it.completed(slot_id{0}) > it.completed(slot_id{2})));
   gradient_measure measure;
   measure.squares = 9.0;
-  it.keep_measure(2, measure);
-  CHECK(it.is_open(2));  // measured, but nobody said that it is done
-  REQUIRE(it.measure_of(2) != nullptr);
-  CHECK(it.measure_of(2)->squares == 9.0);
-  it.finish(2);
-  CHECK(it.completed(2) > it.completed(0));
-  CHECK(it.measure_of(2) != nullptr);
-  it.note_opened(2);
-  CHECK(it.is_open(2));
-  CHECK(it.measure_of(2) == nullptr);
+  it.keep_measure(slot_id{2}, measure);
+  CHECK(it.is_open(slot_id{2}));  // measured, but nobody said that it is done
+  REQUIRE(it.measure_of(slot_id{2}) != nullptr);
+  CHECK(it.measure_of(slot_id{2})->squares == 9.0);
+  it.finish(slot_id{2});
+  CHECK(it.completed(slot_id{2}) > it.completed(slot_id{0}));
+  CHECK(it.measure_of(slot_id{2}) != nullptr);
+  it.note_opened(slot_id{2});
+  CHECK(it.is_open(slot_id{2}));
+  CHECK(it.measure_of(slot_id{2}) == nullptr);
   it.begin_rehearsal();
-  it.note_opened(1);
+  it.note_opened(slot_id{1});
   CHECK(it.opened() == 4);
   it.end_rehearsal();
   CHECK(it.opened() == 3);
-  it.forget(2);
-  CHECK(it.completed(2) == 0);
+  it.forget(slot_id{2});
+  CHECK(it.completed(slot_id{2}) == 0);
 }
 
 TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal",
@@ -110,7 +110,7 @@ TEST_CASE("what all gradients measure together is forgotten with each of them, w
     change();
     return it.measure_of_all() == nullptr;
   };
-  CHECK(is_forgotten_by([&] { it.note_opened(1); }));
+  CHECK(is_forgotten_by([&] { it.note_opened(slot_id{1}); }));
   CHECK(is_forgotten_by([&] { it.forget_measure_of_all(); }));
   CHECK(is_forgotten_by([&] { it.forget_gradients(); }));
   CHECK(is_forgotten_by([&] { it.forget_step(); }));
@@ -123,8 +123,8 @@ TEST_CASE("what all gradients measure together is forgotten with each of them, w
   it.end_rehearsal();
   REQUIRE(it.measure_of_all() != nullptr);
   CHECK(it.measure_of_all()->squares == 4.0);
-  CHECK(!is_forgotten_by([&] { it.keep_measure(0, all); }));  // a part of what is known already
-  CHECK(!is_forgotten_by([&] { it.forget(1); }));             // used up by an update that had waited
+  CHECK(!is_forgotten_by([&] { it.keep_measure(slot_id{0}, all); }));  // a part of what is known already
+  CHECK(!is_forgotten_by([&] { it.forget(slot_id{1}); }));             // used up by an update that had waited
 }
 
 }  // namespace gradient_ledger_test

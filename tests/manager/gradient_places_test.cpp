@@ -55,11 +55,11 @@ bool is_lent_after(std::initializer_list<use> uses, std::uint32_t which = weight
   places.enable(3);
   places.learn(record_of(uses), tensors);
   places.settle(tensors);
-  const slot& value = tensors.slots()[which];
-  const slot& gradient = tensors.slots()[tensors.gradient_of(which)];
+  const slot& value = tensors[slot_id{which}];
+  const slot& gradient = tensors[tensors.gradient_of(slot_id{which})];
   const bool together = value.chunk == gradient.chunk && value.offset == gradient.offset;
-  CHECK(together == places.is_lent(which));
-  CHECK(tensors.chunk_of_slot()[tensors.gradient_of(which)] == gradient.chunk);
+  CHECK(together == places.is_lent(slot_id{which}));
+  CHECK(tensors.chunk_of_slot()[index_of(tensors.gradient_of(slot_id{which}))] == index_of(gradient.chunk));
   return together;
 }
 
@@ -108,29 +108,29 @@ TEST_CASE("gradients move only while they have no bytes, and back where a weight
   CHECK_FALSE(places.settle(tensors));  // not enabled
   places.enable(3);
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
-  const slot own = tensors.slots()[gradients + weight];
-  tensors.slots()[gradients + weight].state = tensor_state::hold;
+  const slot own = tensors[slot_id{gradients + weight}];
+  tensors[slot_id{gradients + weight}].state = tensor_state::hold;
   CHECK_FALSE(places.settle(tensors));
   CHECK(places.is_pending());
-  tensors.slots()[gradients + weight].state = tensor_state::free;
+  tensors[slot_id{gradients + weight}].state = tensor_state::free;
   CHECK(places.settle(tensors));
-  CHECK((places.is_lent(weight) && !places.is_lent(other) && !places.is_pending()));
+  CHECK((places.is_lent(slot_id{weight}) && !places.is_lent(slot_id{other}) && !places.is_pending()));
   places.begin(1);
-  places.note_consumed(weight);
+  places.note_consumed(slot_id{weight});
   places.begin(1);
-  places.keep_apart(weight);  // left over by the loop's last iteration
+  places.keep_apart(slot_id{weight});  // left over by the loop's last iteration
   CHECK_FALSE(places.is_pending());
-  places.note_consumed(weight);
+  places.note_consumed(slot_id{weight});
   places.begin(0);
-  places.keep_apart(weight);  // another loop wants it
+  places.keep_apart(slot_id{weight});  // another loop wants it
   CHECK(places.is_pending());
-  tensors.slots()[weight].state = tensor_state::gradient;
+  tensors[slot_id{weight}].state = tensor_state::gradient;
   CHECK_FALSE(places.settle(tensors));
-  tensors.slots()[weight].state = tensor_state::hold;
+  tensors[slot_id{weight}].state = tensor_state::hold;
   CHECK(places.settle(tensors));
-  CHECK_FALSE(places.is_lent(weight));
-  CHECK((tensors.slots()[gradients + weight].chunk == own.chunk &&
-         tensors.slots()[gradients + weight].offset == own.offset));
+  CHECK_FALSE(places.is_lent(slot_id{weight}));
+  CHECK((tensors[slot_id{gradients + weight}].chunk == own.chunk &&
+         tensors[slot_id{gradients + weight}].offset == own.offset));
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
   CHECK_FALSE(places.settle(tensors));  // once wanted, never again in place
 }
@@ -144,12 +144,12 @@ TEST_CASE("lists do not change places under gradients that lie in their weights"
   places.settle(tensors);
   CHECK_THROWS_AS(places.refuse_exchange(tensors, gradient_list, list_id{2}), usage_error);
   places.refuse_exchange(tensors, value_list, list_id{2});
-  tensors.slots()[weight].state = tensor_state::gradient;
+  tensors[slot_id{weight}].state = tensor_state::gradient;
   CHECK_THROWS_AS(places.refuse_exchange(tensors, value_list, list_id{2}), usage_error);
-  tensors.slots()[weight].state = tensor_state::hold;
-  tensors.slots()[weight].chunk = 77;
+  tensors[slot_id{weight}].state = tensor_state::hold;
+  tensors[slot_id{weight}].chunk = chunk_id{77};
   places.follow_values(tensors);
-  CHECK(tensors.slots()[gradients + weight].chunk == 77);
+  CHECK(tensors[slot_id{gradients + weight}].chunk == chunk_id{77});
 }
 
 }  // namespace gradient_places_test

@@ -107,8 +107,9 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
   for (std::uint32_t index = 0; index < 5; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, index, true);
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
   iteration_plan<shy_belady> plan;
@@ -119,8 +120,8 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   CHECK(loads() == 5);
 
   for (const std::uint32_t index : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
-    state.acquire(index, index, entry_kind::read, access_record::never, access_index{0}, log);
-    state.unpin(tier::device, index, false);
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::read, access_record::never, access_index{0}, log);
+    state.unpin(tier::device, chunk_id{index}, false);
   }
   maker.make(plan, state, record, own);
   REQUIRE(plan.valid);
@@ -132,7 +133,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   const auto start = [](std::uint32_t first) {
     chunk_table made;
     made.reset(std::vector<std::uint32_t>{1}, 1);
-    made[0].put(tier::device, first, true);
+    made[chunk_id{0}].put(tier::device, frame_id{first}, true);
     return made;
   };
   iteration_plan<eviction::belady> plan;
@@ -148,7 +149,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   for (const std::uint32_t index : {3U, 1U, 7U, 3U}) {
     REQUIRE(plan.recall(start(index)));
     CHECK(plan.actions.size() == index);
-    CHECK(plan.start[0].first_frame[tier::device] == index);
+    CHECK(plan.start[chunk_id{0}].first_frame[tier::device] == frame_id{index});
     CHECK(plan.valid);
     CHECK(plan.periodic == (index % 2 == 0));
   }

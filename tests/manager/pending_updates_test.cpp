@@ -25,23 +25,23 @@ struct updater {
     pending.prepare();
   }
 
-  static void update(void* self, std::uint32_t parameter)
+  static void update(void* self, cm::slot_id value)
   {
     auto& it = *static_cast<updater*>(self);
-    CHECK_FALSE(it.pending.has(parameter));
-    it.pending.catch_up(parameter);  // what an update uses waits for nothing
-    if (parameter == it.bad) throw std::runtime_error{"bad"};
-    it.done.push_back(parameter);
+    CHECK_FALSE(it.pending.has(value));
+    it.pending.catch_up(value);  // what an update uses waits for nothing
+    if (value == it.bad) throw std::runtime_error{"bad"};
+    it.done.push_back(cm::index_of(value));
   }
   void wait(const std::vector<std::uint32_t>& parameters)
   {
-    for (const std::uint32_t parameter : parameters) pending.add(parameter);
+    for (const std::uint32_t parameter : parameters) pending.add(cm::slot_id{parameter});
     pending.serve(&updater::update, this);
   }
 
   cm::registry tensors;
   cm::pending_updates pending{tensors};
-  std::uint32_t bad = 99;
+  cm::slot_id bad{99};
   std::vector<std::uint32_t> done;
 };
 
@@ -55,13 +55,14 @@ TEST_CASE("updates wait by the chunks of their weights", "[manager]")
   CHECK_FALSE(it.pending.any());
   it.wait({4, 3, 1});
   CHECK(it.pending.count() == 3);
-  CHECK((it.pending.has(1) && it.pending.has(3) && it.pending.has(4) && !it.pending.has(0) && !it.pending.has(2)));
-  it.pending.catch_up(0);
+  CHECK((it.pending.has(cm::slot_id{1}) && it.pending.has(cm::slot_id{3}) && it.pending.has(cm::slot_id{4}) &&
+         !it.pending.has(cm::slot_id{0}) && !it.pending.has(cm::slot_id{2})));
+  it.pending.catch_up(cm::slot_id{0});
   CHECK(it.done.empty());
-  it.pending.catch_up(2);  // waits for nothing itself, but lies beside what does
+  it.pending.catch_up(cm::slot_id{2});  // waits for nothing itself, but lies beside what does
   CHECK(it.done == list{1, 3});
-  CHECK((it.pending.count() == 1 && it.pending.has(4)));
-  it.pending.add(0);
+  CHECK((it.pending.count() == 1 && it.pending.has(cm::slot_id{4})));
+  it.pending.add(cm::slot_id{0});
   it.pending.finish();
   CHECK(it.done == list{1, 3, 0, 4});
   CHECK_FALSE(it.pending.any());
@@ -73,9 +74,9 @@ TEST_CASE("a gradient waits for its own update alone", "[manager]")
 {
   updater it{{512, 512}};
   it.wait({1});
-  it.pending.catch_up(it.tensors.gradient_of(0));
+  it.pending.catch_up(it.tensors.gradient_of(cm::slot_id{0}));
   CHECK(it.done.empty());
-  it.pending.catch_up(it.tensors.gradient_of(1));
+  it.pending.catch_up(it.tensors.gradient_of(cm::slot_id{1}));
   CHECK(it.done == list{1});
 }
 
@@ -84,23 +85,23 @@ TEST_CASE("no resident access passes by what waits", "[manager]")
   updater it{{1024, 512, 512}};
   for (cm::slot& each : it.tensors.slots()) each.next_access_index = 7;
   it.wait({1});
-  CHECK(it.tensors.slots()[0].next_access_index == 7);
-  CHECK(it.tensors.slots()[1].next_access_index == cm::access_record::never);
-  CHECK(it.tensors.slots()[2].next_access_index == cm::access_record::never);  // in the same chunk
-  CHECK(it.tensors.slots()[it.tensors.gradient_of(0)].next_access_index == 7);
-  CHECK(it.tensors.slots()[it.tensors.gradient_of(1)].next_access_index == cm::access_record::never);
+  CHECK(it.tensors[cm::slot_id{0}].next_access_index == 7);
+  CHECK(it.tensors[cm::slot_id{1}].next_access_index == cm::access_record::never);
+  CHECK(it.tensors[cm::slot_id{2}].next_access_index == cm::access_record::never);  // in the same chunk
+  CHECK(it.tensors[it.tensors.gradient_of(cm::slot_id{0})].next_access_index == 7);
+  CHECK(it.tensors[it.tensors.gradient_of(cm::slot_id{1})].next_access_index == cm::access_record::never);
 }
 
 TEST_CASE("an update that fails waits on, with those behind it", "[manager]")
 {
   updater it{{256, 256, 256, 256}};
   it.wait({3, 2, 1, 0});
-  it.bad = 1;
-  CHECK_THROWS_AS(it.pending.catch_up(3), std::runtime_error);
+  it.bad = cm::slot_id{1};
+  CHECK_THROWS_AS(it.pending.catch_up(cm::slot_id{3}), std::runtime_error);
   CHECK(it.done == list{0});
-  CHECK((it.pending.count() == 3 && it.pending.has(1) && !it.pending.has(0)));
+  CHECK((it.pending.count() == 3 && it.pending.has(cm::slot_id{1}) && !it.pending.has(cm::slot_id{0})));
   CHECK_THROWS_AS(it.pending.finish(), std::runtime_error);
-  it.bad = 99;
+  it.bad = cm::slot_id{99};
   it.pending.finish();
   CHECK(it.done == list{0, 1, 2, 3});
 }
@@ -111,16 +112,16 @@ TEST_CASE("what waits is unusable when its updater leaves, until it is discarded
   const updater other{{256}};
   it.wait({1});
   it.pending.leave(&other);
-  it.pending.catch_up(1);
+  it.pending.catch_up(cm::slot_id{1});
   CHECK(it.done == list{1});
   it.wait({0});
   it.pending.leave(&it);
-  CHECK_THROWS_AS(it.pending.catch_up(0), cm::usage_error);
+  CHECK_THROWS_AS(it.pending.catch_up(cm::slot_id{0}), cm::usage_error);
   CHECK_THROWS_AS(it.pending.finish(), cm::usage_error);
   CHECK(it.pending.any());
   it.pending.discard();
-  it.pending.catch_up(0);
-  CHECK((!it.pending.any() && !it.pending.has(0)));
+  it.pending.catch_up(cm::slot_id{0});
+  CHECK((!it.pending.any() && !it.pending.has(cm::slot_id{0})));
 }
 
 }  // namespace pending_updates_test

@@ -34,8 +34,8 @@ struct scan {
     state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
     state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
     for (std::uint32_t index = 0; index < chunks; ++index) {
-      state.acquire(index, index, entry_kind::write_on_host, never, access_index{0}, log);
-      state.unpin(tier::host, index, true);
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, never, access_index{0}, log);
+      state.unpin(tier::host, chunk_id{index}, true);
     }
     run();
   }

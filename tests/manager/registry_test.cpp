@@ -22,25 +22,26 @@ namespace {
 /// Every slot is aligned, inside its chunk and apart from the others; a chunk holds one list of one role.
 std::string mistake_in(const registry& it, std::uint64_t frame)
 {
-  std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
-  std::map<std::uint32_t, std::set<std::string>> streams;
+  std::map<chunk_id, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
+  std::map<chunk_id, std::set<std::string>> streams;
   std::vector<std::uint64_t> used(it.frames_of_chunk().size(), 0);
-  for (std::uint32_t index = 0; index < it.slots().size(); ++index) {
-    const slot& place = it.slots()[index];
-    const auto [tensor, list] = it.describe(index);
+  for (const slot_id each : it.slot_ids()) {
+    const slot& place = it[each];
+    const auto [tensor, list] = it.describe(each);
     if (tensor == tensor_id::none) return "a slot that belongs to nothing";
-    if (it.chunk_of_slot()[index] != place.chunk) return "a slot with two chunks";
-    if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2))
+    if (it.chunk_of_slot()[index_of(each)] != index_of(place.chunk)) return "a slot with two chunks";
+    if ((place.chunk == chunk_id::none) != (list == "master" && size_of(it.info(tensor).type) != 2))
       return "a slot without a place";
-    if (place.chunk == slot::nowhere) continue;
+    if (place.chunk == chunk_id::none) continue;
     streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
     if (place.offset % 256 != 0) return "a slot is not aligned";
-    if (place.chunk >= used.size() || place.offset + place.size > it.frames_of_chunk()[place.chunk] * frame)
+    if (index_of(place.chunk) >= used.size() ||
+        place.offset + place.size > it.frames_of_chunk()[index_of(place.chunk)] * frame)
       return "a slot reaches beyond its chunk";
     for (const auto& [begin, end] : taken[place.chunk])
       if (begin < place.offset + place.size && place.offset < end) return "two slots share a byte";
     taken[place.chunk].emplace_back(place.offset, place.offset + place.size);
-    used[place.chunk] = std::max(used[place.chunk], (place.offset + place.size + 255) / 256 * 256);
+    used[index_of(place.chunk)] = std::max(used[index_of(place.chunk)], (place.offset + place.size + 255) / 256 * 256);
   }
   for (const auto& [chunk, kinds] : streams)
     if (kinds.size() != 1) return "two lists or roles share a chunk";
@@ -73,7 +74,7 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
       const dtype types[] = {dtype::float32, dtype::bfloat16, dtype::uint8, dtype::int64};
       const shape extents{dice.between(1, 400), dice.between(1, 4)};
       const dtype type = types[dice.below(4)];
-      CHECK(it.add(extents, type, roles[dice.below(5)], group_id{0}) == index);
+      CHECK(it.add(extents, type, roles[dice.below(5)], group_id{0}) == tensor_id{index});
     }
     const std::uint32_t lists = dice.below(4);
     const char* const names[] = {"a", "b", "c"};
@@ -84,18 +85,18 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
     const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
     it.seal(append_layout{}, bytes{frame});
     if (const std::string wrong = mistake_in(it, frame); !wrong.empty()) FAIL("seed " << seed << ": " << wrong);
-    std::set<std::uint32_t> slots;
+    std::set<slot_id> slots;
     for (std::uint32_t id = 0; id < tensors; ++id) {
       const tensor_info& info = it.info(tensor_id{id});
       const std::uint64_t count = info.extents.elements();
       slots.insert(it.value_slot(tensor_id{id}));
-      if (it.slots()[it.value_slot(tensor_id{id})].size != count * size_of(info.type))
+      if (it[it.value_slot(tensor_id{id})].size != count * size_of(info.type))
         FAIL("seed " << seed << ": a wrong size");
       if (info.part != role::parameter) continue;
       if (it.gradient_of(it.value_slot(tensor_id{id})) != it.slot_in(tensor_id{id}, gradient_list))
         FAIL("seed " << seed);
       for (std::uint32_t list = 1; list < it.lists(); ++list) {
-        const slot& place = it.slots()[it.slot_in(tensor_id{id}, list_id{list})];
+        const slot& place = it[it.slot_in(tensor_id{id}, list_id{list})];
         slots.insert(it.slot_in(tensor_id{id}, list_id{list}));
         if (!it.is_in(tensor_id{id}, list_id{list})) continue;
         if (place.size != count * (list == 1 ? size_of(info.type) : 4))
@@ -121,17 +122,17 @@ TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
   it.add_list({.name = "momentum"});
   it.seal(append_layout{}, bytes{1'024});
   CHECK(it.masters() == list_id{2});
-  CHECK(it.master_of(0) == 6);
-  CHECK(it.master_of(1) == slot::nowhere);
-  CHECK(it.master_of(2) == 8);
-  CHECK(it.master_of(6) == slot::nowhere);
-  CHECK((it.value_type(2) == dtype::float16 && it.gradient_type(2) == dtype::float32 &&
-         it.gradient_type(0) == dtype::bfloat16));
+  CHECK(it.master_of(slot_id{0}) == slot_id{6});
+  CHECK(it.master_of(slot_id{1}) == slot_id::none);
+  CHECK(it.master_of(slot_id{2}) == slot_id{8});
+  CHECK(it.master_of(slot_id{6}) == slot_id::none);
+  CHECK((it.value_type(slot_id{2}) == dtype::float16 && it.gradient_type(slot_id{2}) == dtype::float32 &&
+         it.gradient_type(slot_id{0}) == dtype::bfloat16));
   CHECK(it.bytes_of(role::gradient) == 100_B);
   CHECK(it.bytes_of(role::optimizer_state) == 80_B + 120_B);
-  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
-  it.move_gradient(0, 0, 512);
-  CHECK((it.slots()[3].offset == 512 && it.chunk_of_slot()[3] == 0));
+  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](slot_id, slot_id) {}), usage_error);
+  it.move_gradient(slot_id{0}, chunk_id{0}, 512);
+  CHECK((it[slot_id{3}].offset == 512 && it.chunk_of_slot()[3] == 0));
 }
 
 TEST_CASE("a registry names what belongs to each slot and counts bytes by role", "[manager]")
@@ -142,11 +143,11 @@ TEST_CASE("a registry names what belongs to each slot and counts bytes by role",
   CHECK(it.list("value") == value_list);
   CHECK(it.list("adam/variance") == list_id{3});
   CHECK_THROWS_AS(it.list("adam/master"), usage_error);
-  CHECK((it.is_value_of_parameter(1) && !it.is_value_of_parameter(2)));
+  CHECK((it.is_value_of_parameter(slot_id{1}) && !it.is_value_of_parameter(slot_id{2})));
   CHECK(it.describe(it.value_slot(tensor_id{1})) == std::pair{tensor_id{1}, std::string_view{"value"}});
   CHECK(it.describe(it.slot_in(tensor_id{2}, list_id{2})) ==
         std::pair{tensor_id{2}, std::string_view{"adam/momentum"}});
-  CHECK(it.describe(999).first == tensor_id::none);
+  CHECK(it.describe(slot_id{999}).first == tensor_id::none);
   CHECK(it.bytes_of(role::parameter) == 60_B);
   CHECK(it.bytes_of(role::gradient) == 60_B);
   CHECK(it.bytes_of(role::optimizer_state) == 2 * 120_B);
@@ -189,21 +190,22 @@ TEST_CASE("a seal that fails seals nothing and may be tried again", "[manager]")
 TEST_CASE("lists that are exchanged exchange places and keep their names", "[manager]")
 {
   registry it = small();
-  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
+  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](slot_id, slot_id) {}), usage_error);
   it.seal(append_layout{}, bytes{1'024});
-  const sequence<slot> before = it.slots();
-  const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
-  const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
-  it.slots()[left].next_access_index = 7;
-  it.slots()[right].next_access_index = 9;
-  it.slots()[left].state = tensor_state::hold;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> told;
-  it.exchange(list_id{2}, list_id{3}, [&](std::uint32_t a, std::uint32_t b) { told.emplace_back(a, b); });
-  CHECK(told == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{left - 1, right - 1}, {left, right}});
-  CHECK((it.slots()[left].chunk == before[right].chunk && it.slots()[right].chunk == before[left].chunk));
-  CHECK((it.slots()[left].next_access_index == 7 && it.slots()[right].next_access_index == 9));
-  CHECK((it.slots()[right].state == tensor_state::hold && it.slots()[left].state == tensor_state::free));
-  CHECK(it.chunk_of_slot()[left] == it.slots()[left].chunk);
+  const registry before = it;
+  const slot_id left = it.slot_in(tensor_id{2}, list_id{2});
+  const slot_id right = it.slot_in(tensor_id{2}, list_id{3});
+  it[left].next_access_index = 7;
+  it[right].next_access_index = 9;
+  it[left].state = tensor_state::hold;
+  std::vector<std::pair<slot_id, slot_id>> told;
+  it.exchange(list_id{2}, list_id{3}, [&](slot_id a, slot_id b) { told.emplace_back(a, b); });
+  CHECK(told == std::vector<std::pair<slot_id, slot_id>>{
+                    {it.slot_in(tensor_id{0}, list_id{2}), it.slot_in(tensor_id{0}, list_id{3})}, {left, right}});
+  CHECK((it[left].chunk == before[right].chunk && it[right].chunk == before[left].chunk));
+  CHECK((it[left].next_access_index == 7 && it[right].next_access_index == 9));
+  CHECK((it[right].state == tensor_state::hold && it[left].state == tensor_state::free));
+  CHECK(it.chunk_of_slot()[index_of(left)] == index_of(it[left].chunk));
   CHECK(mistake_in(it, 1'024).empty());
 }
 
@@ -213,12 +215,12 @@ TEST_CASE("an exchange that cannot be changes nothing", "[manager]")
   it.seal(append_layout{}, bytes{1'024});
   const auto count = [&](list_id a, list_id b) {
     int told = 0;
-    CHECK_THROWS_AS(it.exchange(a, b, [&](std::uint32_t, std::uint32_t) { ++told; }), usage_error);
+    CHECK_THROWS_AS(it.exchange(a, b, [&](slot_id, slot_id) { ++told; }), usage_error);
     return told;
   };
   CHECK(count(value_list, list_id{2}) == 0);   // another element type
   CHECK(count(list_id{2}, list_id{99}) == 0);  // no such list
-  it.slots()[it.slot_in(tensor_id{2}, list_id{3})].pins = 1;
+  it[it.slot_in(tensor_id{2}, list_id{3})].pins = 1;
   CHECK(count(list_id{2}, list_id{3}) == 0);
   CHECK(mistake_in(it, 1'024).empty());
 }
@@ -230,18 +232,19 @@ TEST_CASE("tensors placed again by first use lie together as they are used", "[m
   CHECK_THROWS_AS(it.place_by_use(std::vector<std::uint32_t>(12), append_layout{}, bytes{512}), usage_error);
   it.add({64}, dtype::float32, role::buffer, group_id{0});
   it.seal(append_layout{}, bytes{512});
-  const sequence<slot> declared = it.slots();
-  it.slots()[4].state = tensor_state::hold;
+  const registry declared = it;
+  it[slot_id{4}].state = tensor_state::hold;
   //                               values: used 4, 1, 3, then 0 = 5 never; the gradients as declared
   std::vector<std::uint32_t> first_use{UINT32_MAX, 2, 9, 7, 1, UINT32_MAX, 3, 3, 3, 3, 3, 3, 0};
   it.place_by_use(first_use, append_layout{}, bytes{512});
   CHECK(mistake_in(it, 512).empty());
   const std::vector<std::uint32_t> chunks{2, 0, 1, 1, 0, 2};
-  for (std::uint32_t index = 0; index < 6; ++index) CHECK(it.slots()[index].chunk == chunks[index]);
-  CHECK((it.slots()[4].offset == 0 && it.slots()[0].offset == 0 && it.slots()[5].offset == 256));
-  CHECK(it.slots()[4].state == tensor_state::hold);
+  for (std::uint32_t index = 0; index < 6; ++index) CHECK(it[slot_id{index}].chunk == chunk_id{chunks[index]});
+  CHECK((it[slot_id{4}].offset == 0 && it[slot_id{0}].offset == 0 && it[slot_id{5}].offset == 256));
+  CHECK(it[slot_id{4}].state == tensor_state::hold);
   for (std::uint32_t index = 6; index < 13; ++index)
-    CHECK((it.slots()[index].chunk == declared[index].chunk && it.slots()[index].offset == declared[index].offset));
+    CHECK((it[slot_id{index}].chunk == declared[slot_id{index}].chunk &&
+           it[slot_id{index}].offset == declared[slot_id{index}].offset));
 }
 
 TEST_CASE("placing again that cannot be changes nothing", "[manager]")
@@ -249,7 +252,7 @@ TEST_CASE("placing again that cannot be changes nothing", "[manager]")
   registry it = small();
   it.seal(append_layout{}, bytes{1'024});
   const auto places = [&] {
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> all;
+    std::vector<std::pair<chunk_id, std::uint64_t>> all;
     for (const slot& each : it.slots()) all.emplace_back(each.chunk, each.offset);
     return all;
   };
@@ -257,7 +260,7 @@ TEST_CASE("placing again that cannot be changes nothing", "[manager]")
   std::vector<std::uint32_t> first_use(it.slots().size(), 0);
   CHECK_THROWS_AS(it.place_by_use(std::span{first_use}.first(3), append_layout{}, bytes{1'024}), usage_error);
   CHECK_THROWS_AS(it.place_by_use(first_use, append_layout{}, bytes{1'000}), usage_error);
-  it.slots()[0].pins = 1;
+  it[slot_id{0}].pins = 1;
   CHECK_THROWS_AS(it.place_by_use(first_use, append_layout{}, bytes{1'024}), usage_error);
   CHECK(places() == before);
   CHECK(mistake_in(it, 1'024).empty());

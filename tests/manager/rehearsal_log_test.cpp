@@ -23,7 +23,7 @@ struct set_up {
     tensors.add_list({.name = "sgd/momentum"});
     tensors.seal(append_layout{}, bytes{1'024});
   }
-  void use(std::uint32_t slot, entry_kind kind) { log.release(slot, log.acquire(slot, kind), log.serial()); }
+  void use(slot_id slot, entry_kind kind) { log.release(slot, log.acquire(slot, kind), log.serial()); }
   std::vector<entry_kind> kinds()
   {
     std::vector<entry_kind> result;
@@ -40,13 +40,13 @@ struct set_up {
 TEST_CASE("a rehearsal writes down what was done and puts the states back", "[manager]")
 {
   set_up it;
-  it.tensors.slots()[0].state = tensor_state::hold;
+  it.tensors[slot_id{0}].state = tensor_state::hold;
   it.log.begin(it.tensors);
   CHECK(it.log.is_running());
-  it.use(0, entry_kind::read);
-  it.use(2, entry_kind::write);
+  it.use(slot_id{0}, entry_kind::read);
+  it.use(slot_id{2}, entry_kind::write);
   const std::uint32_t lease = it.log.lease(entry_kind::lease_device, 512);
-  it.log.drop(2);
+  it.log.drop(slot_id{2});
   it.log.end_lease(lease, it.log.serial());
   it.log.end();
   CHECK_FALSE(it.log.is_running());
@@ -55,8 +55,8 @@ TEST_CASE("a rehearsal writes down what was done and puts the states back", "[ma
   CHECK(it.log.record().details()[2].bytes == 512);
   CHECK(it.log.record().details()[2].until == 4);
   CHECK(it.log.record().details()[0].until == 1);
-  CHECK(it.tensors.slots()[0].state == tensor_state::hold);
-  CHECK((it.tensors.slots()[2].state == tensor_state::free && it.tensors.slots()[2].pins == 0));
+  CHECK(it.tensors[slot_id{0}].state == tensor_state::hold);
+  CHECK((it.tensors[slot_id{2}].state == tensor_state::free && it.tensors[slot_id{2}].pins == 0));
 }
 
 TEST_CASE("what is read before it was written, and weights that the step leaves alone, were filled before it",
@@ -64,18 +64,18 @@ TEST_CASE("what is read before it was written, and weights that the step leaves 
 {
   set_up it;
   it.log.begin(it.tensors);
-  it.use(0, entry_kind::read);
-  it.use(1, entry_kind::write);
-  it.use(1, entry_kind::read);
-  it.use(4, entry_kind::read_write_on_host);  // starts at zero: needs no filling
-  it.use(5, entry_kind::read);                // and its first read fills it
+  it.use(slot_id{0}, entry_kind::read);
+  it.use(slot_id{1}, entry_kind::write);
+  it.use(slot_id{1}, entry_kind::read);
+  it.use(slot_id{4}, entry_kind::read_write_on_host);  // starts at zero: needs no filling
+  it.use(slot_id{5}, entry_kind::read);                // and its first read fills it
   it.log.end();
-  CHECK(it.log.filled() == std::vector<std::uint8_t>{1, 0, 0, 0, 0, 0});
+  CHECK(it.log.filled() == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
   CHECK(it.kinds().back() == entry_kind::read_write);
   it.log.begin(it.tensors);
-  it.use(1, entry_kind::write);
+  it.use(slot_id{1}, entry_kind::write);
   it.log.end();
-  CHECK(it.log.filled() == std::vector<std::uint8_t>{1, 0, 0, 0, 0, 0});
+  CHECK(it.log.filled() == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
@@ -83,19 +83,19 @@ TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
   using Catch::Matchers::ContainsSubstring;
   set_up it;
   it.log.begin(it.tensors);
-  const std::uint32_t held = it.log.acquire(0, entry_kind::write);
+  const std::uint32_t held = it.log.acquire(slot_id{0}, entry_kind::write);
   try {
-    it.log.drop(0);
+    it.log.drop(slot_id{0});
     FAIL("a pinned tensor was dropped");
   } catch (const usage_error& refused) {
     CHECK_THAT(refused.what(), ContainsSubstring("tensor 0 (value) is compute and cannot drop"));
   }
   CHECK(it.log.record().size() == 1);
-  it.log.drop(3);  // has no bytes: written down, since a step does so each time
+  it.log.drop(slot_id{3});  // has no bytes: written down, since a step does so each time
   CHECK(it.log.record().size() == 2);
   CHECK(it.log.record().is_drop(1));
-  it.log.release(0, held, it.log.serial());
-  CHECK_NOTHROW(it.log.drop(0));
+  it.log.release(slot_id{0}, held, it.log.serial());
+  CHECK_NOTHROW(it.log.drop(slot_id{0}));
   it.log.end();
 }
 
@@ -104,17 +104,17 @@ TEST_CASE("a pin that outlives its rehearsal changes nothing", "[manager]")
   set_up it;
   it.log.begin(it.tensors);
   const std::uint32_t old = it.log.serial();
-  const std::uint32_t held = it.log.acquire(0, entry_kind::write);
+  const std::uint32_t held = it.log.acquire(slot_id{0}, entry_kind::write);
   const std::uint32_t lease = it.log.lease(entry_kind::lease_host, 256);
   it.log.end();
-  it.log.release(0, held, old);
+  it.log.release(slot_id{0}, held, old);
   it.log.end_lease(lease, old);
   it.log.begin(it.tensors);
   CHECK(it.log.record().empty());
-  const std::uint32_t fresh = it.log.acquire(0, entry_kind::write);
-  it.log.release(0, held, old);
+  const std::uint32_t fresh = it.log.acquire(slot_id{0}, entry_kind::write);
+  it.log.release(slot_id{0}, held, old);
   it.log.end_lease(lease, old);
-  CHECK(it.tensors.slots()[0].pins == 1);
+  CHECK(it.tensors[slot_id{0}].pins == 1);
   CHECK(it.log.record().details()[fresh].until == entry_detail::never);
   it.log.end();
 }
@@ -122,7 +122,7 @@ TEST_CASE("a pin that outlives its rehearsal changes nothing", "[manager]")
 TEST_CASE("a rehearsal while a pin is held is refused", "[manager]")
 {
   set_up it;
-  it.tensors.slots()[1].pins = 1;
+  it.tensors[slot_id{1}].pins = 1;
   CHECK_THROWS_AS(it.log.begin(it.tensors), usage_error);
   CHECK_FALSE(it.log.is_running());
 }

@@ -81,11 +81,11 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
   const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
   const support::random_iteration it = support::roll_toy_iteration(dice, traits);
   const support::toy_core core{it.frames_of_chunk};
+  const sequence<std::uint8_t> filled{std::span{it.filled}};
   std::uint64_t all = 0;
   for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
   const std::uint64_t limit = 2 * all + 8;
   const std::uint64_t host = all + 1;
-  const sequence<std::uint8_t> filled(it.filled);
   rehearsal<support::every_eviction, Transfer> trial{core.frames(), eviction, it.record, filled};
 
   std::uint64_t expected = 1;

@@ -95,13 +95,13 @@ std::vector<cm::frame_use> uses_from_chunks(const cm::residency_snapshot& it, cm
       uses[index] = cm::frame_use::leased;
   for (const cm::chunk_snapshot& one : it.chunks) {
     const cm::chunk& place = one.place;
-    const std::uint32_t first = place.first_frame[where];
+    const cm::frame_id first = place.first_frame[where];
     if (first == cm::chunk::nowhere) continue;
     cm::frame_use use = cm::frame_use::spare;
     const cm::tier other = where == cm::tier::device ? cm::tier::host : cm::tier::device;
     if (place.live > 0 && place.is_valid(where) && !place.is_valid(other)) use = cm::frame_use::sole;
     if (place.pins[where] > 0) use = cm::frame_use::pinned;
-    for (std::uint32_t frame = first; frame < first + place.frames; ++frame) uses[frame] = use;
+    for (std::uint32_t part = 0; part < place.frames; ++part) uses[index_of(first + part)] = use;
   }
   return uses;
 }
@@ -324,8 +324,8 @@ TEST_CASE("a derived chunk is told as one whose share is elsewhere, behind what 
   cm::residency_snapshot it = m.residency();
   it.chunks[0].place = {.first_frame = {{cm::chunk::nowhere, cm::chunk::elsewhere}}};
   it.chunks[1].place = it.chunks[0].place;
-  it.chunks[1].place.put(cm::tier::device, 2, true);
-  it.chunks[2].place = {.first_frame = {{cm::chunk::nowhere, 3}}};
+  it.chunks[1].place.put(cm::tier::device, cm::frame_id{2}, true);
+  it.chunks[2].place = {.first_frame = {{cm::chunk::nowhere, cm::frame_id{3}}}};
   const std::string text = to_string(it);
   CAPTURE(text);
   CHECK_THAT(text, ContainsSubstring("chunk 0 (frozen): not on device, host share elsewhere; 1024 B"));

@@ -90,8 +90,9 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
   for (std::uint32_t index = 0; index < 3; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, index, true);
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
   }
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());

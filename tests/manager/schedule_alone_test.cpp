@@ -36,7 +36,7 @@ struct parts {
     const cm::gathered_chunks none;
     cm::model_frames{tensors, none, 4_KiB}.lay_out(
         chunks, {{cm::bytes{device * 4096}, cm::bytes{std::uint64_t{weights} * 2 * 4096}}});
-    for (std::uint32_t index = 0; index < weights; ++index) use(index, cm::entry_kind::write);
+    for (std::uint32_t index = 0; index < weights; ++index) use(cm::slot_id{index}, cm::entry_kind::write);
   }
 
   void begin()
@@ -45,11 +45,11 @@ struct parts {
   }
   /// One access, as an engine does it: the step, the actions, the chunk, the commit, the release.
   /// @return   it was the recorded one
-  bool use(std::uint32_t slot, cm::entry_kind kind = cm::entry_kind::read)
+  bool use(cm::slot_id slot, cm::entry_kind kind = cm::entry_kind::read)
   {
     const bool expected = schedule.step_to(slot, kind, 0);
     if (expected && schedule.entry(schedule.cursor()).has_actions) schedule.run_actions(schedule.cursor());
-    cm::slot& it = tensors.slots()[slot];
+    cm::slot& it = tensors[slot];
     if (!chunks[it.chunk].has_frames(cm::tier::device)) schedule.ensure_policy();
     const std::uint32_t next = schedule.next_use_after(it, expected);
     chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
@@ -63,7 +63,7 @@ struct parts {
   bool walk(std::uint32_t count)
   {
     bool expected = true;
-    for (std::uint32_t index = 0; index < count; ++index) expected = use(index) && expected;
+    for (std::uint32_t index = 0; index < count; ++index) expected = use(cm::slot_id{index}) && expected;
     return expected;
   }
 
@@ -108,14 +108,14 @@ TEST_CASE("a difference is counted once, and the changed iteration is the record
   it.walk(6);
   it.schedule.end(true);
   it.begin();
-  CHECK(it.use(0));
-  CHECK_FALSE(it.use(4));
-  CHECK_FALSE(it.use(1));
+  CHECK(it.use(cm::slot_id{0}));
+  CHECK_FALSE(it.use(cm::slot_id{4}));
+  CHECK_FALSE(it.use(cm::slot_id{1}));
   it.schedule.end(true);
   CHECK(it.schedule.last_changed());
   CHECK((it.counts.divergences == 1 && it.counts.abandoned_plans == 1));
   it.begin();
-  CHECK((it.use(0) && it.use(4) && it.use(1)));
+  CHECK((it.use(cm::slot_id{0}) && it.use(cm::slot_id{4}) && it.use(cm::slot_id{1})));
   it.schedule.end(true);
   CHECK(it.schedule.has_repeated());
 }
@@ -127,10 +127,10 @@ TEST_CASE("an iteration that an exception ended, or that is told to be no exampl
   it.walk(4);
   it.schedule.end(true);
   it.begin();
-  it.use(2);
+  it.use(cm::slot_id{2});
   it.schedule.end(false);
   it.begin();
-  it.use(3);
+  it.use(cm::slot_id{3});
   it.schedule.keep_record();
   it.schedule.end(true);
   CHECK(it.schedule.record_of("train")->size() == 4);

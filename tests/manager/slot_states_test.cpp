@@ -42,18 +42,18 @@ TEST_CASE("a slot gets bytes by its first write, or by any first access where it
 TEST_CASE("pins of a slot are counted, by place, and the last one lets go", "[manager]")
 {
   model it;
-  states::expect(it.tensors, 0, cm::tensor_event::materialize);
+  states::expect(it.tensors, cm::slot_id{0}, cm::tensor_event::materialize);
   states::begin(it.value(), cm::memory_location::host);
   states::begin(it.value(), cm::memory_location::device);
   CHECK(states::can_begin(it.value()));
   CHECK((it.value().state == cm::tensor_state::compute && it.value().pins == 2 && it.value().host_pins == 1));
-  CHECK_THROWS_WITH(states::expect(it.tensors, 0, cm::tensor_event::drop),
+  CHECK_THROWS_WITH(states::expect(it.tensors, cm::slot_id{0}, cm::tensor_event::drop),
                     Catch::Matchers::ContainsSubstring("tensor 'head' (value) is compute and cannot drop"));
   states::end(it.value(), cm::memory_location::host);
   CHECK((it.value().state == cm::tensor_state::compute && it.value().pins == 1 && it.value().host_pins == 0));
   states::end(it.value(), cm::memory_location::device);
   CHECK((it.value().state == cm::tensor_state::hold && it.value().pins == 0));
-  states::expect(it.tensors, 0, cm::tensor_event::drop);
+  states::expect(it.tensors, cm::slot_id{0}, cm::tensor_event::drop);
   states::drop(it.value());
   CHECK(it.value().state == cm::tensor_state::free);
   CHECK_FALSE(states::can_begin(it.value()));
@@ -66,7 +66,7 @@ TEST_CASE("a value whose gradient has its bytes is unreadable until it is overwr
   states::end(it.value(), cm::memory_location::device);
   states::consume(it.value());
   CHECK((it.value().state == cm::tensor_state::gradient && it.value().pins == 0));
-  CHECK_THROWS_AS(states::expect(it.tensors, 0, cm::tensor_event::acquire), cm::usage_error);
+  CHECK_THROWS_AS(states::expect(it.tensors, cm::slot_id{0}, cm::tensor_event::acquire), cm::usage_error);
   states::take_back(it.value());
   CHECK(it.value().state == cm::tensor_state::hold);
   states::undo(it.value(), cm::tensor_state::gradient);
@@ -81,7 +81,7 @@ TEST_CASE("the rules decide: under those of inference nothing is consumed", "[ma
   model it;
   using inference = cm::slot_states<cm::inference_rules>;
   inference::begin(it.value(), cm::memory_location::device);
-  CHECK_THROWS_AS(inference::expect(it.tensors, 0, cm::tensor_event::consume), cm::usage_error);
+  CHECK_THROWS_AS(inference::expect(it.tensors, cm::slot_id{0}, cm::tensor_event::consume), cm::usage_error);
 }
 
 }  // namespace slot_states_test

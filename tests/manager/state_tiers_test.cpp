@@ -40,7 +40,7 @@ template <class Placement>
 int on_device(const state_tiers<Placement>& tiers)
 {
   int count = 0;
-  for (std::uint32_t index = 0; index < 4; ++index) count += tiers.preferred_tier(index) == tier::device ? 1 : 0;
+  for (const slot_id value : ids<slot_id>(4)) count += tiers.preferred_tier(value) == tier::device ? 1 : 0;
   return count;
 }
 

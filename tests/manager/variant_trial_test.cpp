@@ -58,8 +58,9 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
   decision_log log;
   for (std::uint32_t index = 0; index < 5; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, index, true);
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
   }
   variant_trial<nearest_or_farthest> trial;
   CHECK(trial.best(state, record, own) == 1);

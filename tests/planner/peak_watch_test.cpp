@@ -33,7 +33,7 @@ struct pretended {
     now.tiers[tier::device].capacity = 100_KiB;
     now.chunks.resize(1);
     now.chunks[0].place.frames = static_cast<std::uint32_t>(values.count() / 1'024);
-    now.chunks[0].place.put(tier::device, 0, true);
+    now.chunks[0].place.put(tier::device, frame_id{0}, true);
     return now;
   }
 };
@@ -50,7 +50,7 @@ TEST_CASE("a snapshot's bytes are counted by what they are for", "[planner]")
     chunk_snapshot it;
     it.list = list;
     it.place.frames = list + 1;
-    it.place.put(tier::device, 0, true);
+    it.place.put(tier::device, frame_id{0}, true);
     now.chunks.push_back(it);
   }
   now.chunks[1].place.take_away(tier::device);

@@ -82,8 +82,8 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
     if (!moved) continue;
     ++runs;
     equal += *moved * support::frame_bytes == 2 * policy.solution().moved_bytes ? 1 : 0;
-    for (std::uint32_t chunk = 0; chunk < run.iteration.chunks(); ++chunk)
-      if (wanted.device_only[chunk] != 0 && planned.state()[chunk].live > 0)
+    for (const chunk_id chunk : planned.state().table().chunk_ids())
+      if (wanted.device_only[index_of(chunk)] != 0 && planned.state()[chunk].live > 0)
         CHECK(planned.state()[chunk].has_frames(tier::device));
   }
   CHECK(cannot < runs / 10);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
@@ -18,23 +19,23 @@ namespace chunkmem::inline v0 {
 /// host says that its sources have changed.
 /// @code
 /// chunk it;
-/// it.put(tier::host, 3, true);          // frames from number 3 on, with valid bytes
-/// it.put(tier::device, 0, true);        // and a copy of them
+/// it.put(tier::host, frame_id{3}, true);          // frames from number 3 on, with valid bytes
+/// it.put(tier::device, frame_id{0}, true);        // and a copy of them
 /// it.written_in(tier::device);          // from now on the only valid copy
 /// if (!it.is_valid(tier::host)) ...     // it has to be written back before it leaves
 /// @endcode
 struct chunk {
-  static constexpr std::uint32_t nowhere = UINT32_MAX;
-  static constexpr std::uint32_t elsewhere = UINT32_MAX - 1;  ///< the host frame of derived chunks
+  static constexpr frame_id nowhere = frame_id::none;
+  static constexpr frame_id elsewhere{UINT32_MAX - 1};  ///< the host frame of derived chunks
 
-  std::uint32_t frames = 1;                                     ///< how many neighbours it takes in every tier
-  per_tier<std::uint32_t> first_frame = filled_tiers(nowhere);  ///< nowhere, elsewhere, or a frame of the tier
+  std::uint32_t frames = 1;                                ///< how many neighbours it takes in every tier
+  per_tier<frame_id> first_frame = filled_tiers(nowhere);  ///< nowhere, elsewhere, or a frame of the tier
   per_tier<std::uint32_t> pins = {};
-  std::uint32_t next_use = nowhere;  ///< access of its next recorded access
-  std::uint32_t live = 0;            ///< tensors in it that hold bytes; 0: nothing to save
-  std::uint16_t writers = 0;         ///< pins below the device that write: the device has no copy meanwhile
-  std::uint8_t bits = 0;             ///< tiers whose copy is valid, and the two hints below
-  bool touched = false;              ///< the eviction policy has not heard of its latest change
+  std::uint32_t next_use = UINT32_MAX;  ///< access of its next recorded access, or none
+  std::uint32_t live = 0;               ///< tensors in it that hold bytes; 0: nothing to save
+  std::uint16_t writers = 0;            ///< pins below the device that write: the device has no copy meanwhile
+  std::uint8_t bits = 0;                ///< tiers whose copy is valid, and the two hints below
+  bool touched = false;                 ///< the eviction policy has not heard of its latest change
 
   /// It takes frames there, whatever is in them.
   [[nodiscard]] constexpr bool has_frames(tier where) const noexcept { return first_frame[where] < elsewhere; }
@@ -42,7 +43,7 @@ struct chunk {
   [[nodiscard]] constexpr bool is_valid(tier where) const noexcept { return (bits & bit(where)) != 0; }
   [[nodiscard]] constexpr bool is_derived() const noexcept { return first_frame[tier::host] == elsewhere; }
 
-  constexpr void put(tier where, std::uint32_t first, bool valid) noexcept
+  constexpr void put(tier where, frame_id first, bool valid) noexcept
   {
     first_frame[where] = first;
     set_valid(where, valid);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/index_set.hpp>
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace chunkmem::inline v0 {
 /// Lowest first keeps the top of the arena free for leases. Cost: O(1) words for one frame; for a window O(free runs).
 class frame_pool {
  public:
-  static constexpr std::uint32_t none = index_set::none;
+  static constexpr frame_id none = frame_id::none;
 
   /// All of `frames` frames are free.
   void reset(std::uint32_t frames)
@@ -25,17 +26,17 @@ class frame_pool {
 
   [[nodiscard]] std::uint32_t size() const noexcept { return frames_; }
   [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
-  [[nodiscard]] bool is_free(std::uint32_t frame) const noexcept { return free_.contains(frame); }
+  [[nodiscard]] bool is_free(frame_id frame) const noexcept { return free_.contains(index_of(frame)); }
 
   /// The first frame of the lowest free window of `count` frames, or none. Takes nothing.
-  [[nodiscard]] std::uint32_t lowest(std::uint32_t count) const noexcept
+  [[nodiscard]] frame_id lowest(std::uint32_t count) const noexcept
   {
     std::uint32_t first = free_.first_from(0);
-    if (count == 1 || first == none) return first;
+    if (count == 1 || first == index_set::none) return frame_id{first};
     std::uint32_t length = 1;
     while (length < count) {
       const std::uint32_t next = free_.first_from(first + length);
-      if (next == none) return none;
+      if (next == index_set::none) return none;
       if (next == first + length) {
         ++length;
       } else {
@@ -43,17 +44,17 @@ class frame_pool {
         length = 1;
       }
     }
-    return first;
+    return frame_id{first};
   }
 
   /// The same from the other end: the first frame of the highest free window.
-  [[nodiscard]] std::uint32_t highest(std::uint32_t count) const noexcept
+  [[nodiscard]] frame_id highest(std::uint32_t count) const noexcept
   {
     std::uint32_t last = free_.last_before(frames_);
     std::uint32_t length = 1;
-    while (last != none && length < count) {
+    while (last != index_set::none && length < count) {
       const std::uint32_t next = free_.last_before(last + 1 - length);
-      if (next == none) return none;
+      if (next == index_set::none) return none;
       if (next + length == last) {
         ++length;
       } else {
@@ -61,33 +62,33 @@ class frame_pool {
         length = 1;
       }
     }
-    return last == none ? none : last + 1 - length;
+    return last == index_set::none ? none : frame_id{last + 1 - length};
   }
 
   /// The highest free frame below `border`, or none.
-  [[nodiscard]] std::uint32_t highest_below(std::uint32_t border) const noexcept
+  [[nodiscard]] frame_id highest_below(std::uint32_t border) const noexcept
   {
-    return free_.last_before(border < frames_ ? border : frames_);
+    return frame_id{free_.last_before(border < frames_ ? border : frames_)};
   }
 
-  [[nodiscard]] bool is_free(std::uint32_t first, std::uint32_t count) const noexcept
+  [[nodiscard]] bool is_free(frame_id first, std::uint32_t count) const noexcept
   {
-    for (std::uint32_t frame = first; frame < first + count; ++frame)
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame)
       if (frame >= frames_ || !free_.contains(frame)) return false;
     return true;
   }
 
   /// @pre the window is free
-  void take(std::uint32_t first, std::uint32_t count) noexcept
+  void take(frame_id first, std::uint32_t count) noexcept
   {
-    for (std::uint32_t frame = first; frame < first + count; ++frame) free_.erase(frame);
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.erase(frame);
     free_count_ -= count;
   }
 
   /// @pre the window is taken
-  void give(std::uint32_t first, std::uint32_t count) noexcept
+  void give(frame_id first, std::uint32_t count) noexcept
   {
-    for (std::uint32_t frame = first; frame < first + count; ++frame) free_.insert(frame);
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.insert(frame);
     free_count_ += count;
   }
 

@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
+#include <chunkmem/core/ids.hpp>
 
 #include <cstdint>
 
@@ -19,17 +20,17 @@ inline constexpr std::uint32_t impossible_run = UINT32_MAX;
 /// @param price   `price(chunk)`: for giving up one frame of that chunk, or `impossible_run`
 /// @return        first frame, or `frame_pool::none` where no run is possible
 template <class Price>
-[[nodiscard]] std::uint32_t cheapest_frame_run(const tier_space& space, std::uint32_t count, std::uint32_t begin,
-                                               std::uint32_t end, Price price)
+[[nodiscard]] frame_id cheapest_frame_run(const tier_space& space, std::uint32_t count, frame_id begin, frame_id end,
+                                          Price price)
 {
   if (count > space.frames()) return frame_pool::none;
   const std::uint32_t starts = space.frames() - count + 1;
-  std::uint32_t best = frame_pool::none;
+  frame_id best = frame_pool::none;
   std::uint32_t least = impossible_run;
-  for (std::uint32_t first = begin; first < end && first < starts; ++first) {
+  for (frame_id first = begin; first < end && index_of(first) < starts; first = first + 1) {
     std::uint32_t total = 0;
-    for (std::uint32_t frame = first; frame < first + count && total != impossible_run; ++frame) {
-      const std::uint32_t occupant = space.occupant(frame);
+    for (frame_id frame = first; frame < first + count && total != impossible_run; frame = frame + 1) {
+      const chunk_id occupant = space.occupant(frame);
       if (occupant == tier_space::free_frame) continue;
       const std::uint32_t one = occupant == tier_space::leased_frame ? impossible_run : price(occupant);
       total = one == impossible_run ? impossible_run : total + one;
@@ -44,11 +45,11 @@ template <class Price>
 
 /// The cheapest run that has one of the frames of a victim.
 template <class Price>
-[[nodiscard]] std::uint32_t cheapest_frame_run_around(const tier_space& space, std::uint32_t count,
-                                                      std::uint32_t victim_first, std::uint32_t victim_frames,
-                                                      Price price)
+[[nodiscard]] frame_id cheapest_frame_run_around(const tier_space& space, std::uint32_t count, frame_id victim_first,
+                                                 std::uint32_t victim_frames, Price price)
 {
-  const std::uint32_t begin = victim_first >= count - 1 ? victim_first - (count - 1) : 0;
+  const std::uint32_t last = index_of(victim_first);
+  const frame_id begin{last >= count - 1 ? last - (count - 1) : 0};
   return cheapest_frame_run(space, count, begin, victim_first + victim_frames, price);
 }
 

@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace chunkmem::inline v0 {
 /// does not reach a new maximum.
 class tier_space {
  public:
-  static constexpr std::uint32_t free_frame = UINT32_MAX;
-  static constexpr std::uint32_t leased_frame = UINT32_MAX - 1;
+  static constexpr chunk_id free_frame = chunk_id::none;
+  static constexpr chunk_id leased_frame{UINT32_MAX - 1};
   static constexpr std::uint64_t no_place = UINT64_MAX;
 
   void reset(bytes capacity, bytes frame, std::uint32_t frames)
@@ -43,7 +44,7 @@ class tier_space {
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint64_t frame_bytes() const noexcept { return frame_; }
   /// The chunk in a frame, or one of the two marks above.
-  [[nodiscard]] std::uint32_t occupant(std::uint32_t frame) const noexcept { return occupant_[frame]; }
+  [[nodiscard]] chunk_id occupant(frame_id frame) const noexcept { return occupant_[index_of(frame)]; }
   /// Bytes held now: whole frames of chunks, and leases.
   [[nodiscard]] std::uint64_t in_use() const noexcept { return chunk_frames_ * frame_ + leased_; }
   [[nodiscard]] std::uint64_t leased() const noexcept { return leased_; }
@@ -51,17 +52,17 @@ class tier_space {
   [[nodiscard]] std::uint64_t most_leased() const noexcept { return most_leased_; }
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
 
-  void place(std::uint32_t chunk, std::uint32_t first, std::uint32_t count) noexcept
+  void place(chunk_id chunk, frame_id first, std::uint32_t count) noexcept
   {
     pool_.take(first, count);
-    for (std::uint32_t index = first; index < first + count; ++index) occupant_[index] = chunk;
+    for (std::uint32_t index = index_of(first); index < index_of(first) + count; ++index) occupant_[index] = chunk;
     chunk_frames_ += count;
     peak_ = std::max(peak_, in_use());
   }
 
-  void vacate(std::uint32_t first, std::uint32_t count) noexcept
+  void vacate(frame_id first, std::uint32_t count) noexcept
   {
-    for (std::uint32_t index = first; index < first + count; ++index) occupant_[index] = free_frame;
+    for (std::uint32_t index = index_of(first); index < index_of(first) + count; ++index) occupant_[index] = free_frame;
     pool_.give(first, count);
     chunk_frames_ -= count;
   }
@@ -92,10 +93,10 @@ class tier_space {
   {
     const interval fresh{begin, begin + size};
     leases_.insert(std::upper_bound(leases_.begin(), leases_.end(), fresh), fresh);
-    for_frames(begin, size, [this](std::uint32_t frame) {
-      if (leases_in_[frame]++ != 0) return;
+    for_frames(begin, size, [this](frame_id frame) {
+      if (leases_in_[index_of(frame)]++ != 0) return;
       pool_.take(frame, 1);
-      occupant_[frame] = leased_frame;
+      occupant_[index_of(frame)] = leased_frame;
     });
     leased_ += size;
     most_leased_ = std::max(most_leased_, leased_);
@@ -107,9 +108,9 @@ class tier_space {
   void give_lease(std::uint64_t begin, std::uint64_t size, Freed freed)
   {
     leases_.erase(std::lower_bound(leases_.begin(), leases_.end(), interval{begin, 0}));
-    for_frames(begin, size, [&](std::uint32_t frame) {
-      if (--leases_in_[frame] != 0) return;
-      occupant_[frame] = free_frame;
+    for_frames(begin, size, [&](frame_id frame) {
+      if (--leases_in_[index_of(frame)] != 0) return;
+      occupant_[index_of(frame)] = free_frame;
       pool_.give(frame, 1);
       freed(frame);
     });
@@ -129,7 +130,7 @@ class tier_space {
     for (const interval& taken : leases_)
       if (taken.begin < begin + size && begin < taken.end) return false;
     return begin + size <= capacity_ &&
-           highest_blocked(begin, begin + size, [](std::uint32_t) { return false; }) == no_place;
+           highest_blocked(begin, begin + size, [](frame_id) { return false; }) == no_place;
   }
 
   /// First byte of the lowest lease, or the capacity.
@@ -143,7 +144,8 @@ class tier_space {
   void for_frames(std::uint64_t begin, std::uint64_t size, Visit visit) const
   {
     const std::uint64_t last = std::min<std::uint64_t>((begin + size - 1) / frame_ + 1, frames());
-    for (std::uint64_t frame = begin / frame_; frame < last; ++frame) visit(static_cast<std::uint32_t>(frame));
+    for (std::uint64_t frame = begin / frame_; frame < last; ++frame)
+      visit(frame_id{static_cast<std::uint32_t>(frame)});
   }
 
   /// The same chunks and leases at the same places.
@@ -164,15 +166,15 @@ class tier_space {
   [[nodiscard]] std::uint64_t highest_blocked(std::uint64_t begin, std::uint64_t end, MayUse may_use) const
   {
     std::uint64_t blocked = no_place;
-    for_frames(begin, end - begin, [&](std::uint32_t frame) {
-      const std::uint32_t who = occupant_[frame];
-      if (who != free_frame && who != leased_frame && !may_use(frame)) blocked = frame;
+    for_frames(begin, end - begin, [&](frame_id frame) {
+      const chunk_id who = occupant(frame);
+      if (who != free_frame && who != leased_frame && !may_use(frame)) blocked = index_of(frame);
     });
     return blocked;
   }
 
   frame_pool pool_;
-  sequence<std::uint32_t> occupant_;
+  sequence<chunk_id> occupant_;
   sequence<std::uint32_t> leases_in_;  // live leases that touch a frame
   sequence<interval> leases_;          // by begin
   std::uint64_t frame_ = 1;

@@ -33,7 +33,7 @@ class fifo {
   void enter(const candidate& item) noexcept
   {
     const std::uint32_t hole = size_++;
-    rise(hole, {item.arrived, index_of(item.chunk)});
+    rise(hole, {item.arrived, item.chunk});
   }
 
   void leave(const candidate& item) noexcept
@@ -47,15 +47,12 @@ class fifo {
       sink(hole, last);
   }
 
-  [[nodiscard]] chunk_id victim(access_index) const noexcept
-  {
-    return size_ == 0 ? chunk_id::none : chunk_id{heap_[0].chunk};
-  }
+  [[nodiscard]] chunk_id victim(access_index) const noexcept { return size_ == 0 ? chunk_id::none : heap_[0].chunk; }
 
  private:
   struct entry {
     std::uint64_t arrived = 0;
-    std::uint32_t chunk = 0;
+    chunk_id chunk{0};
     [[nodiscard]] bool operator<(const entry& other) const noexcept
     {
       return arrived != other.arrived ? arrived < other.arrived : chunk < other.chunk;
@@ -65,7 +62,7 @@ class fifo {
   void put(std::uint32_t index, const entry& it) noexcept
   {
     heap_[index] = it;
-    place_[it.chunk] = index;
+    place_[index_of(it.chunk)] = index;
   }
 
   void rise(std::uint32_t hole, const entry& it) noexcept

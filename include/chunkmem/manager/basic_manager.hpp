@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/change_watch.hpp>
@@ -259,7 +260,7 @@ class basic_manager {
   {
     using result = pin_type<pinned_as<Element, Access>>;
     if (place == memory_location::device) return acquire(wanted, mode, from);
-    const auto on_host = [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
+    const auto on_host = [&](slot_id slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
     return guard_.within("acquire", from, [&] {
       return result{link_.get(), [&] { return written(wanted, mode, on_host); }};
     });
@@ -271,7 +272,7 @@ class basic_manager {
                                                              memory_location place, place_type from = place_type{})
   {
     return guard_.within("acquire", from, [&] {
-      const std::uint32_t slot = builder_.slot_in(wanted, list);
+      const slot_id slot = builder_.slot_in(wanted, list);
       engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
                                    "a list was acquired with an element type that is not its own");
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
@@ -349,9 +350,9 @@ class basic_manager {
     guard_.within("gradient_done", from, [&] {
       const access_token held = last.details();
       expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
-      engine_.tensors().expects_of(held.slot, engine_.tensors().slots()[held.slot].pins == 1,
+      engine_.tensors().expects_of(held.slot, engine_.tensors()[held.slot].pins == 1,
                                    "gradient_done while another pin holds the gradient: release it before");
-      engine_.expect_written(held.slot - engine_.tensors().parameters(), "gradient_done");
+      engine_.expect_written(engine_.tensors().value_of(held.slot), "gradient_done");
       note_done(last, held);
       last.release();
     });
@@ -481,7 +482,7 @@ class basic_manager {
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted)
   {
-    return engine_.tensors().slots()[builder_.slot_of(wanted)].state;
+    return engine_.tensors()[builder_.slot_of(wanted)].state;
   }
   /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
@@ -491,7 +492,7 @@ class basic_manager {
   /// The parameter has bytes in this list that were written or filled.
   [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list)
   {
-    return engine_.tensors().slots()[builder_.slot_in(wanted, list)].state != tensor_state::free;
+    return engine_.tensors()[builder_.slot_in(wanted, list)].state != tensor_state::free;
   }
   /// The parameter has an element in this list: a 32-bit one has no master.
   [[nodiscard]] bool is_in(tensor_handle wanted, list_id list) const
@@ -598,7 +599,7 @@ class basic_manager {
   static void wait_for_agents(void* engine) noexcept { static_cast<engine_type*>(engine)->arenas().wait_for_agents(); }
   static void describe(void* engine, std::uint32_t slot, error_text& text) noexcept
   {
-    text << static_cast<const engine_type*>(engine)->tensors().label(slot);
+    text << static_cast<const engine_type*>(engine)->tensors().label(slot_id{slot});
   }
   void check(agent stream) const
   {
@@ -637,10 +638,10 @@ class basic_manager {
   void finish_gradient(tensor<Element> weight, agent stream)
   {
     check(stream);
-    const std::uint32_t slot = builder_.slot_in(weight, gradient_list);
+    const slot_id slot = builder_.slot_in(weight, gradient_list);
     const registry& tensors = engine_.tensors();
     tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
-    tensors.expects_of(slot, tensors.slots()[slot].pins == 0,
+    tensors.expects_of(slot, tensors[slot].pins == 0,
                        "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
@@ -671,7 +672,7 @@ class basic_manager {
   {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
       return take_to_write(wanted, mode, stream);
-    const std::uint32_t slot = builder_.slot_of(wanted);
+    const slot_id slot = builder_.slot_of(wanted);
     if (stream != agent::host) return engine_.acquire(slot, kind_of(mode, memory_location::device), stream);
     if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
     return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
@@ -679,14 +680,13 @@ class basic_manager {
   }
   [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent stream)
   {
-    return written(wanted, mode, [&](std::uint32_t slot) {
-      return engine_.acquire(slot, kind_of(mode, memory_location::device), stream);
-    });
+    return written(wanted, mode,
+                   [&](slot_id slot) { return engine_.acquire(slot, kind_of(mode, memory_location::device), stream); });
   }
   template <class Take>
   [[nodiscard]] access_token written(tensor_handle wanted, access_mode mode, Take take)
   {
-    const std::uint32_t slot = builder_.slot_of(wanted);
+    const slot_id slot = builder_.slot_of(wanted);
     if (!writes(mode)) return take(slot);
     masters_.expect_writable(slot);
     const access_token result = take(slot);
@@ -698,7 +698,7 @@ class basic_manager {
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
                                              memory_location place, agent stream = agent::host)
   {
-    const std::uint32_t slot = builder_.slot_in(wanted, list);
+    const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
     return {link_.get(), [&] {
               if (writes(mode) && list != gradient_list) masters_.tell_of_change();
@@ -710,7 +710,7 @@ class basic_manager {
   }
 
   template <element Element>
-  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent stream, gradient_start how)
+  gradient_pin<Element, engine_type> open_gradient(slot_id value_slot, agent stream, gradient_start how)
   {
     const bool first = gradients_.is_fresh(value_slot);
     const entry_kind kind = kind_of(first ? access::write : access::read_write, memory_location::device);
@@ -722,7 +722,7 @@ class basic_manager {
   }
   /// @throws device_error   the gradient is dropped again; out_of_memory, device_error   as drop_gradient
   template <element Element>
-  void fill_with_zeros(pin_type<Element>& fresh, std::uint32_t value_slot, agent stream)
+  void fill_with_zeros(pin_type<Element>& fresh, slot_id value_slot, agent stream)
   try {
     auto* const begin = reinterpret_cast<std::byte*>(fresh.data());
     const bytes size{fresh.size() * sizeof(Element)};
@@ -736,14 +736,14 @@ class basic_manager {
   template <class Pin>
   void note_done(const Pin& last, const access_token& held)
   {
-    const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
+    const slot_id value = engine_.tensors().value_of(held.slot);
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
       using elements = std::span<const kind>;
       if (held.stream == agent::host)
-        return ledger_.finish(parameter, measure(rehearsing() ? elements{} : elements{last.span()}));
+        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}));
     }
-    ledger_.finish(parameter);
+    ledger_.finish(value);
   }
 
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;

@@ -39,10 +39,10 @@ class candidate_set {
   {
     policy_.reset(chunks);
     entered_.assign(chunks, eviction::candidate{});
-    touched_.assign(chunks, 0);
+    touched_.assign(chunks, chunk_id{0});
     released_.assign(chunks, 0);
     arrived_.assign(chunks, 0);
-    named_.assign(chunks, 0);  // not reserved: copies keep a size, and no room beyond it
+    named_.assign(chunks, chunk_id{0});  // not reserved: copies keep a size, and no room beyond it
     is_named_.assign(chunks, 0);
     touched_count_ = 0;
     clock_ = 0;
@@ -57,7 +57,8 @@ class candidate_set {
     policy_.reset(static_cast<std::uint32_t>(chunks.size()));
     policy_.on_profile(record);
     std::fill(entered_.begin(), entered_.end(), eviction::candidate{});
-    for (std::uint32_t index = 0; index < chunks.size(); ++index) touch(index, chunks[index]);
+    for (const chunk_id each : ids<chunk_id>(static_cast<std::uint32_t>(chunks.size())))
+      touch(each, chunks[index_of(each)]);
     telling_ = true;
   }
 
@@ -81,25 +82,25 @@ class candidate_set {
   [[nodiscard]] bool is_telling() const noexcept { return telling_; }
 
   /// Something about the chunk changed: where it is, its pins, its next use, or whether it is dirty.
-  void touch(std::uint32_t index, chunk& chunk_state) noexcept
+  void touch(chunk_id id, chunk& chunk_state) noexcept
   {
     if (chunk_state.touched) return;
     chunk_state.touched = true;
-    touched_[touched_count_++] = index;
+    touched_[touched_count_++] = id;
   }
 
   /// The same, and it was let go of now.
-  void let_go(std::uint32_t index, chunk& chunk_state) noexcept
+  void let_go(chunk_id id, chunk& chunk_state) noexcept
   {
-    released_[index] = ++clock_;
-    touch(index, chunk_state);
+    released_[index_of(id)] = ++clock_;
+    touch(id, chunk_state);
   }
 
   /// The same, and it came to the device now.
-  void arrive(std::uint32_t index, chunk& chunk_state) noexcept
+  void arrive(chunk_id id, chunk& chunk_state) noexcept
   {
-    let_go(index, chunk_state);
-    arrived_[index] = clock_;
+    let_go(id, chunk_state);
+    arrived_[index_of(id)] = clock_;
   }
 
   [[nodiscard]] chunk_id victim(access_index now, std::span<chunk> chunks) noexcept
@@ -118,13 +119,13 @@ class candidate_set {
     bool done = false;
     for (chunk_id next = policy_.victim(now); !done && next != chunk_id::none; next = policy_.victim(now)) {
       policy_.leave(entered_[index_of(next)]);
-      named_[count++] = index_of(next);
+      named_[count++] = next;
       is_named_[index_of(next)] = 1;
-      done = enough(index_of(next));
+      done = enough(next);
     }
     while (count-- > 0) {
-      policy_.enter(entered_[named_[count]]);
-      is_named_[named_[count]] = 0;
+      policy_.enter(entered_[index_of(named_[count])]);
+      is_named_[index_of(named_[count])] = 0;
     }
     return done;
   }
@@ -133,24 +134,22 @@ class candidate_set {
   [[nodiscard]] bool same_order(const candidate_set& other, std::span<const chunk> chunks) noexcept
   {
     std::size_t count = 0;
-    for (std::uint32_t index = 0; index < chunks.size(); ++index)
-      if (chunks[index].has_frames(where)) named_[count++] = index;
+    for (const chunk_id each : ids<chunk_id>(static_cast<std::uint32_t>(chunks.size())))
+      if (chunks[index_of(each)].has_frames(where)) named_[count++] = each;
     const std::span named{named_.data(), count};
     const auto same = [named](const sequence<std::uint64_t>& ours, const sequence<std::uint64_t>& theirs) {
-      sort_records(named, [&](std::uint32_t left, std::uint32_t right) {
-        return ours[left] != ours[right] ? ours[left] < ours[right] : left < right;
-      });
+      sort_records(named, [&](chunk_id left, chunk_id right) { return is_before(ours, left, right); });
       for (std::size_t index = 1; index < named.size(); ++index)
-        if (theirs[named[index]] < theirs[named[index - 1]]) return false;
+        if (theirs[index_of(named[index])] < theirs[index_of(named[index - 1])]) return false;
       return true;
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
   /// As bounded_eviction, for a chunk that was named inside `enough`.
-  [[nodiscard]] bool gives_up(std::uint32_t index) const noexcept
+  [[nodiscard]] bool gives_up(chunk_id id) const noexcept
     requires bounded_eviction<Eviction>
   {
-    return policy_.gives_up(entered_[index]);
+    return policy_.gives_up(entered_[index_of(id)]);
   }
   [[nodiscard]] std::uint32_t border(access_index now) const noexcept
     requires bounded_eviction<Eviction>
@@ -160,41 +159,50 @@ class candidate_set {
   [[nodiscard]] Eviction& policy() noexcept { return policy_; }
 
   /// Inside `enough`: this one was named.
-  [[nodiscard]] bool is_named(std::uint32_t index) const noexcept { return is_named_[index] != 0; }
+  [[nodiscard]] bool is_named(chunk_id id) const noexcept { return is_named_[index_of(id)] != 0; }
 
  private:
   static constexpr tier where = tier::device;  // which they may leave
   static constexpr tier below = tier::host;    // for which they are written back
 
+  /// By a time of each chunk, then by their order.
+  [[nodiscard]] static bool is_before(const sequence<std::uint64_t>& times, chunk_id left, chunk_id right) noexcept
+  {
+    const std::uint64_t first = times[index_of(left)];
+    const std::uint64_t second = times[index_of(right)];
+    return first != second ? first < second : left < right;
+  }
+
   void flush(std::span<chunk> chunks) noexcept
   {
-    const std::span<std::uint32_t> touched{touched_.data(), touched_count_};
-    sort_records(touched, [this](std::uint32_t left, std::uint32_t right) {
-      return released_[left] != released_[right] ? released_[left] < released_[right] : left < right;
-    });
-    for (const std::uint32_t next : touched) renew(next, chunks[next]);
+    const std::span<chunk_id> touched{touched_.data(), touched_count_};
+    sort_records(touched, [this](chunk_id left, chunk_id right) { return is_before(released_, left, right); });
+    for (const chunk_id next : touched) renew(next, chunks[index_of(next)]);
     touched_count_ = 0;
   }
 
-  void renew(std::uint32_t index, chunk& chunk_state) noexcept
+  void renew(chunk_id id, chunk& chunk_state) noexcept
   {
     chunk_state.touched = false;
-    eviction::candidate& known = entered_[index];
+    eviction::candidate& known = entered_[index_of(id)];
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
     if (!chunk_state.has_frames(where) || chunk_state.pins[where] > 0) return;
-    known = {chunk_id{index},    access_index{chunk_state.next_use},
-             chunk_state.frames, !chunk_state.is_valid(below),
-             arrived_[index],    released_[index]};
+    known = {id,
+             access_index{chunk_state.next_use},
+             chunk_state.frames,
+             !chunk_state.is_valid(below),
+             arrived_[index_of(id)],
+             released_[index_of(id)]};
     policy_.enter(known);
   }
 
   Eviction policy_;
   sequence<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
-  sequence<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
+  sequence<chunk_id> touched_;             // chunks whose entry is out of date; the first touched_count_
   sequence<std::uint64_t> released_;       // by chunk: when it was let go of last
   sequence<std::uint64_t> arrived_;        // by chunk: when it came to the device
-  sequence<std::uint32_t> named_;          // room for `rank` and `same_order`, one for each chunk
+  sequence<chunk_id> named_;               // room for `rank` and `same_order`, one for each chunk
   sequence<std::uint8_t> is_named_;
   std::size_t touched_count_ = 0;
   std::uint64_t clock_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
@@ -28,18 +29,17 @@ template <class Visits>
   need.chunk_bytes = frames.size;
   for (std::size_t part = 0; part < role_count; ++part)
     need.by_role.values[part] = tensors.bytes_of(static_cast<role>(part));
-  const auto& slots = tensors.slots();
-  for (std::uint32_t index = 0; index < tensors.parameters(); ++index)
-    if (gradients.is_lent(index)) need.by_role[role::gradient] -= bytes{slots[tensors.gradient_of(index)].size};
+  for (const slot_id value : ids<slot_id>(tensors.parameters()))
+    if (gradients.is_lent(value)) need.by_role[role::gradient] -= bytes{tensors[tensors.gradient_of(value)].size};
   sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint32_t largest = 0;
-  for (std::uint32_t index = 0; index < slots.size();
-       ++index) {  // chunks of gradients that lie in their weights hold nothing
-    const std::uint32_t chunk = slots[index].chunk;
-    if (chunk == slot::nowhere) continue;
-    const std::uint32_t of_chunk = tensors.frames_of_chunk()[chunk];
-    if (visits(index)) largest = std::max(largest, of_chunk);
-    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) need.chunks += of_chunk * frames.size;
+  // chunks of gradients that lie in their weights hold nothing
+  for (const slot_id each : tensors.slot_ids()) {
+    const chunk_id chunk = tensors.chunk_of(each);
+    if (chunk == chunk_id::none) continue;
+    const std::uint32_t of_chunk = tensors.frames_of_chunk()[index_of(chunk)];
+    if (visits(each)) largest = std::max(largest, of_chunk);
+    if (std::exchange(counted[index_of(chunk)], std::uint8_t{1}) == 0) need.chunks += of_chunk * frames.size;
   }
   need.everything = need.chunks;
   need.smallest_device = largest * frames.size;
@@ -128,7 +128,7 @@ class too_small {
   for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
     const role part = tensors.info(tensor_id{id}).part;
     if (part != role::parameter && part != role::frozen) continue;
-    const std::uint32_t chunk = tensors.chunk_of(tensor_id{id});
+    const std::uint32_t chunk = index_of(tensors.chunk_of(tensor_id{id}));
     if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
   }
   return frames * of.size;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/checks/check_policy.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/access.hpp>
 
@@ -34,80 +35,77 @@ class checked_bytes {
     }
   }
 
-  void pinned(std::uint32_t index, std::byte* data, access how)
+  void pinned(slot_id slot, std::byte* data, access how)
   {
-    if constexpr (sees_bytes) part_.pinned(event_of(index, data, how));
+    if constexpr (sees_bytes) part_.pinned(event_of(slot, data, how));
   }
-  void released(std::uint32_t index, std::byte* data, access how) noexcept
+  void released(slot_id slot, std::byte* data, access how) noexcept
   {
-    if constexpr (sees_bytes) part_.released(event_of(index, data, how));
+    if constexpr (sees_bytes) part_.released(event_of(slot, data, how));
   }
   /// Its bytes were not touched since its last pin ended, or it is noted that they were.
-  void compare(std::uint32_t index, std::byte* data) noexcept
+  void compare(slot_id slot, std::byte* data) noexcept
   {
-    if constexpr (sees_bytes) part_.compare(event_of(index, data, access::read));
+    if constexpr (sees_bytes) part_.compare(event_of(slot, data, access::read));
   }
-  [[nodiscard]] bool is_watched(std::uint32_t index) const noexcept
+  [[nodiscard]] bool is_watched(slot_id slot) const noexcept
   {
     if constexpr (sees_bytes)
-      return tensors_ != nullptr && part_.is_watched(cell_of(index));
+      return tensors_ != nullptr && part_.is_watched(index_of(cell_of(slot)));
     else
       return false;
   }
   /// The same of all tensors in a chunk, which is about to leave. O(slots).
-  void compare_chunk(std::uint32_t chunk, std::byte* begin) noexcept
+  void compare_chunk(chunk_id chunk, std::byte* begin) noexcept
   {
     if constexpr (sees_bytes) {
-      const auto& slots = tensors_->slots();
-      for (std::uint32_t index = 0; index < slots.size(); ++index)
-        if (slots[index].chunk == chunk && is_watched(index)) compare(index, begin + slots[index].offset);
+      for (const slot_id each : tensors_->slot_ids()) {
+        const slot& slot_state = (*tensors_)[each];
+        if (slot_state.chunk == chunk && is_watched(each)) compare(each, begin + slot_state.offset);
+      }
     }
   }
 
   /// The bytes of a slot are dead, unless its weight has taken them back. @return   whether they are
-  bool dropped(std::uint32_t index) noexcept
+  bool dropped(slot_id slot) noexcept
   {
     if constexpr (!is_on) return false;
-    if (is_gradient(index)) part_.gradient_gone(index - tensors_->parameters());
-    const std::uint32_t cell = cell_of(index);
-    const tensor_state owner = tensors_->slots()[cell].state;
-    if (cell != index && owner != tensor_state::free && owner != tensor_state::gradient) return false;
-    part_.forget(cell);
+    if (tensors_->is_gradient(slot)) part_.gradient_gone(index_of(tensors_->value_of(slot)));
+    const slot_id cell = cell_of(slot);
+    const tensor_state owner = (*tensors_)[cell].state;
+    if (cell != slot && owner != tensor_state::free && owner != tensor_state::gradient) return false;
+    part_.forget(index_of(cell));
     return true;
   }
 
   /// @param data   of a valid copy; null: there is none that the calling thread can read
-  void gradient_opened(std::uint32_t parameter, std::byte* data, bool first, bool has_beta)
+  void gradient_opened(slot_id value_slot, std::byte* data, bool first, bool has_beta)
   {
-    if constexpr (is_on) part_.gradient_opened(gradient_of(parameter, data), first, has_beta);
+    if constexpr (is_on) part_.gradient_opened(gradient_of(value_slot, data), first, has_beta);
   }
-  void expect_written(std::uint32_t parameter, std::byte* data, std::string_view before)
+  void expect_written(slot_id value_slot, std::byte* data, std::string_view before)
   {
-    if constexpr (is_on) part_.expect_written(gradient_of(parameter, data), before);
+    if constexpr (is_on) part_.expect_written(gradient_of(value_slot, data), before);
   }
 
  private:
-  [[nodiscard]] bool is_gradient(std::uint32_t index) const noexcept
-  {
-    return index >= tensors_->parameters() && index < 2 * tensors_->parameters();
-  }
   /// A gradient in its weight's bytes has the weight's cell.
-  [[nodiscard]] std::uint32_t cell_of(std::uint32_t index) const noexcept
+  [[nodiscard]] slot_id cell_of(slot_id slot) const noexcept
   {
-    if (!is_gradient(index)) return index;
-    const slot& own = tensors_->slots()[index];
-    const slot& value = tensors_->slots()[index - tensors_->parameters()];
-    return own.chunk == value.chunk && own.offset == value.offset ? index - tensors_->parameters() : index;
+    if (!tensors_->is_gradient(slot)) return slot;
+    const chunkmem::slot& own = (*tensors_)[slot];
+    const chunkmem::slot& value = (*tensors_)[tensors_->value_of(slot)];
+    return own.chunk == value.chunk && own.offset == value.offset ? tensors_->value_of(slot) : slot;
   }
-  [[nodiscard]] checks::pin_event event_of(std::uint32_t index, std::byte* data, access how) const noexcept
+  [[nodiscard]] checks::pin_event event_of(slot_id slot, std::byte* data, access how) const noexcept
   {
-    return {index, cell_of(index), {data, tensors_->slots()[index].size}, how, !tensors_->is_gathered(index)};
+    return {index_of(slot), index_of(cell_of(slot)), {data, (*tensors_)[slot].size}, how, !tensors_->is_gathered(slot)};
   }
-  [[nodiscard]] checks::gradient_event gradient_of(std::uint32_t parameter, std::byte* data) const noexcept
+  [[nodiscard]] checks::gradient_event gradient_of(slot_id value_slot, std::byte* data) const noexcept
   {
-    const std::uint32_t index = tensors_->gradient_of(parameter);
-    const std::size_t size = sees_bytes && data != nullptr ? tensors_->slots()[index].size : 0;
-    return {parameter, index, {data, size}, tensors_->gradient_type(parameter)};
+    const slot_id gradient = tensors_->gradient_of(value_slot);
+    const std::size_t size = sees_bytes && data != nullptr ? (*tensors_)[gradient].size : 0;
+    return {index_of(value_slot), index_of(gradient), {data, size}, tensors_->gradient_type(value_slot)};
   }
 
   [[no_unique_address]] part_type part_;

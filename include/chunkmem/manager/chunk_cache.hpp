@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/manager/candidate_set.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -21,12 +22,12 @@ namespace chunkmem::inline v0 {
 namespace detail {
 
 /// The lowest device frame that leases of this record reach, or none. O(entries)
-[[nodiscard]] inline std::uint32_t lowest_leased_frame(const tier_space& device, const access_record& record) noexcept
+[[nodiscard]] inline frame_id lowest_leased_frame(const tier_space& device, const access_record& record) noexcept
 {
   const std::uint64_t leased = std::min(most_leased(record, tier::device).count(), device.capacity());
   if (leased == 0) return frame_pool::none;
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>((device.capacity() - leased) / device.frame_bytes(), device.frames()));
+  return frame_id{static_cast<std::uint32_t>(
+      std::min<std::uint64_t>((device.capacity() - leased) / device.frame_bytes(), device.frames()))};
 }
 
 }  // namespace detail
@@ -36,14 +37,15 @@ namespace detail {
 /// Laws: `copy` may throw with nothing copied; the other calls do not refuse. `placed` comes before bytes come into
 /// frames and `vacated` after they left. While `copy` runs, the chunk has frames in both tiers.
 template <class Mover>
-concept cache_mover = requires(Mover mover, std::uint32_t number, const chunk& moved, tier where, std::uint64_t size) {
-  mover.placed(where, number, number);         // tier, first frame, frames: a chunk or a lease may come
-  mover.vacated(where, number, number, true);  // the same, they are free; true: by an eviction
-  mover.copy(number, moved, where, where);     // chunk, from a tier to its neighbour
-  mover.claimed(number, moved, where);         // its frames are filled by their user, not by a copy
-  mover.evicted(number, moved, where);         // it leaves this tier, whose bytes are saved
-  mover.discarded(number, moved, where);       // it leaves this tier, whose bytes are worth nothing
-  mover.leased(where, size, size);             // tier, first byte, bytes
+concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count, chunk_id id, const chunk& moved,
+                               tier where, std::uint64_t size) {
+  mover.placed(where, first, count);         // tier, first frame, frames: a chunk or a lease may come
+  mover.vacated(where, first, count, true);  // the same, they are free; true: by an eviction
+  mover.copy(id, moved, where, where);       // chunk, from a tier to its neighbour
+  mover.claimed(id, moved, where);           // its frames are filled by their user, not by a copy
+  mover.evicted(id, moved, where);           // it leaves this tier, whose bytes are saved
+  mover.discarded(id, moved, where);         // it leaves this tier, whose bytes are worth nothing
+  mover.leased(where, size, size);           // tier, first byte, bytes
 };
 
 /// Decides which chunk lies in which frames of which tier. Needs no bytes.
@@ -74,7 +76,7 @@ class chunk_cache {
   // Where everything lies.
 
   [[nodiscard]] const chunk_table& table() const noexcept { return table_; }
-  [[nodiscard]] const chunk& operator[](std::uint32_t index) const noexcept { return table_[index]; }
+  [[nodiscard]] const chunk& operator[](chunk_id id) const noexcept { return table_[id]; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return table_.chunks(); }
   [[nodiscard]] const tier_space& space(tier where) const noexcept { return table_.space(where); }
   /// How often a chunk lost its frames on the host.
@@ -96,7 +98,7 @@ class chunk_cache {
     table_.space(where).reset(capacity, frame, frames);
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
-  void make_derived(std::uint32_t index) noexcept { table_[index].first_frame[tier::host] = chunk::elsewhere; }
+  void make_derived(chunk_id id) noexcept { table_[id].first_frame[tier::host] = chunk::elsewhere; }
   /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
   void take_places(const chunk_table& other)
   {
@@ -105,7 +107,7 @@ class chunk_cache {
     forget_decisions();
   }
   /// The bytes of two slots change places.
-  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { table_.exchange_live(left, right); }
+  void exchange_live(slot_id left, slot_id right) noexcept { table_.exchange_live(left, right); }
   /// What the rehearsed step needs, for messages.
   void note_step_need(per_tier<bytes> need) noexcept { table_.note_step_need(need); }
 
@@ -141,46 +143,46 @@ class chunk_cache {
     has_long_chunks_ = std::any_of(table_.all().begin(), table_.all().end(),
                                    [](const chunk& chunk_state) { return chunk_state.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
-    for (std::uint32_t index = 0; index < chunks(); ++index) {
-      chunk& chunk_state = table_[index];
-      chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[index];
-      chunk_state.want_below(!record.empty() && record.is_left_for_host(index));
-      chunk_state.keep_on_device(!device_only.empty() && device_only[index] != 0);
+    for (const chunk_id id : table_.chunk_ids()) {
+      chunk& chunk_state = table_[id];
+      chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[index_of(id)];
+      chunk_state.want_below(!record.empty() && record.is_left_for_host(index_of(id)));
+      chunk_state.keep_on_device(!device_only.empty() && device_only[index_of(id)] != 0);
     }
   }
 
   /// Next uses of all chunks at the start of an iteration, by a plan. @pre start_of()
   void expect_first(std::span<const std::uint32_t> first) noexcept
   {
-    for (std::uint32_t index = 0; index < chunks(); ++index) table_[index].next_use = first[index];
+    for (const chunk_id id : table_.chunk_ids()) table_[id].next_use = first[index_of(id)];
   }
 
   /// A chunk that is on the device is wanted at that access of the next iteration.
-  void expect_use(std::uint32_t index, std::uint32_t next_use) noexcept
+  void expect_use(chunk_id id, std::uint32_t next_use) noexcept
   {
-    if (!table_[index].has_frames(tier::device)) return;
-    candidates_.touch(index, table_[index]);
-    table_[index].next_use = next_use;
+    if (!table_[id].has_frames(tier::device)) return;
+    candidates_.touch(id, table_[id]);
+    table_[id].next_use = next_use;
   }
 
   // Accesses.
 
   /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
-  void pin_resident(std::uint32_t index, bool writing, std::uint32_t next_use) noexcept
+  void pin_resident(chunk_id id, bool writing, std::uint32_t next_use) noexcept
   {
-    chunk& chunk_state = table_[index];
-    candidates_.touch(index, chunk_state);
+    chunk& chunk_state = table_[id];
+    candidates_.touch(id, chunk_state);
     ++chunk_state.pins[tier::device];
     chunk_state.next_use = next_use;
     if (writing) chunk_state.written_in(tier::device);
   }
   /// Ends a pin in this tier. @param writing   as the pin was taken
-  void unpin(tier where, std::uint32_t index, bool writing) noexcept
+  void unpin(tier where, chunk_id id, bool writing) noexcept
   {
-    chunk& chunk_state = table_[index];
+    chunk& chunk_state = table_[id];
     --chunk_state.pins[where];
     if (where == tier::device) {
-      if (chunk_state.pins[where] == 0) candidates_.let_go(index, chunk_state);
+      if (chunk_state.pins[where] == 0) candidates_.let_go(id, chunk_state);
     } else if (writing) {
       --chunk_state.writers;
     }
@@ -189,21 +191,20 @@ class chunk_cache {
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
   template <cache_mover Mover>
-  void acquire(std::uint32_t slot, std::uint32_t index, entry_kind kind, std::uint32_t next_use, access_index now,
-               Mover& mover)
+  void acquire(slot_id slot, chunk_id id, entry_kind kind, std::uint32_t next_use, access_index now, Mover& mover)
   {
-    chunk& chunk_state = table_[index];
+    chunk& chunk_state = table_[id];
     const bool was_live = table_.is_live(slot);
     const bool has_others = chunk_state.live > (was_live ? 1U : 0U);
     const bool keep = has_others || (was_live && access_of(kind) != access::write);
     const bool writing = writes(access_of(kind));
     if (const tier where = tier_of(kind); where == tier::device) {
-      bring_up(index, keep, now, mover);
-      pin_resident(index, writing, next_use);
+      bring_up(id, keep, now, mover);
+      pin_resident(id, writing, next_use);
     } else {
-      bring_down(index, keep, mover);
-      if (writing && chunk_state.has_frames(tier::device)) discard(index, mover);
-      candidates_.touch(index, chunk_state);
+      bring_down(id, keep, mover);
+      if (writing && chunk_state.has_frames(tier::device)) discard(id, mover);
+      candidates_.touch(id, chunk_state);
       chunk_state.next_use = next_use;
       ++chunk_state.pins[where];
       if (writing) ++chunk_state.writers;
@@ -215,13 +216,13 @@ class chunk_cache {
   /// The bytes of `slot` are dead. With the last slot of a chunk its device frames become free; its frames on the host
   /// stay for the next iteration. @pre the slot has no pins
   template <cache_mover Mover>
-  void drop(std::uint32_t slot, std::uint32_t index, Mover& mover)
+  void drop(slot_id slot, chunk_id id, Mover& mover)
   {
     if (!table_.is_live(slot)) return;
     table_.set_live(slot, false);
-    chunk& chunk_state = table_[index];
+    chunk& chunk_state = table_[id];
     if (--chunk_state.live > 0) return;
-    if (chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0) discard(index, mover);
+    if (chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0) discard(id, mover);
     chunk_state.set_valid(tier::host, false);
   }
 
@@ -235,14 +236,14 @@ class chunk_cache {
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = table_.space(where);
-    std::uint64_t begin = room.find_lease(
-        size, [&](std::uint32_t frame) { return where == tier::device && makes_way(room.occupant(frame)); });
+    std::uint64_t begin =
+        room.find_lease(size, [&](frame_id frame) { return where == tier::device && makes_way(room.occupant(frame)); });
     if (begin == tier_space::no_place)
-      begin = room.find_lease(size, [&](std::uint32_t frame) { return table_.may_leave(where, room.occupant(frame)); });
+      begin = room.find_lease(size, [&](frame_id frame) { return table_.may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};
-    room.for_frames(begin, size, [&](std::uint32_t frame) {
-      const std::uint32_t occupant = room.occupant(frame);
-      if (occupant < chunks()) where == tier::device ? evict(occupant, mover) : reclaim(occupant, mover);
+    room.for_frames(begin, size, [&](frame_id frame) {
+      const chunk_id occupant = room.occupant(frame);
+      if (table_.has(occupant)) where == tier::device ? evict(occupant, mover) : reclaim(occupant, mover);
     });
     room.take_lease(begin, size);
     mover.leased(where, begin, size);
@@ -252,7 +253,7 @@ class chunk_cache {
   template <cache_mover Mover>
   void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
   {
-    table_.space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
+    table_.space(where).give_lease(begin, size, [&](frame_id frame) { mover.vacated(where, frame, 1, false); });
   }
 
   // The moves of a plan. Each is skipped, with false, where it does not fit any more.
@@ -266,28 +267,28 @@ class chunk_cache {
     return true;
   }
   template <cache_mover Mover>
-  bool try_evict(std::uint32_t index, Mover& mover)
+  bool try_evict(chunk_id id, Mover& mover)
   {
-    if (!can_be_evicted(table_[index])) return false;
-    evict(index, mover);
+    if (!can_be_evicted(table_[id])) return false;
+    evict(id, mover);
     return true;
   }
   template <cache_mover Mover>
-  bool try_load(std::uint32_t index, std::uint32_t first, bool keep, Mover& mover)
+  bool try_load(chunk_id id, frame_id first, bool keep, Mover& mover)
   {
-    const chunk& chunk_state = table_[index];
+    const chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || !space(tier::device).pool().is_free(first, chunk_state.frames) ||
         (keep && !chunk_state.is_valid(tier::host)) || chunk_state.writers > 0)
       return false;
-    occupy(index, first, keep, mover);
-    candidates_.arrive(index, table_[index]);
+    occupy(id, first, keep, mover);
+    candidates_.arrive(id, table_[id]);
     return true;
   }
   template <cache_mover Mover>
-  bool try_write_back(std::uint32_t index, Mover& mover)
+  bool try_write_back(chunk_id id, Mover& mover)
   {
-    if (!can_be_evicted(table_[index]) || table_[index].is_valid(tier::host)) return false;
-    save(index, mover);
+    if (!can_be_evicted(table_[id]) || table_[id].is_valid(tier::host)) return false;
+    save(id, mover);
     return true;
   }
 
@@ -295,17 +296,17 @@ class chunk_cache {
   /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
   /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
-  bool bring_early(std::uint32_t index, std::uint32_t first, std::uint32_t border, access_index next_use, Mover& mover)
+  bool bring_early(chunk_id id, frame_id first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
-    chunk& chunk_state = table_[index];
+    chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || chunk_state.frames != 1 || chunk_state.live == 0) return false;
     if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
     if (first == frame_pool::none) first = make_expendable_room(border, mover);
     if (first == frame_pool::none) return false;
-    occupy(index, first, true, mover);
+    occupy(id, first, true, mover);
     chunk_state.next_use = index_of(next_use);
-    candidates_.arrive(index, chunk_state);
+    candidates_.arrive(id, chunk_state);
     return true;
   }
 
@@ -316,10 +317,10 @@ class chunk_cache {
   template <cache_mover Mover>
   void evict_all(Mover& mover)
   {
-    for (std::uint32_t index = 0; index < chunks(); ++index) {
-      if (!can_be_evicted(table_[index])) continue;
+    for (const chunk_id id : table_.chunk_ids()) {
+      if (!can_be_evicted(table_[id])) continue;
       try {
-        evict(index, mover);
+        evict(id, mover);
       } catch (const out_of_memory&) {  // the host has no room: the chunk lives on the device alone
       }
     }
@@ -330,15 +331,13 @@ class chunk_cache {
   template <cache_mover Mover>
   void give_up_copies(const chunk_table& before, Mover& mover)
   {
-    for (std::uint32_t index = 0; index < chunks(); ++index) {
-      chunk& chunk_state = table_[index];
-      if (!chunk_state.has_frames(tier::device) || chunk_state.pins[tier::host] > 0 ||
-          before[index].is_valid(tier::host))
+    for (const chunk_id id : table_.chunk_ids()) {
+      chunk& chunk_state = table_[id];
+      if (!chunk_state.has_frames(tier::device) || chunk_state.pins[tier::host] > 0 || before[id].is_valid(tier::host))
         continue;
       chunk_state.set_valid(tier::host, false);
-      if (before[index].first_frame[tier::host] == chunk::nowhere &&
-          chunk_state.first_frame[tier::host] != chunk::nowhere)
-        reclaim(index, mover);
+      if (before[id].first_frame[tier::host] == chunk::nowhere && chunk_state.first_frame[tier::host] != chunk::nowhere)
+        reclaim(id, mover);
     }
   }
 
@@ -353,32 +352,32 @@ class chunk_cache {
   // A chunk comes.
 
   template <cache_mover Mover>
-  void bring_up(std::uint32_t index, bool keep, access_index now, Mover& mover)
+  void bring_up(chunk_id id, bool keep, access_index now, Mover& mover)
   {
-    if (table_[index].has_frames(tier::device)) return;
-    const std::uint32_t first = make_room(table_[index].frames, now, mover);
-    occupy(index, first, keep, mover);
-    candidates_.arrive(index, table_[index]);
+    if (table_[id].has_frames(tier::device)) return;
+    const frame_id first = make_room(table_[id].frames, now, mover);
+    occupy(id, first, keep, mover);
+    candidates_.arrive(id, table_[id]);
   }
 
   template <cache_mover Mover>
-  void bring_down(std::uint32_t index, bool keep, Mover& mover)
+  void bring_down(chunk_id id, bool keep, Mover& mover)
   {
-    if (keep && !table_[index].is_valid(tier::host)) save(index, mover);
-    take_frames_below(index, mover);
-    table_[index].set_valid(tier::host, true);
+    if (keep && !table_[id].is_valid(tier::host)) save(id, mover);
+    take_frames_below(id, mover);
+    table_[id].set_valid(tier::host, true);
   }
 
   /// Puts a chunk into free device frames, with its bytes if there are any to keep.
   template <cache_mover Mover>
-  void occupy(std::uint32_t index, std::uint32_t first, bool keep, Mover& mover)
+  void occupy(chunk_id id, frame_id first, bool keep, Mover& mover)
   {
-    chunk& chunk_state = table_[index];
-    place(tier::device, index, first, mover);
+    chunk& chunk_state = table_[id];
+    place(tier::device, id, first, mover);
     try {
-      keep ? mover.copy(index, chunk_state, tier::host, tier::device) : mover.claimed(index, chunk_state, tier::device);
+      keep ? mover.copy(id, chunk_state, tier::host, tier::device) : mover.claimed(id, chunk_state, tier::device);
     } catch (...) {
-      vacate(tier::device, index, mover, true);
+      vacate(tier::device, id, mover, true);
       throw;
     }
     chunk_state.set_valid(tier::device, true);
@@ -386,67 +385,66 @@ class chunk_cache {
 
   /// Makes the copy below valid again; the chunk stays on the device.
   template <cache_mover Mover>
-  void save(std::uint32_t index, Mover& mover)
+  void save(chunk_id id, Mover& mover)
   {
-    chunk& chunk_state = table_[index];
-    take_frames_below(index, mover);
-    mover.copy(index, chunk_state, tier::device, tier::host);
-    candidates_.touch(index, chunk_state);
+    chunk& chunk_state = table_[id];
+    take_frames_below(id, mover);
+    mover.copy(id, chunk_state, tier::device, tier::host);
+    candidates_.touch(id, chunk_state);
     chunk_state.set_valid(tier::host, true);
   }
 
   template <cache_mover Mover>
-  void take_frames_below(std::uint32_t index, Mover& mover)
+  void take_frames_below(chunk_id id, Mover& mover)
   {
-    if (table_[index].first_frame[tier::host] != chunk::nowhere) return;
-    const std::uint32_t first =
-        host_frames_.find_frames(table_, index, [&](std::uint32_t victim) { reclaim(victim, mover); });
-    place(tier::host, index, first, mover);
+    if (table_[id].first_frame[tier::host] != chunk::nowhere) return;
+    const frame_id first = host_frames_.find_frames(table_, id, [&](chunk_id victim) { reclaim(victim, mover); });
+    place(tier::host, id, first, mover);
   }
 
   template <cache_mover Mover>
-  void place(tier where, std::uint32_t index, std::uint32_t first, Mover& mover)
+  void place(tier where, chunk_id id, frame_id first, Mover& mover)
   {
-    table_.space(where).place(index, first, table_[index].frames);
-    table_[index].put(where, first, false);
-    mover.placed(where, first, table_[index].frames);
+    table_.space(where).place(id, first, table_[id].frames);
+    table_[id].put(where, first, false);
+    mover.placed(where, first, table_[id].frames);
   }
 
   // A chunk leaves.
 
   /// Its device frames become free, after a write-back where the bytes are wanted.
   template <cache_mover Mover>
-  void evict(std::uint32_t index, Mover& mover)
+  void evict(chunk_id id, Mover& mover)
   {
-    if (table_[index].live > 0 && !table_[index].is_valid(tier::host)) save(index, mover);
-    mover.evicted(index, table_[index], tier::device);
-    candidates_.touch(index, table_[index]);
-    vacate(tier::device, index, mover, true);
+    if (table_[id].live > 0 && !table_[id].is_valid(tier::host)) save(id, mover);
+    mover.evicted(id, table_[id], tier::device);
+    candidates_.touch(id, table_[id]);
+    vacate(tier::device, id, mover, true);
   }
 
   /// Its device frames become free, and their bytes are worth nothing.
   template <cache_mover Mover>
-  void discard(std::uint32_t index, Mover& mover)
+  void discard(chunk_id id, Mover& mover)
   {
-    mover.discarded(index, table_[index], tier::device);
-    candidates_.touch(index, table_[index]);
-    vacate(tier::device, index, mover, false);
+    mover.discarded(id, table_[id], tier::device);
+    candidates_.touch(id, table_[id]);
+    vacate(tier::device, id, mover, false);
   }
 
   /// Its host frames become free.
   template <cache_mover Mover>
-  void reclaim(std::uint32_t index, Mover& mover)
+  void reclaim(chunk_id id, Mover& mover)
   {
     ++reclaims_;
-    candidates_.touch(index, table_[index]);
-    vacate(tier::host, index, mover, false);
+    candidates_.touch(id, table_[id]);
+    vacate(tier::host, id, mover, false);
   }
 
   template <cache_mover Mover>
-  void vacate(tier where, std::uint32_t index, Mover& mover, bool evicted)
+  void vacate(tier where, chunk_id id, Mover& mover, bool evicted)
   {
-    chunk& chunk_state = table_[index];
-    const std::uint32_t first = chunk_state.first_frame[where];
+    chunk& chunk_state = table_[id];
+    const frame_id first = chunk_state.first_frame[where];
     table_.space(where).vacate(first, chunk_state.frames);
     chunk_state.take_away(where);
     mover.vacated(where, first, chunk_state.frames, evicted);
@@ -454,13 +452,13 @@ class chunk_cache {
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
   template <cache_mover Mover>
-  void evict_or_clean(std::uint32_t victim, Mover& mover)
+  void evict_or_clean(chunk_id victim, Mover& mover)
   {
     try {
       return evict(victim, mover);
     } catch (const out_of_memory&) {
-      for (std::uint32_t index = 0; index < chunks(); ++index)
-        if (can_be_evicted(table_[index]) && table_[index].is_valid(tier::host)) return evict(index, mover);
+      for (const chunk_id id : table_.chunk_ids())
+        if (can_be_evicted(table_[id]) && table_[id].is_valid(tier::host)) return evict(id, mover);
       throw;
     }
   }
@@ -470,34 +468,33 @@ class chunk_cache {
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
-  std::uint32_t make_room(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room(std::uint32_t count, access_index now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
     if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
-    const std::uint32_t first = space(tier::device).pool().lowest(1);
+    const frame_id first = space(tier::device).pool().lowest(1);
     if (first != frame_pool::none && !is_spared(first, now)) return first;
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) throw shortage_of_frames(1);
-    evict_or_clean(index_of(victim), mover);
+    evict_or_clean(victim, mover);
     return space(tier::device).pool().lowest(1);
   }
 
   /// Where no run is free, the run that opens first: its best chunk is worst.
   template <cache_mover Mover>
-  std::uint32_t make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    std::uint32_t first = device.pool().lowest(count);
+    frame_id first = device.pool().lowest(count);
     if (first != frame_pool::none) return first;
-    candidates_.rank(now, table_.all(), [&](std::uint32_t victim) {
-      first = cheapest_frame_run_around(
-          device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
-          [&](std::uint32_t index) { return candidates_.is_named(index) ? 1U : impossible_run; });
+    candidates_.rank(now, table_.all(), [&](chunk_id victim) {
+      first = cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
+                                        [&](chunk_id id) { return candidates_.is_named(id) ? 1U : impossible_run; });
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw shortage_of_frames(count);
-    for (std::uint32_t frame = first; frame < first + count; ++frame)
-      if (const std::uint32_t occupant = device.occupant(frame); occupant < chunks()) evict(occupant, mover);
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
+      if (const chunk_id occupant = device.occupant(frame); table_.has(occupant)) evict(occupant, mover);
     return first;
   }
 
@@ -505,24 +502,24 @@ class chunk_cache {
   /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
   /// else any.
   template <cache_mover Mover>
-  std::uint32_t make_bounded_room(access_index now, Mover& mover)
+  frame_id make_bounded_room(access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
-    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover))
+    if (const frame_id own{candidates_.policy().preferred(now)}; index_of(own) < border && clear_frame(own, mover))
       return own;
-    if (const std::uint32_t first = pool.highest_below(border); first != frame_pool::none) return first;
-    std::uint32_t victim = chunk::nowhere;
-    std::uint32_t below = chunk::nowhere;
-    candidates_.rank(now, table_.all(), [&](std::uint32_t index) {
-      const bool expendable = candidates_.gives_up(index);
-      if (victim == chunk::nowhere) victim = index;
-      if (expendable && table_[index].first_frame[tier::device] < border) below = index;
-      return below != chunk::nowhere || !expendable;
+    if (const frame_id first = pool.highest_below(border); first != frame_pool::none) return first;
+    chunk_id victim = chunk_id::none;
+    chunk_id below = chunk_id::none;
+    candidates_.rank(now, table_.all(), [&](chunk_id id) {
+      const bool expendable = candidates_.gives_up(id);
+      if (victim == chunk_id::none) victim = id;
+      if (expendable && index_of(table_[id].first_frame[tier::device]) < border) below = id;
+      return below != chunk_id::none || !expendable;
     });
-    if (below == chunk::nowhere) {
-      if (const std::uint32_t first = pool.lowest(1); first != frame_pool::none) return first;
-      if (victim == chunk::nowhere) throw shortage_of_frames(1);
+    if (below == chunk_id::none) {
+      if (const frame_id first = pool.lowest(1); first != frame_pool::none) return first;
+      if (victim == chunk_id::none) throw shortage_of_frames(1);
       below = victim;
     }
     evict_or_clean(below, mover);
@@ -532,29 +529,29 @@ class chunk_cache {
   /// The frame below `border` of the chunk that the plan gives up and that was let go of first. Where there is none,
   /// none, and nothing was evicted.
   template <cache_mover Mover>
-  std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
+  frame_id make_expendable_room(std::uint32_t border, Mover& mover)
   {
-    std::uint32_t victim = chunk::nowhere;
-    candidates_.rank(access_index::none, table_.all(), [&](std::uint32_t index) {
-      if (!candidates_.gives_up(index)) return true;
-      if (table_[index].frames == 1 && table_[index].first_frame[tier::device] < border && can_leave(table_[index]))
-        victim = index;
-      return victim != chunk::nowhere;
+    chunk_id victim = chunk_id::none;
+    candidates_.rank(access_index::none, table_.all(), [&](chunk_id id) {
+      if (!candidates_.gives_up(id)) return true;
+      if (table_[id].frames == 1 && index_of(table_[id].first_frame[tier::device]) < border && can_leave(table_[id]))
+        victim = id;
+      return victim != chunk_id::none;
     });
-    if (victim == chunk::nowhere) return frame_pool::none;
-    const std::uint32_t first = table_[victim].first_frame[tier::device];
+    if (victim == chunk_id::none) return frame_pool::none;
+    const frame_id first = table_[victim].first_frame[tier::device];
     evict(victim, mover);
     return first;
   }
 
   /// @return   the frame is free, if need be after a chunk left it that the plan gives up
   template <cache_mover Mover>
-  bool clear_frame(std::uint32_t frame, Mover& mover)
+  bool clear_frame(frame_id frame, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    if (frame >= device.frames()) return false;
+    if (index_of(frame) >= device.frames()) return false;
     if (device.pool().is_free(frame)) return true;
-    const std::uint32_t occupant = device.occupant(frame);
+    const chunk_id occupant = device.occupant(frame);
     if (!is_given_up(occupant)) return false;
     evict(occupant, mover);
     return true;
@@ -563,12 +560,12 @@ class chunk_cache {
   /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
   /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
   /// frames for them.
-  [[nodiscard]] bool is_spared(std::uint32_t free, access_index now) noexcept
+  [[nodiscard]] bool is_spared(frame_id free, access_index now) noexcept
   {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) return false;
-    const chunk& chunk_state = table_[index_of(victim)];
+    const chunk& chunk_state = table_[victim];
     if (chunk_state.next_use != access_record::never || chunk_state.frames != 1) return false;
     if (chunk_state.first_frame[tier::device] >= free) return false;
     return chunk_state.is_valid(tier::host) ||
@@ -576,20 +573,20 @@ class chunk_cache {
   }
 
   /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
-  [[nodiscard]] bool is_given_up(std::uint32_t index) const noexcept
+  [[nodiscard]] bool is_given_up(chunk_id id) const noexcept
   {
     if constexpr (!bounded_eviction<Eviction>)
       return false;
-    else if (index >= chunks() || table_[index].frames != 1 || table_[index].pins[tier::device] > 0)
+    else if (!table_.has(id) || table_[id].frames != 1 || table_[id].pins[tier::device] > 0)
       return false;
     else
-      return table_[index].next_use == access_record::never && can_leave(table_[index]);
+      return table_[id].next_use == access_record::never && can_leave(table_[id]);
   }
 
   /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames: a
   /// plan in bytes does not know what they wait for, and some steps that were tried then moved up to 0.04 of the bound
   /// more.
-  [[nodiscard]] bool makes_way(std::uint32_t index) const noexcept { return !has_long_chunks_ && is_given_up(index); }
+  [[nodiscard]] bool makes_way(chunk_id id) const noexcept { return !has_long_chunks_ && is_given_up(id); }
 
   [[nodiscard]] static bool can_be_evicted(const chunk& chunk_state) noexcept
   {
@@ -611,8 +608,8 @@ class chunk_cache {
   candidate_set<Eviction> candidates_;
   frame_reclaim host_frames_{tier::host};
   std::uint64_t reclaims_ = 0;
-  std::uint32_t leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
-  bool has_long_chunks_ = false;                  // of several frames; known from start_of() on
+  frame_id leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
+  bool has_long_chunks_ = false;             // of several frames; known from start_of() on
 };
 
 }  // namespace chunkmem::inline v0

@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
@@ -51,8 +52,8 @@ struct copy_mover {
 
 /// A run of bytes of this rank's share of a derived chunk: where it is kept, and its place in the whole.
 struct chunk_share {
-  std::uint32_t whole = 0;   ///< the derived chunk
-  std::uint32_t chunk = 0;   ///< that keeps these bytes
+  chunk_id whole{0};         ///< the derived chunk
+  chunk_id chunk{0};         ///< that keeps these bytes
   std::uint64_t offset = 0;  ///< in it [bytes]
   std::uint64_t begin = 0;   ///< in the derived chunk [bytes]
   std::uint64_t size = 0;    ///< [bytes]
@@ -83,7 +84,7 @@ class chunk_shares {
   }
 
   /// Of one chunk, in the order of their places. O(log n)
-  [[nodiscard]] std::span<const chunk_share> of(std::uint32_t whole) const noexcept
+  [[nodiscard]] std::span<const chunk_share> of(chunk_id whole) const noexcept
   {
     std::size_t first = 0, last = runs_.size();
     while (first < last) {
@@ -97,7 +98,7 @@ class chunk_shares {
     return {runs_.data() + first, last - first};
   }
 
-  [[nodiscard]] std::uint32_t label_of(std::uint32_t whole) const noexcept { return labels_[whole]; }
+  [[nodiscard]] std::uint32_t label_of(chunk_id whole) const noexcept { return labels_[index_of(whole)]; }
 
  private:
   [[nodiscard]] static bool follows(const chunk_share& left, const chunk_share& right) noexcept

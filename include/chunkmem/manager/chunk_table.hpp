@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 
@@ -28,8 +29,11 @@ namespace chunkmem::inline v0 {
 /// @endcode
 class chunk_table {
  public:
-  [[nodiscard]] chunk& operator[](std::uint32_t index) noexcept { return chunks_[index]; }
-  [[nodiscard]] const chunk& operator[](std::uint32_t index) const noexcept { return chunks_[index]; }
+  [[nodiscard]] chunk& operator[](chunk_id id) noexcept { return chunks_[index_of(id)]; }
+  [[nodiscard]] const chunk& operator[](chunk_id id) const noexcept { return chunks_[index_of(id)]; }
+  /// It is a chunk: not one of the marks of an empty frame.
+  [[nodiscard]] bool has(chunk_id id) const noexcept { return index_of(id) < chunks(); }
+  [[nodiscard]] id_range<chunk_id> chunk_ids() const noexcept { return ids<chunk_id>(chunks()); }
   [[nodiscard]] std::span<chunk> all() noexcept { return chunks_; }
   [[nodiscard]] std::span<const chunk> all() const noexcept { return chunks_; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
@@ -38,9 +42,9 @@ class chunk_table {
 
   /// By slot: it holds bytes.
   [[nodiscard]] std::span<const std::uint8_t> live() const noexcept { return live_; }
-  [[nodiscard]] bool is_live(std::uint32_t slot) const noexcept { return live_[slot] != 0; }
-  void set_live(std::uint32_t slot, bool holds_bytes) noexcept { live_[slot] = holds_bytes ? 1 : 0; }
-  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { std::swap(live_[left], live_[right]); }
+  [[nodiscard]] bool is_live(slot_id slot) const noexcept { return live_[index_of(slot)] != 0; }
+  void set_live(slot_id slot, bool holds_bytes) noexcept { live_[index_of(slot)] = holds_bytes ? 1 : 0; }
+  void exchange_live(slot_id left, slot_id right) noexcept { std::swap(live_[index_of(left)], live_[index_of(right)]); }
 
   /// Nothing lies anywhere and no slot holds bytes. The spaces are set by the caller.
   /// @param frames_of_chunk   how many neighbouring frames each chunk takes
@@ -52,9 +56,9 @@ class chunk_table {
   }
 
   /// The chunk's copy in this tier could be given up now without losing a byte or a pin, if need be after a write-back.
-  [[nodiscard]] bool may_leave(tier where, std::uint32_t index) const noexcept
+  [[nodiscard]] bool may_leave(tier where, chunk_id id) const noexcept
   {
-    const chunk& chunk_state = chunks_[index];
+    const chunk& chunk_state = (*this)[id];
     if (chunk_state.pins[where] > 0) return false;
     if (where != last_tier) return true;  // a write-back goes to the next tier
     return !chunk_state.is_valid(where) || std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier other) {
@@ -68,9 +72,9 @@ class chunk_table {
   {
     const tier_space& room = space(where);
     std::uint64_t stuck = room.leased();
-    for (std::uint32_t index = 0; index < chunks(); ++index)
-      if (chunks_[index].has_frames(where) && !may_leave(where, index))
-        stuck += chunks_[index].frames * room.frame_bytes();
+    for (const chunk_id each : chunk_ids())
+      if ((*this)[each].has_frames(where) && !may_leave(where, each))
+        stuck += (*this)[each].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
     return {where,
             requested,

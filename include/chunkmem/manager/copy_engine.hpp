@@ -5,6 +5,7 @@
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
@@ -69,15 +70,18 @@ class copy_engine {
   /// These checks hear of frames that come and go and of copies, and outlive this. @pre nothing was moved
   void tell(watch_type& checks) noexcept { watch_ = &checks; }
 
-  [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept
+  [[nodiscard]] std::byte* address(tier where, frame_id frame) const noexcept
   {
-    return arena_[where] + frame * frame_;
+    return arena_[where] + index_of(frame) * frame_;
   }
   [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept
   {
     return arena_[where] + begin;
   }
-  [[nodiscard]] frame_hazards& hazards_at(tier where, std::uint32_t frame) noexcept { return hazards_[where][frame]; }
+  [[nodiscard]] frame_hazards& hazards_at(tier where, frame_id frame) noexcept
+  {
+    return hazards_[where][index_of(frame)];
+  }
   [[nodiscard]] hazard_tracker<Backend>& tracker() noexcept { return tracker_; }
   [[nodiscard]] const hazard_tracker<Backend>& tracker() const noexcept { return tracker_; }
   [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
@@ -122,76 +126,76 @@ class copy_engine {
 
   // The calls of a chunk_cache: see cache_mover.
 
-  void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  void placed(tier where, frame_id first, std::uint32_t count) noexcept
   {
-    frame_hazards& all = hazards_[where][first];
-    for (std::uint32_t index = first + 1; index < first + count; ++index) all.merge(hazards_[where][index]);
+    frame_hazards& all = hazards_at(where, first);
+    for (std::uint32_t index = 1; index < count; ++index) all.merge(hazards_at(where, first + index));
     poison(where, first, count);
   }
 
-  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
+  void vacated(tier where, frame_id first, std::uint32_t count, bool) noexcept
   {
-    for (std::uint32_t index = first + 1; index < first + count; ++index)
-      hazards_[where][index] = hazards_[where][first];
+    for (std::uint32_t index = 1; index < count; ++index) hazards_at(where, first + index) = hazards_at(where, first);
     poison(where, first, count);
   }
 
   /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
   /// @pre the chunk has frames in both
-  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
+  void copy(chunk_id id, const chunk& chunk_state, tier from, tier to)
   {
     const std::uint64_t begin = time();
     const bool is_load = to < from;
     if (is_load && chunk_state.is_derived())
-      make_whole(index, chunk_state.first_frame[to]);
+      make_whole(id, chunk_state.first_frame[to]);
     else
-      copy_frames(index, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
-    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, index, begin);
+      copy_frames(id, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
+    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, id, begin);
   }
 
-  void claimed(std::uint32_t index, const chunk&, tier where) noexcept
+  void claimed(chunk_id id, const chunk&, tier where) noexcept
   {
-    tell(trace_event_kind::claim, where, where, index, time());
+    tell(trace_event_kind::claim, where, where, id, time());
   }
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(trace_event_kind::lease, where, size); }
-  void evicted(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void evicted(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
     ++counts_.evictions;
-    compare(index, chunk_state, where);
-    tell(trace_event_kind::evict, where, next_tier(where), index, time());
+    compare(id, chunk_state, where);
+    tell(trace_event_kind::evict, where, next_tier(where), id, time());
   }
-  void discarded(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void discarded(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
-    compare(index, chunk_state, where);
-    tell(trace_event_kind::discard, where, where, index, time());
+    compare(id, chunk_state, where);
+    tell(trace_event_kind::discard, where, where, id, time());
   }
 
   // Collectives.
 
   /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
-  void make_whole(std::uint32_t index, std::uint32_t first)
+  void make_whole(chunk_id id, frame_id first)
   {
     if constexpr (gathers) {
-      for (const chunk_share& it : shares_.of(index)) bring_share(it, first);
-      frame_hazards& to = hazards_[tier::device][first];
+      for (const chunk_share& it : shares_.of(id)) bring_share(it, first);
+      frame_hazards& to = hazards_at(tier::device, first);
       tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
-      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
+      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
       health_->starting([&] {
-        mover_.gather(*backend_, address(tier::device, first), bytes{used_[index]}, shares_.label_of(index));
+        mover_.gather(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, shares_.label_of(id));
       });
       stamp_collective(to);
     }
   }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
   /// gathers
-  void sum(std::uint32_t index, const chunk& chunk_state, std::uint32_t label, collective::sum how)
+  void sum(chunk_id id, const chunk& chunk_state, std::uint32_t label, collective::sum how)
     requires gathers
   {
-    const std::uint32_t first = chunk_state.first_frame[tier::device];
-    frame_hazards& frames = hazards_[tier::device][first];
+    const frame_id first = chunk_state.first_frame[tier::device];
+    frame_hazards& frames = hazards_at(tier::device, first);
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index]};
-    health_->starting([&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index]}, label, how); });
+    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
+    health_->starting(
+        [&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, label, how); });
     stamp_collective(frames);
   }
 
@@ -228,19 +232,19 @@ class copy_engine {
     std::span<std::byte> from_, to_;
   };
 
-  void poison(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  void poison(tier where, frame_id first, std::uint32_t count) noexcept
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
-  void compare(std::uint32_t index, const chunk& chunk_state, tier where) noexcept
+  void compare(chunk_id id, const chunk& chunk_state, tier where) noexcept
   {
-    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(index, address(where, chunk_state.first_frame[where]));
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(id, address(where, chunk_state.first_frame[where]));
   }
 
   /// A frame of a tier, the first of a chunk's.
   struct frame_place {
     tier where;
-    std::uint32_t first;
+    frame_id first;
   };
 
   /// The agent that copies over a link in this direction: two for each link.
@@ -249,17 +253,17 @@ class copy_engine {
     return to < from ? agent::to_device : agent::to_host;
   }
 
-  void copy_frames(std::uint32_t index, frame_place from, frame_place to)
+  void copy_frames(chunk_id id, frame_place from, frame_place to)
   {
     const bool is_load = to.where < from.where;
     const agent stream = copier(from.where, to.where);
-    frame_hazards& source = hazards_[from.where][from.first];
-    frame_hazards& target = hazards_[to.where][to.first];
+    frame_hazards& source = hazards_at(from.where, from.first);
+    frame_hazards& target = hazards_at(to.where, to.first);
     std::byte* const read = address(from.where, from.first);
     std::byte* const written = address(to.where, to.first);
-    const bytes size{used_[index]};
+    const bytes size{used_[index_of(id)]};
     order(stream, source, target);
-    const lent_bytes lent{watch_, read, written, used_[index]};
+    const lent_bytes lent{watch_, read, written, used_[index_of(id)]};
     health_->starting([&] {
       is_load ? mover_.bring(*backend_, written, read, size, stream)
               : mover_.take(*backend_, written, read, size, stream);
@@ -269,14 +273,14 @@ class copy_engine {
     (is_load ? counts_.loaded : counts_.written_back) += size;
   }
 
-  void bring_share(const chunk_share& share, std::uint32_t first)
+  void bring_share(const chunk_share& share, frame_id first)
   {
     const chunk& parent = (*places_)[share.chunk];
     expects(parent.live > 0, "a derived chunk was used before its share was filled");
     const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
-    const std::uint32_t frame = parent.first_frame[where];
-    frame_hazards& from = hazards_[where][frame];
-    frame_hazards& to = hazards_[tier::device][first];
+    const frame_id frame = parent.first_frame[where];
+    frame_hazards& from = hazards_at(where, frame);
+    frame_hazards& to = hazards_at(tier::device, first);
     order(agent::to_device, from, to);
     const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
                           share.size};
@@ -315,10 +319,10 @@ class copy_engine {
       return backend_->now();
   }
 
-  void tell(trace_event_kind what, tier from, tier to, std::uint32_t index, std::uint64_t begin) noexcept
+  void tell(trace_event_kind what, tier from, tier to, chunk_id id, std::uint64_t begin) noexcept
   {
     if constexpr (!std::same_as<Sink, trace::null_sink>)
-      sink_.record({what, from, to, chunk_id{index}, used_[index], begin, time()});
+      sink_.record({what, from, to, id, used_[index_of(id)], begin, time()});
   }
 
   Backend* backend_;

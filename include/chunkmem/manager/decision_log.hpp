@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
@@ -40,35 +41,33 @@ class decision_log {
     freed_from_ = freed_from;
   }
 
-  void placed(tier, std::uint32_t, std::uint32_t) noexcept {}
-  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool evicted)
+  void placed(tier, frame_id, std::uint32_t) noexcept {}
+  void vacated(tier where, frame_id first, std::uint32_t count, bool evicted)
   {
-    if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
+    if (where == tier::device && !evicted)
+      add(transfer::move_kind::vacate, freed_from_, chunk_id::none, index_of(first), count);
   }
-  void copy(std::uint32_t index, const chunk& chunk_state, tier from, tier to)
+  void copy(chunk_id id, const chunk& chunk_state, tier from, tier to)
   {
-    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, index, chunk_state);
+    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, id, chunk_state);
   }
-  void claimed(std::uint32_t index, const chunk& chunk_state, tier)
+  void claimed(chunk_id id, const chunk& chunk_state, tier) { add(transfer::move_kind::claim, id, chunk_state); }
+  void evicted(chunk_id id, const chunk& chunk_state, tier) { add(transfer::move_kind::evict, id, chunk_state); }
+  void discarded(chunk_id, const chunk&, tier) noexcept {}
+  void leased(tier, std::uint64_t begin, std::uint64_t)
   {
-    add(transfer::move_kind::claim, index, chunk_state);
+    add(transfer::move_kind::lease, now_, chunk_id::none, begin, 0);
   }
-  void evicted(std::uint32_t index, const chunk& chunk_state, tier)
-  {
-    add(transfer::move_kind::evict, index, chunk_state);
-  }
-  void discarded(std::uint32_t, const chunk&, tier) noexcept {}
-  void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:
-  void add(transfer::move_kind kind, std::uint32_t index, const chunk& chunk_state)
+  void add(transfer::move_kind kind, chunk_id id, const chunk& chunk_state)
   {
-    add(kind, now_, index, chunk_state.first_frame[tier::device], chunk_state.frames);
+    add(kind, now_, id, index_of(chunk_state.first_frame[tier::device]), chunk_state.frames);
   }
-  void add(transfer::move_kind kind, std::uint32_t access_index, std::uint32_t chunk, std::uint64_t place,
+  void add(transfer::move_kind kind, std::uint32_t access_index, chunk_id chunk, std::uint64_t place,
            std::uint32_t frames)
   {
-    moves_.push_back({access_index, chunk, place, frames, 0, kind});
+    moves_.push_back({access_index, index_of(chunk), place, frames, 0, kind});
   }
 
   sequence<transfer::move> moves_;

@@ -5,6 +5,7 @@
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/arena_set.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
@@ -36,7 +37,7 @@ namespace chunkmem::inline v0 {
 /// What an acquire gives: an address that stays good until it is released.
 struct access_token {
   std::byte* data = nullptr;
-  std::uint32_t slot = 0;
+  slot_id slot{0};
   std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
@@ -129,7 +130,7 @@ class engine {
   [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
 
-  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t index) const noexcept { return tensors_.slots()[index].size; }
+  [[nodiscard]] std::uint64_t size_of_slot(slot_id slot) const noexcept { return tensors_[slot].size; }
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
@@ -191,7 +192,7 @@ class engine {
     expects(!tensors_.has_masters() || (left != value_list && right != value_list),
             "weights with masters were to be exchanged with another list: the next update would undo it");
     places_.refuse_exchange(tensors_, left, right);
-    tensors_.exchange(left, right, [this](std::uint32_t a, std::uint32_t b) { chunks_.exchange_live(a, b); });
+    tensors_.exchange(left, right, [this](slot_id a, slot_id b) { chunks_.exchange_live(a, b); });
     places_.follow_values(tensors_);
     schedule_.relink();
     if constexpr (watch_type::is_on) {
@@ -228,17 +229,17 @@ class engine {
   // Chunks that ranks share.
 
   /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
-  void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
+  void sum_over_ranks(slot_id id, std::uint32_t label, collective::sum how)
     requires(copies_type::gathers)
   {
-    const std::uint32_t position = tensors_.slots()[index].chunk;
+    const chunk_id position = tensors_.chunk_of(id);
     copies_.sum(position, chunks_[position], label, how);
   }
   /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
   /// write keeps it on the device
-  void gather_over_ranks(std::uint32_t index)
+  void gather_over_ranks(slot_id id)
   {
-    const std::uint32_t position = tensors_.slots()[index].chunk;
+    const chunk_id position = tensors_.chunk_of(id);
     copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
@@ -247,33 +248,32 @@ class engine {
   /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
   template <entry_kind Kind>
-  access_token acquire_as(std::uint32_t index)
+  access_token acquire_as(slot_id id)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_if_resident(index, Kind, agent::host);
+      return acquire_if_resident(id, Kind, agent::host);
     else
-      return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
+      return watched(id, [&] { return acquire_if_resident(id, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
-  access_token acquire(std::uint32_t index, entry_kind kind, agent stream)
+  access_token acquire(slot_id id, entry_kind kind, agent stream)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_if_resident(index, kind, stream);
+      return acquire_if_resident(id, kind, stream);
     else
-      return watched(index, [&] { return acquire_if_resident(index, kind, stream); });
+      return watched(id, [&] { return acquire_if_resident(id, kind, stream); });
   }
-  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent stream = agent::host)
+  access_token acquire_on_host(slot_id id, entry_kind kind, agent stream = agent::host)
   {
     if constexpr (!watch_type::sees_bytes)
-      return acquire_slowly(index, kind, stream);
+      return acquire_slowly(id, kind, stream);
     else
-      return watched(index, [&] { return acquire_slowly(index, kind, stream); });
+      return watched(id, [&] { return acquire_slowly(id, kind, stream); });
   }
   /// In the tier that `kind` names.
-  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent stream = agent::host)
+  access_token acquire_in_place(slot_id id, entry_kind kind, agent stream = agent::host)
   {
-    return place_of(kind) == memory_location::host ? acquire_on_host(index, kind, stream)
-                                                   : acquire(index, kind, stream);
+    return place_of(kind) == memory_location::host ? acquire_on_host(id, kind, stream) : acquire(id, kind, stream);
   }
 
   [[gnu::always_inline]] void release(const access_token& held) noexcept
@@ -293,7 +293,7 @@ class engine {
       return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, stream};
     }
     ensure_arenas();
-    const bool planned = schedule_.step_to(access_record::never, kind, size);
+    const bool planned = schedule_.step_to(slot_id::none, kind, size);
     std::uint64_t begin = planned ? schedule_.run_actions(schedule_.cursor()) : tier_space::no_place;
     if (where == tier::host || begin == tier_space::no_place || !chunks_.try_lease(where, begin, size, copies_)) {
       if (where == tier::device) schedule_.ensure_policy();
@@ -308,7 +308,7 @@ class engine {
       chunks_.end_lease(where, begin, size, copies_);
       throw;
     }
-    const std::uint32_t access_index = schedule_.finish(planned, access_record::never, kind, size);
+    const std::uint32_t access_index = schedule_.finish(planned, slot_id::none, kind, size);
     return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, stream};
   } catch (error& failed) {
     annotator_.annotate(failed);
@@ -330,21 +330,21 @@ class engine {
 
   /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.
   /// @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
-  [[gnu::noinline]] void drop(std::uint32_t index)
+  [[gnu::noinline]] void drop(slot_id id)
   try {
-    pending_.catch_up(index);
-    if (rehearsal_.is_running()) return rehearsal_.drop(index);
+    pending_.catch_up(id);
+    if (rehearsal_.is_running()) return rehearsal_.drop(id);
     health_.expect_alive();
-    slot& slot_state = tensors_.slots()[index];
-    states::expect(tensors_, index, tensor_event::drop);
-    const bool planned = schedule_.step_to(index, entry_kind::drop, 0);
+    slot& slot_state = tensors_[id];
+    states::expect(tensors_, id, tensor_event::drop);
+    const bool planned = schedule_.step_to(id, entry_kind::drop, 0);
     if (planned) run_planned();
     if (slot_state.state != tensor_state::free) {  // else there may be no arenas yet
-      chunks_.drop(index, slot_state.chunk, copies_);
+      chunks_.drop(id, slot_state.chunk, copies_);
       states::drop(slot_state);
-      if constexpr (watch_type::is_on) bury(index);
+      if constexpr (watch_type::is_on) bury(id);
     }
-    schedule_.finish(planned, index, entry_kind::drop, 0);
+    schedule_.finish(planned, id, entry_kind::drop, 0);
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -356,28 +356,28 @@ class engine {
   void beta_was_read(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
-      if (has_content(held)) watch_.part().beta_read(held.slot - tensors_.parameters());
+      if (has_content(held)) watch_.part().beta_read(index_of(tensors_.value_of(held.slot)));
   }
   /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
-  void gradient_opened(std::uint32_t parameter, const access_token& held, bool first, bool has_beta)
+  void gradient_opened(slot_id value_slot, const access_token& held, bool first, bool has_beta)
   {
     if constexpr (watch_type::is_on)
-      if (has_content(held)) watch_.gradient_opened(parameter, held.data, first, has_beta);
+      if (has_content(held)) watch_.gradient_opened(value_slot, held.data, first, has_beta);
   }
   /// @throws usage_error   the gradient was not written whole, or its holder did not ask how
-  void expect_written(std::uint32_t parameter, std::string_view before)
+  void expect_written(slot_id value_slot, std::string_view before)
   {
     if constexpr (watch_type::is_on) {
-      const std::uint32_t index = tensors_.gradient_of(parameter);
-      if (rehearsal_.is_running() || tensors_.slots()[index].state == tensor_state::free) return;
-      watch_.expect_written(parameter, copy_of(index), before);
+      const slot_id id = tensors_.gradient_of(value_slot);
+      if (rehearsal_.is_running() || tensors_[id].state == tensor_state::free) return;
+      watch_.expect_written(value_slot, copy_of(id), before);
     }
   }
   /// Looks at all bytes that nobody holds. @throws usage_error   what was noted so far
   void verify()
   {
     if constexpr (watch_type::is_on) {
-      for (std::uint32_t index = 0; index < tensors_.slots().size(); ++index) compare(index);
+      for (const slot_id each : tensors_.slot_ids()) compare(each);
       watch_.part().expect_no_mistake();
     }
   }
@@ -417,7 +417,7 @@ class engine {
   {
     if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
     for (const access_entry& entry : record.entries())
-      if (entry.slot >= tensors_.parameters() && entry.slot < 2 * tensors_.parameters())
+      if (tensors_.is_gradient(slot_id{entry.slot}))
         return !is_access(entry.kind) || access_of(entry.kind) != access::write;
     return false;
   }
@@ -433,51 +433,51 @@ class engine {
   {
     if (held.is_special || schedule_.is_logging()) [[unlikely]]
       return release_slowly(held);
-    slot& slot_state = tensors_.slots()[held.slot];
+    slot& slot_state = tensors_[held.slot];
     states::end_on_device(slot_state);
     chunks_.unpin(tier::device, slot_state.chunk, false);
   }
 
-  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent stream)
+  [[gnu::always_inline]] access_token acquire_if_resident(slot_id id, entry_kind kind, agent stream)
   {
-    slot& slot_state = tensors_.slots()[index];
+    slot& slot_state = tensors_[id];
     const std::uint32_t now = schedule_.cursor();
     if (slot_state.next_access_index != now || !states::can_begin(slot_state)) [[unlikely]]
-      return acquire_slowly(index, kind, stream);
+      return acquire_slowly(id, kind, stream);
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
-      return acquire_slowly(index, kind, stream);
+      return acquire_slowly(id, kind, stream);
     const chunk& parent = chunks_[slot_state.chunk];
     if (!parent.has_frames(tier::device) || parent.pins[tier::host] != 0) [[unlikely]]
-      return acquire_slowly(index, kind, stream);
+      return acquire_slowly(id, kind, stream);
     const frame_hazards& frame = copies_.hazards_at(tier::device, parent.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
-      return acquire_after_others(index, kind, stream);
-    return take_resident(slot_state, index, kind, stream);
+      return acquire_after_others(id, kind, stream);
+    return take_resident(slot_state, id, kind, stream);
   }
 
   /// Commits a resident access that follows its record. Nothing here can fail.
-  access_token take_resident(slot& slot_state, std::uint32_t index, entry_kind kind, agent stream) noexcept
+  access_token take_resident(slot& slot_state, slot_id id, entry_kind kind, agent stream) noexcept
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
-    const std::uint32_t frame = chunks_[slot_state.chunk].first_frame[tier::device];  // read before anything is written
+    const frame_id frame = chunks_[slot_state.chunk].first_frame[tier::device];  // read before anything is written
     chunks_.pin_resident(slot_state.chunk, writes(access_of(kind)), entry.next_of_chunk);
     slot_state.next_access_index = entry.next_of_slot;
     states::begin_resident(slot_state);
     schedule_.advance();
     std::byte* const data = copies_.address(tier::device, frame) + slot_state.offset;
-    return {data, index, now, schedule_.serial(), kind, stream, stream != agent::host};
+    return {data, id, now, schedule_.serial(), kind, stream, stream != agent::host};
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
-  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent stream)
+  [[gnu::noinline]] access_token acquire_after_others(slot_id id, entry_kind kind, agent stream)
   try {
-    slot& slot_state = tensors_.slots()[index];
+    slot& slot_state = tensors_[id];
     frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[slot_state.chunk].first_frame[tier::device]);
     copies_.tracker().follow(stream, frame, frame.writers, wait_cause::demand_miss);
     if (writes(access_of(kind))) copies_.tracker().follow(stream, frame, frame.users, wait_cause::other);
-    return take_resident(slot_state, index, kind, stream);
+    return take_resident(slot_state, id, kind, stream);
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -486,58 +486,55 @@ class engine {
   [[gnu::noinline]] void release_slowly(const access_token& held) noexcept
   {
     if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.access_index, held.serial);
-    slot& slot_state = tensors_.slots()[held.slot];
+    slot& slot_state = tensors_[held.slot];
     states::end(slot_state, place_of(held.kind));
     if (held.stream != agent::host) stamp(held, slot_state.chunk);
     unpin_chunk(slot_state.chunk, held.kind);
     if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
-  void unpin_chunk(std::uint32_t index, entry_kind kind) noexcept
-  {
-    chunks_.unpin(tier_of(kind), index, writes(access_of(kind)));
-  }
+  void unpin_chunk(chunk_id id, entry_kind kind) noexcept { chunks_.unpin(tier_of(kind), id, writes(access_of(kind))); }
 
-  void stamp(const access_token& held, std::uint32_t index) noexcept
+  void stamp(const access_token& held, chunk_id id) noexcept
   {
-    const chunk& parent = chunks_[index];
+    const chunk& parent = chunks_[id];
     const tier where = tier_of(held.kind);
     frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
     copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
-  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent stream)
+  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(slot_id id, entry_kind kind, agent stream)
   try {
-    pending_.catch_up(index);
-    if (rehearsal_.is_running()) return rehearse(index, kind, stream);
+    pending_.catch_up(id);
+    if (rehearsal_.is_running()) return rehearse(id, kind, stream);
     ensure_arenas();
-    slot& slot_state = tensors_.slots()[index];
+    slot& slot_state = tensors_[id];
     const bool fresh = slot_state.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
-    if (slot_state.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
-    states::expect(tensors_, index, states::event_of_access(slot_state, kind));
-    refuse_conflicts(slot_state, index, kind);
-    const bool planned = schedule_.step_to(index, kind, 0);
+    if (slot_state.state == tensor_state::gradient) places_.keep_apart(id);  // allowed when it is tried again
+    states::expect(tensors_, id, states::event_of_access(slot_state, kind));
+    refuse_conflicts(slot_state, id, kind);
+    const bool planned = schedule_.step_to(id, kind, 0);
     if (planned) run_planned();
     const memory_location place = place_of(kind);
     if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
       schedule_.ensure_policy();
     const std::uint32_t next_use = schedule_.next_use_after(slot_state, planned);
-    chunks_.acquire(index, slot_state.chunk, kind, next_use, schedule_.now(), copies_);
+    chunks_.acquire(id, slot_state.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
     try {
       data = make_ready(slot_state, kind, stream, fresh && access_of(kind) != access::write);
     } catch (...) {
       unpin_chunk(slot_state.chunk, kind);
-      if (fresh) chunks_.drop(index, slot_state.chunk, copies_);
+      if (fresh) chunks_.drop(id, slot_state.chunk, copies_);
       throw;
     }
     states::begin(slot_state, place);
-    const std::uint32_t access_index = schedule_.finish(planned, index, kind, 0);
+    const std::uint32_t access_index = schedule_.finish(planned, id, kind, 0);
     const bool on_host = place == memory_location::host;  // whoever reads there has read when the pin ends
     return {data,
-            index,
+            id,
             access_index,
             schedule_.serial(),
             kind,
@@ -548,11 +545,10 @@ class engine {
     throw;
   }
 
-  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent stream)
+  [[nodiscard]] access_token rehearse(slot_id id, entry_kind kind, agent stream)
   {
-    std::byte* const data =
-        writes(access_of(kind)) ? scratch_.to_write(tensors_.slots()[index].size) : scratch_.to_read();
-    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, stream, true};
+    std::byte* const data = writes(access_of(kind)) ? scratch_.to_write(tensors_[id].size) : scratch_.to_read();
+    return {data, id, rehearsal_.acquire(id, kind), rehearsal_.serial(), kind, stream, true};
   }
 
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
@@ -562,7 +558,7 @@ class engine {
     const bool device = place_of(kind) == memory_location::device;
     if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = parent.first_frame[where];
+    const frame_id first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
@@ -575,34 +571,31 @@ class engine {
 
   /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one.
   /// O(slots).
-  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, memory_location place,
-                                        std::uint32_t otherwise) const noexcept
+  [[nodiscard]] slot_id pinned_in(chunk_id chunk, memory_location place, slot_id otherwise) const noexcept
   {
-    const auto& slots = tensors_.slots();
-    for (std::uint32_t index = 0; index < slots.size(); ++index)
-      if (slots[index].chunk == chunk && slots[index].pins_in(place) > 0) return index;
+    for (const slot_id each : tensors_.slot_ids())
+      if (tensors_[each].chunk == chunk && tensors_[each].pins_in(place) > 0) return each;
     return otherwise;
   }
 
   /// A chunk is written in one tier at a time, with all of its tensors.
-  void refuse_conflicts(const slot& slot_state, std::uint32_t index, entry_kind kind) const
+  void refuse_conflicts(const slot& slot_state, slot_id id, entry_kind kind) const
   {
     const chunk& parent = chunks_[slot_state.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == memory_location::device;
-    tensors_.expects_of(index, device || parent.pins[tier::host] < UINT16_MAX,
+    tensors_.expects_of(id, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
     const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
                               : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
     if (!clash) return;
     const std::uint32_t pins = parent.pins[device ? tier::host : tier::device];
     error_text text;
-    text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
+    text << "chunkmem: " << tensors_.label(id) << " cannot be " << (writing ? "written" : "read") << " on the "
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
          << " by " << pins << (pins == 1 ? " pin" : " pins");
-    if (const std::uint32_t other =
-            pinned_in(slot_state.chunk, device ? memory_location::host : memory_location::device, index);
-        other != index)
+    if (const slot_id other = pinned_in(slot_state.chunk, device ? memory_location::host : memory_location::device, id);
+        other != id)
       text << ", the first of them on " << tensors_.label(other);
     throw usage_error{text << " (release them first)"};
   }
@@ -611,9 +604,9 @@ class engine {
 
   /// Looks at the bytes before something moves, and begins the pin for them.
   template <class Take>
-  access_token watched(std::uint32_t index, Take take)
+  access_token watched(slot_id id, Take take)
   {
-    compare(index);
+    compare(id);
     const access_token given = take();
     try {
       if (has_content(given)) watch_.pinned(given.slot, given.data, access_of(given.kind));
@@ -635,19 +628,19 @@ class engine {
   }
 
   /// What nobody holds, wherever there is a valid copy, is what it was.
-  void compare(std::uint32_t index) noexcept
+  void compare(slot_id id) noexcept
   {
-    if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
-    const slot& slot_state = tensors_.slots()[index];
+    if (rehearsal_.is_running() || !watch_.is_watched(id)) return;
+    const slot& slot_state = tensors_[id];
     const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.is_valid(where) && parent.has_frames(where))
-        watch_.compare(index, copies_.address(where, parent.first_frame[where]) + slot_state.offset);
+        watch_.compare(id, copies_.address(where, parent.first_frame[where]) + slot_state.offset);
   }
   /// A valid copy of its bytes, or null.
-  [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
+  [[nodiscard]] std::byte* copy_of(slot_id id) const noexcept
   {
-    const slot& slot_state = tensors_.slots()[index];
+    const slot& slot_state = tensors_[id];
     const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.is_valid(where) && parent.has_frames(where))
@@ -655,10 +648,10 @@ class engine {
     return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
-  void bury(std::uint32_t index) noexcept
+  void bury(slot_id id) noexcept
   {
-    if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
-    const slot& slot_state = tensors_.slots()[index];
+    if (!watch_.dropped(id) || !watch_type::sees_bytes) return;
+    const slot& slot_state = tensors_[id];
     const chunk& parent = chunks_[slot_state.chunk];
     for (const tier where : all_tiers)
       if (parent.has_frames(where))

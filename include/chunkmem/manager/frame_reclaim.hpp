@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 
@@ -22,7 +23,7 @@ namespace chunkmem::inline v0 {
 /// several frames looks at every place.
 /// @code
 /// frame_reclaim reclaim{tier::host};
-/// const std::uint32_t first = reclaim.find_frames(table, chunk, [&](std::uint32_t victim) { leave(victim); });
+/// const frame_id first = reclaim.find_frames(table, chunk, [&](chunk_id victim) { leave(victim); });
 /// table.space(tier::host).place(chunk, first, table[chunk].frames);
 /// @endcode
 class frame_reclaim {
@@ -30,7 +31,7 @@ class frame_reclaim {
   explicit frame_reclaim(tier where) noexcept : where_{where} {}
 
   /// The next search starts as the first one did, so that decisions depend only on where chunks lie.
-  void start_over() noexcept { hand_ = 0; }
+  void start_over() noexcept { hand_ = chunk_id{0}; }
 
   /// Finds free frames for a chunk. Places nothing.
   /// @param wanting   chunk that has no frames in this tier
@@ -38,10 +39,10 @@ class frame_reclaim {
   /// @return          first of its frames
   /// @throws out_of_memory   nothing was given up
   template <class GiveUp>
-  [[nodiscard]] std::uint32_t find_frames(const chunk_table& table, std::uint32_t wanting, GiveUp give_up)
+  [[nodiscard]] frame_id find_frames(const chunk_table& table, chunk_id wanting, GiveUp give_up)
   {
     const std::uint32_t count = table[wanting].frames;
-    const std::uint32_t first = free_frames(table, count);
+    const frame_id first = free_frames(table, count);
     if (first != frame_pool::none) return first;
     return count == 1 ? reclaim_frame(table, wanting, give_up) : reclaim_run(table, count, give_up);
   }
@@ -49,7 +50,7 @@ class frame_reclaim {
  private:
   /// Single frames come from the bottom and runs of several from the top, so that the first do not divide the room of
   /// the second.
-  [[nodiscard]] std::uint32_t free_frames(const chunk_table& table, std::uint32_t count) const noexcept
+  [[nodiscard]] frame_id free_frames(const chunk_table& table, std::uint32_t count) const noexcept
   {
     const frame_pool& pool = table.space(where_).pool();
     return count == 1 ? pool.lowest(1) : pool.highest(count);
@@ -61,11 +62,12 @@ class frame_reclaim {
   }
 
   template <class GiveUp>
-  std::uint32_t reclaim_frame(const chunk_table& table, std::uint32_t wanting, GiveUp& give_up)
+  frame_id reclaim_frame(const chunk_table& table, chunk_id wanting, GiveUp& give_up)
   {
     for (const std::uint32_t price : {0U, 1U, 4U})
       for (std::uint32_t step = 0; step < table.chunks(); ++step) {
-        hand_ = hand_ + 1 < table.chunks() ? hand_ + 1 : 0;
+        const std::uint32_t next = index_of(hand_) + 1;
+        hand_ = chunk_id{next < table.chunks() ? next : 0};
         const chunk& victim = table[hand_];
         if (!victim.has_frames(where_) || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
         if (price_of(victim) > price) continue;
@@ -76,20 +78,20 @@ class frame_reclaim {
   }
 
   template <class GiveUp>
-  std::uint32_t reclaim_run(const chunk_table& table, std::uint32_t count, GiveUp& give_up) const
+  frame_id reclaim_run(const chunk_table& table, std::uint32_t count, GiveUp& give_up) const
   {
     const tier_space& space = table.space(where_);
-    const std::uint32_t first = cheapest_frame_run(space, count, 0, space.frames(), [&](std::uint32_t victim) {
-      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_run;
-    });
+    const frame_id first = cheapest_frame_run(
+        space, count, frame_id{0}, frame_id{space.frames()},
+        [&](chunk_id victim) { return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_run; });
     if (first == frame_pool::none) throw out_of_memory{table.shortage(where_, count * space.frame_bytes())};
-    for (std::uint32_t frame = first; frame < first + count; ++frame)
-      if (const std::uint32_t victim = space.occupant(frame); victim < table.chunks()) give_up(victim);
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
+      if (const chunk_id victim = space.occupant(frame); table.has(victim)) give_up(victim);
     return first;
   }
 
   tier where_;
-  std::uint32_t hand_ = 0;  // the chunk at which the last search for a frame ended
+  chunk_id hand_{0};  // the chunk at which the last search for a frame ended
 };
 
 }  // namespace chunkmem::inline v0

@@ -30,8 +30,8 @@ class gathered_access {
   [[nodiscard]] bool has_master(tensor_id share) const noexcept
   {
     const registry& tensors = engine_->tensors();
-    const std::uint32_t master = tensors.master_of(tensors.value_slot(share));
-    return master != slot::nowhere && tensors.slots()[master].state != tensor_state::free;
+    const slot_id master = tensors.master_of(tensors.value_slot(share));
+    return master != slot_id::none && tensors[master].state != tensor_state::free;
   }
   /// Makes a kept tensor whole from what ranks have in their shares now. In a rehearsal nothing happens.
   /// @pre a pin of a write keeps it on the device

@@ -40,11 +40,11 @@ class gathered_chunks {
   {
     sequence<chunk_share> all;
     for (const part& it : parts_) {
-      const slot& share = tensors.slots()[tensors.value_slot(it.share)];
+      const slot& share = tensors[tensors.value_slot(it.share)];
       all.push_back({tensors.chunk_of(it.whole), share.chunk, share.offset, it.begin, share.size});
     }
     sequence<std::uint32_t> labels(tensors.frames_of_chunk().size(), 0);
-    for (const gathered_tensor& it : gathered_) labels[tensors.chunk_of(it.whole)] = it.label;
+    for (const gathered_tensor& it : gathered_) labels[index_of(tensors.chunk_of(it.whole))] = it.label;
     return {std::move(all), std::move(labels)};
   }
 

@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/update_order.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
@@ -32,30 +33,30 @@ class gradient_ledger {
   }
 
   /// False after the gradient was declared done in this step.
-  [[nodiscard]] bool is_open(std::uint32_t parameter) const noexcept { return !notes_[parameter].done; }
+  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept { return !notes_[index_of(value_slot)].done; }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
-  void note_opened(std::uint32_t parameter) noexcept
+  void note_opened(slot_id value_slot) noexcept
   {
     ++opened_;
     of_all_.reset();
-    notes_[parameter] = {{}, ++touched_, false, false};
+    notes_[index_of(value_slot)] = {{}, ++touched_, false, false};
   }
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  void finish(std::uint32_t parameter) noexcept
+  void finish(slot_id value_slot) noexcept
   {
-    notes_[parameter].touched = ++touched_;
-    notes_[parameter].done = true;
+    notes_[index_of(value_slot)].touched = ++touched_;
+    notes_[index_of(value_slot)].done = true;
   }
   /// @param measure   of all its elements as they are stored
-  void finish(std::uint32_t parameter, const gradient_measure& measure) noexcept
+  void finish(slot_id value_slot, const gradient_measure& measure) noexcept
   {
-    notes_[parameter] = {measure, ++touched_, true, true};
+    notes_[index_of(value_slot)] = {measure, ++touched_, true, true};
   }
   /// The same of a gradient that nobody declared done.
-  void keep_measure(std::uint32_t parameter, const gradient_measure& measure) noexcept
+  void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
   {
-    notes_[parameter].measure = measure;
-    notes_[parameter].measured = true;
+    notes_[index_of(value_slot)].measure = measure;
+    notes_[index_of(value_slot)].measured = true;
   }
   /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
@@ -64,9 +65,12 @@ class gradient_ledger {
   void forget_measure_of_all() noexcept { of_all_.reset(); }
   /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
   /// before.
-  void forget(std::uint32_t parameter) noexcept { notes_[parameter] = {}; }
+  void forget(slot_id value_slot) noexcept { notes_[index_of(value_slot)] = {}; }
   /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
-  [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }
+  [[nodiscard]] std::uint64_t completed(slot_id value_slot) const noexcept
+  {
+    return notes_[index_of(value_slot)].touched;
+  }
   [[nodiscard]] update_order& order() noexcept { return order_; }
 
   /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
@@ -78,9 +82,9 @@ class gradient_ledger {
   }
 
   /// @return   null where it was not measured
-  [[nodiscard]] const gradient_measure* measure_of(std::uint32_t parameter) const noexcept
+  [[nodiscard]] const gradient_measure* measure_of(slot_id value_slot) const noexcept
   {
-    return notes_[parameter].measured ? &notes_[parameter].measure : nullptr;
+    return notes_[index_of(value_slot)].measured ? &notes_[index_of(value_slot)].measure : nullptr;
   }
 
   /// A parameter has its update, and others may not: gradients must neither come nor go now.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -28,9 +29,9 @@ class gradient_places {
   /// Something was learnt that `settle` has not used yet.
   [[nodiscard]] bool is_pending() const noexcept { return pending_; }
   /// The gradient of this value lies in the value's own bytes.
-  [[nodiscard]] bool is_lent(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] bool is_lent(slot_id value_slot) const noexcept
   {
-    return value_slot < weights_.size() && weights_[value_slot].lent;
+    return index_of(value_slot) < weights_.size() && weights_[index_of(value_slot)].lent;
   }
 
   /// Looks at what an iteration did. O(entries).
@@ -40,13 +41,14 @@ class gradient_places {
     for (weight& it : weights_) it.begin();
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       const access_entry& entry = record.entries()[now];
-      if (tensors.is_value_of_parameter(entry.slot))
-        weights_[entry.slot].see_value(entry, record.details()[now].until);
-      else if (entry.slot < 2 * tensors.parameters())
-        weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
+      const slot_id slot{entry.slot};
+      if (tensors.is_value_of_parameter(slot))
+        weights_[index_of(slot)].see_value(entry, record.details()[now].until);
+      else if (tensors.is_gradient(slot))
+        weights_[index_of(tensors.value_of(slot))].see_gradient(entry, now);
     }
-    for (std::uint32_t index = 0; index < weights_.size(); ++index)
-      if (tensors.master_of(index) == slot::nowhere) weights_[index].apart = true;
+    for (const slot_id each : values())
+      if (tensors.master_of(each) == slot_id::none) weights_[index_of(each)].apart = true;
     pending_ = true;
   }
 
@@ -58,19 +60,20 @@ class gradient_places {
     record_ = record;
   }
   /// The gradient took the bytes of the value.
-  void note_consumed(std::uint32_t value_slot) noexcept
+  void note_consumed(slot_id value_slot) noexcept
   {
-    weights_[value_slot].consumed_by = record_;
-    weights_[value_slot].consumed_in = record_ < begun_.size() ? begun_[record_] : 0;
+    weight& it = weights_[index_of(value_slot)];
+    it.consumed_by = record_;
+    it.consumed_in = record_ < begun_.size() ? begun_[record_] : 0;
   }
   /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where
   /// the loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
-  void keep_apart(std::uint32_t value_slot) noexcept
+  void keep_apart(slot_id value_slot) noexcept
   {
     if (!is_lent(value_slot)) return;
-    const weight& it = weights_[value_slot];
+    weight& it = weights_[index_of(value_slot)];
     if (it.consumed_by < begun_.size() && it.consumed_in != begun_[it.consumed_by]) return;
-    weights_[value_slot].apart = true;
+    it.apart = true;
     pending_ = true;
   }
 
@@ -85,19 +88,19 @@ class gradient_places {
   {
     pending_ = false;
     bool moved = false;
-    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
-      weight& it = weights_[index];
+    for (const slot_id each : values()) {
+      weight& it = weights_[index_of(each)];
       const bool wanted = it.seen && !it.apart;
       if (it.lent == wanted) continue;
-      const slot& value = tensors.slots()[index];
-      const slot& gradient = tensors.slots()[tensors.gradient_of(index)];
+      const slot& value = tensors[each];
+      const slot& gradient = tensors[tensors.gradient_of(each)];
       if (gradient.state != tensor_state::free || value.state == tensor_state::gradient) {
         pending_ = true;
         continue;
       }
       if (wanted) it.own = {gradient.chunk, gradient.offset};
       const place target = wanted ? place{value.chunk, value.offset} : it.own;
-      tensors.move_gradient(index, target.chunk, target.offset);
+      tensors.move_gradient(each, target.chunk, target.offset);
       it.lent = wanted;
       moved = true;
     }
@@ -107,26 +110,25 @@ class gradient_places {
   /// @throws usage_error   the lists cannot change places while gradients lie in their weights
   void refuse_exchange(const registry& tensors, list_id left, list_id right) const
   {
-    for (std::uint32_t index = 0; index < weights_.size(); ++index) {
-      if (!weights_[index].lent) continue;
+    for (const slot_id each : values()) {
+      if (!is_lent(each)) continue;
       expects(left != gradient_list && right != gradient_list,
               "the gradient list was to be exchanged under gradient::in_place");
-      expects(tensors.slots()[index].state != tensor_state::gradient &&
-                  tensors.slots()[tensors.gradient_of(index)].state == tensor_state::free,
+      expects(tensors[each].state != tensor_state::gradient &&
+                  tensors[tensors.gradient_of(each)].state == tensor_state::free,
               "a list was to be exchanged while gradients lie in their weights: take the step first");
     }
   }
   /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
   void follow_values(registry& tensors) noexcept
   {
-    for (std::uint32_t index = 0; index < weights_.size(); ++index)
-      if (weights_[index].lent)
-        tensors.move_gradient(index, tensors.slots()[index].chunk, tensors.slots()[index].offset);
+    for (const slot_id each : values())
+      if (is_lent(each)) tensors.move_gradient(each, tensors[each].chunk, tensors[each].offset);
   }
 
  private:
   struct place {
-    std::uint32_t chunk = slot::nowhere;
+    chunk_id chunk = chunk_id::none;
     std::uint64_t offset = 0;
   };
 
@@ -160,6 +162,11 @@ class gradient_places {
       seen = consumed = true;
     }
   };
+
+  [[nodiscard]] id_range<slot_id> values() const noexcept
+  {
+    return ids<slot_id>(static_cast<std::uint32_t>(weights_.size()));
+  }
 
   sequence<weight> weights_;       // by value slot
   sequence<std::uint64_t> begun_;  // iterations, by record

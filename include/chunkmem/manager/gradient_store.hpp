@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/pin.hpp>
@@ -35,7 +36,7 @@ class gradient_store {
   /// @throws usage_error   another element type, gradient_done was called, an update is half done, or the gradient has
   ///   to take the bytes of a weight that is pinned or has no master
   template <element Element>
-  void expect(std::uint32_t value_slot, std::uint32_t pins)
+  void expect(slot_id value_slot, std::uint32_t pins)
   {
     engine_->pending().finish();  // gradients of two steps do not meet
     const registry& tensors = engine_->tensors();
@@ -46,19 +47,19 @@ class gradient_store {
     tensors.expects_of(value_slot, ledger_->is_open(value_slot),
                        "a gradient was asked for after gradient_done: its norm is taken already (take the step, or "
                        "drop it)");
-    if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0)
+    if (tensors[tensors.gradient_of(value_slot)].pins == 0)
       engine_->expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
   }
   /// It has no bytes yet: nobody wrote it in this step.
-  [[nodiscard]] bool is_fresh(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] bool is_fresh(slot_id value_slot) const noexcept
   {
     return state_in(engine_->tensors().gradient_of(value_slot)) == tensor_state::free;
   }
 
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect
   /// @param has_beta   its holder can ask whether to add
-  [[nodiscard]] access_token open(std::uint32_t value_slot, entry_kind kind, agent stream, bool has_beta)
+  [[nodiscard]] access_token open(slot_id value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
@@ -68,7 +69,7 @@ class gradient_store {
     return result;
   }
   /// The same between backward and step: norms that were taken are not its norms any more.
-  [[nodiscard]] access_token open_again(std::uint32_t value_slot, entry_kind kind, agent stream)
+  [[nodiscard]] access_token open_again(slot_id value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().finish();
     if (is_fresh(value_slot)) expect_place(value_slot, 0);
@@ -78,10 +79,10 @@ class gradient_store {
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
   /// Guarantee: strong, as acquire.
-  [[nodiscard]] access_token acquire_over(std::uint32_t value_slot, entry_kind kind, agent stream)
+  [[nodiscard]] access_token acquire_over(slot_id value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().catch_up(value_slot);
-    slot& value = engine_->tensors().slots()[value_slot];
+    slot& value = engine_->tensors()[value_slot];
     const tensor_state before = value.state;
     states::take_back(value);
     try {
@@ -94,9 +95,9 @@ class gradient_store {
 
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight stays unreadable; call again
-  void consume(std::uint32_t value_slot)
+  void consume(slot_id value_slot)
   {
-    const std::uint32_t gradient = engine_->tensors().gradient_of(value_slot);
+    const slot_id gradient = engine_->tensors().gradient_of(value_slot);
     if (state_in(gradient) != tensor_state::free) engine_->drop(gradient);
     ledger_->forget(value_slot);
     restore_weight(value_slot);
@@ -105,7 +106,7 @@ class gradient_store {
   void consume_all()
   {
     engine_->health().expect_alive();
-    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) consume(index);
+    for (const slot_id each : ids<slot_id>(engine_->tensors().parameters())) consume(each);
   }
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
@@ -116,28 +117,25 @@ class gradient_store {
   }
   /// The gradient takes the bytes of its value, again where an update was undone. @pre the value has no pins, and its
   /// gradient lies in its place
-  void take_place(std::uint32_t value_slot) noexcept
+  void take_place(slot_id value_slot) noexcept
   {
-    states::consume(engine_->tensors().slots()[value_slot]);
+    states::consume(engine_->tensors()[value_slot]);
     engine_->places().note_consumed(value_slot);
   }
 
  private:
-  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept
-  {
-    return engine_->tensors().slots()[slot].state;
-  }
+  [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
   /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
-  [[nodiscard]] bool takes_place(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
   {
     return !engine_->rehearsing().is_running() && engine_->places().is_lent(value_slot);
   }
   /// @param pins   that may hold the weight
-  void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
+  void expect_place(slot_id value_slot, std::uint32_t pins) const
   {
     if (!takes_place(value_slot)) return;
     const registry& tensors = engine_->tensors();
-    tensors.expects_of(value_slot, tensors.slots()[value_slot].pins <= pins,
+    tensors.expects_of(value_slot, tensors[value_slot].pins <= pins,
                        "a gradient in place was asked for while another pin holds the weight: release it before, or "
                        "take gradient::separate");
     tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
@@ -150,11 +148,11 @@ class gradient_store {
   }
 
   /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
-  void restore_weight(std::uint32_t value_slot)
+  void restore_weight(slot_id value_slot)
   {
     if (state_in(value_slot) != tensor_state::gradient) return;
     const memory_location place = builder_->update_place(value_slot);
-    const std::uint32_t from = engine_->tensors().master_of(value_slot);
+    const slot_id from = engine_->tensors().master_of(value_slot);
     const pin<const float, Engine> master{
         link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
     if (engine_->tensors().value_type(value_slot) == dtype::bfloat16)
@@ -163,7 +161,7 @@ class gradient_store {
       round_into<fp16>(master, value_slot, place);
   }
   template <element Element>
-  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, memory_location place)
+  void round_into(const pin<const float, Engine>& master, slot_id value_slot, memory_location place)
   {
     const pin<Element, Engine> weight{
         link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};

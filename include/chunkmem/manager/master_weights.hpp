@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/engine.hpp>
@@ -53,25 +54,25 @@ class master_weights {
 
   /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear
   /// of it
-  void expect_writable(std::uint32_t slot)
+  void expect_writable(slot_id slot)
   {
     const registry& tensors = engine_->tensors();
     if (tensors.is_value_of_parameter(slot)) tell_of_change();
-    const std::uint32_t master = tensors.master_of(slot);
-    if (master == slot::nowhere || is_rehearsing()) return;
+    const slot_id master = tensors.master_of(slot);
+    if (master == slot_id::none || is_rehearsing()) return;
     engine_->pending().catch_up(slot);  // an update that waits may be the one that makes the master
     if (state_in(master) == tensor_state::free) return;
     tensors.expects_of(slot, !engine_->schedule().is_inside(),
                        "a 16-bit weight was to be written inside an iteration: its update comes from its master (write "
                        "it between iterations)");
-    tensors.expects_of(slot, tensors.slots()[master].pins == 0,
+    tensors.expects_of(slot, tensors[master].pins == 0,
                        "a weight was to be written while its master is pinned: release it first");
   }
   /// It did: the master is not that of this weight any more.
-  void note_written(std::uint32_t slot)
+  void note_written(slot_id slot)
   {
-    const std::uint32_t master = engine_->tensors().master_of(slot);
-    if (master == slot::nowhere || is_rehearsing()) return;
+    const slot_id master = engine_->tensors().master_of(slot);
+    if (master == slot_id::none || is_rehearsing()) return;
     if (state_in(master) != tensor_state::free && !engine_->schedule().is_inside()) engine_->drop(master);
     wanted_ = true;
   }
@@ -83,16 +84,13 @@ class master_weights {
 
  private:
   [[nodiscard]] bool is_rehearsing() const noexcept { return engine_->rehearsing().is_running(); }
-  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept
-  {
-    return engine_->tensors().slots()[slot].state;
-  }
+  [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
 
   void make_all()
   {
     made_.clear();
     made_.reserve(engine_->tensors().parameters());
-    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index) make(index);
+    for (const slot_id each : ids<slot_id>(engine_->tensors().parameters())) make(each);
   }
   void unmake_all() noexcept
   {
@@ -104,14 +102,14 @@ class master_weights {
     }
   }
 
-  void make(std::uint32_t value_slot)
+  void make(slot_id value_slot)
   {
     const registry& tensors = engine_->tensors();
-    const std::uint32_t master = tensors.master_of(value_slot);
-    if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free)
+    const slot_id master = tensors.master_of(value_slot);
+    if (master == slot_id::none || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free)
       return;
     tell_of_change();  // a save that takes the weight's bytes from where they lie has a pin on it
-    tensors.expects_of(value_slot, tensors.slots()[value_slot].pins == 0,
+    tensors.expects_of(value_slot, tensors[value_slot].pins == 0,
                        "a weight is pinned while its master is made: release pins of weights that were written before "
                        "the iteration");
     made_.push_back(master);
@@ -122,7 +120,7 @@ class master_weights {
       widen<fp16>(value_slot, master, place);
   }
   template <element Element>
-  void widen(std::uint32_t value_slot, std::uint32_t master_slot, memory_location place)
+  void widen(slot_id value_slot, slot_id master_slot, memory_location place)
   {
     const pin<const Element, Engine> weight{
         link_, [&] { return engine_->acquire_in_place(value_slot, kind_of(access::read, place)); }};
@@ -139,7 +137,7 @@ class master_weights {
   change_watch* changes_;
   owner_link<Engine>* link_;
   bool wanted_ = true;
-  sequence<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
+  sequence<slot_id> made_;  // masters made for the iteration that is about to begin
 };
 
 }  // namespace chunkmem::inline v0

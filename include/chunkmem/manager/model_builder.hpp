@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
@@ -50,7 +51,7 @@ class model_builder {
   tensor<Element> add(const shape& extents, role part, group_id group)
   {
     constexpr dtype type = dtype_of<Element>;
-    return {{tensor_id{engine_->tensors().add(extents, type, part, group, gradient_.type_for(type))}, owner_}};
+    return {{engine_->tensors().add(extents, type, part, group, gradient_.type_for(type)), owner_}};
   }
   /// Lists beside each parameter, all of them or none. @throws usage_error   sealed already, or a name twice
   void add_lists(std::span<const list_spec> specs)
@@ -85,8 +86,8 @@ class model_builder {
   [[nodiscard]] memory_requirement requirement() const
   {
     const registry& tensors = engine_->tensors();
-    return requirement_of(engine_->frames(), engine_->places(), [&](std::uint32_t slot) {
-      return !tensors.is_state(slot) || tiers().preferred_tier(slot % tensors.parameters()) == tier::device;
+    return requirement_of(engine_->frames(), engine_->places(), [&](slot_id slot) {
+      return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
@@ -136,7 +137,7 @@ class model_builder {
   }
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
   /// nothing to read.
-  [[nodiscard]] memory_location update_place(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] memory_location update_place(slot_id value_slot) const noexcept
   {
     constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
     return is_free && tiers().preferred_tier(value_slot) == tier::device ? memory_location::device
@@ -147,16 +148,16 @@ class model_builder {
 
   /// The hot path: one compare says that the handle is ours and that everything is placed.
   /// @throws usage_error   of another manager; config_error   as seal
-  [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted)
+  [[nodiscard]] slot_id slot_of(tensor_handle wanted)
   {
     if (wanted.owner != ready_owner_) [[unlikely]]
       make_ready_for(wanted);
     return engine_->tensors().value_slot(wanted.id);
   }
   /// @throws usage_error   as slot_of; no parameter; or not in the list
-  [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
+  [[nodiscard]] slot_id slot_in(tensor_handle wanted, list_id list)
   {
-    const std::uint32_t value = slot_of(wanted);
+    const slot_id value = slot_of(wanted);
     const registry& tensors = engine_->tensors();
     tensors.expects_of(value, tensors.info(wanted.id).part == role::parameter,
                        "a gradient or list of a tensor that is not trained (a frozen weight, a buffer or an "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/registry.hpp>
@@ -42,7 +43,7 @@ struct model_frames {
   {
     target.reset(tensors.frames_of_chunk(), static_cast<std::uint32_t>(tensors.slots().size()));
     for (const tier where : all_tiers) target.reset_tier(where, capacity[where], size, in(capacity[where]));
-    gathered.for_each_loaded_from_shares(tensors, [&](std::uint32_t chunk) { target.make_derived(chunk); });
+    gathered.for_each_loaded_from_shares(tensors, [&](chunk_id chunk) { target.make_derived(chunk); });
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -20,7 +21,7 @@ namespace chunkmem::inline v0 {
 class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.
-  using update_type = void (*)(void* context, std::uint32_t parameter);
+  using update_type = void (*)(void* context, slot_id value_slot);
 
   /// @param tensors   of the manager; outlives this
   explicit pending_updates(registry& tensors) noexcept : tensors_{&tensors} {}
@@ -29,16 +30,16 @@ class pending_updates {
   /// From here on nothing asks for memory. @pre nothing waits, and everything is placed
   void prepare()
   {
-    first_.assign(tensors_->frames_of_chunk().size(), none);
-    next_.assign(tensors_->parameters(), none);
+    first_.assign(tensors_->frames_of_chunk().size(), slot_id::none);
+    next_.assign(tensors_->parameters(), slot_id::none);
     waits_.assign(tensors_->parameters(), 0);
   }
 
   [[nodiscard]] bool any() const noexcept { return count_ != 0; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  [[nodiscard]] bool has(std::uint32_t parameter) const noexcept { return count_ != 0 && waits_[parameter] != 0; }
+  [[nodiscard]] bool has(slot_id value_slot) const noexcept { return count_ != 0 && waits_[index_of(value_slot)] != 0; }
 
-  /// Updates are done by `update(who, parameter)`. No resident access passes by what waits.
+  /// Updates are done by `update(who, value_slot)`. No resident access passes by what waits.
   void serve(update_type update, void* context) noexcept
   {
     update_ = update;
@@ -54,15 +55,15 @@ class pending_updates {
   }
 
   /// The update of this parameter waits, and comes before those of its chunk that wait already. @pre it does not wait
-  void add(std::uint32_t parameter) noexcept { add(parameter, chunk_of(parameter)); }
+  void add(slot_id value_slot) noexcept { add(value_slot, chunk_of(value_slot)); }
 
   /// Before these bytes are used: does what waits in the chunk of their weight. During an update nothing happens.
   /// @param slot   of any list
   /// @throws usage_error   the object that had to do it is gone; and what an update throws: the rest waits still
-  void catch_up(std::uint32_t slot)
+  void catch_up(slot_id slot)
   {
-    if (!any() || running_ || slot >= tensors_->lists() * tensors_->parameters()) return;
-    const std::uint32_t value = slot % tensors_->parameters();
+    if (!any() || running_ || !tensors_->is_of_parameter(slot)) return;
+    const slot_id value = tensors_->value_of(slot);
     if (!(slot == value ? has_in(chunk_of(value)) : has(value))) return;
     expect_served(slot);
     run(chunk_of(value));
@@ -71,43 +72,41 @@ class pending_updates {
   void finish()
   {
     if (!any() || running_) return;
-    expect_served(0);
-    for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
+    expect_served(slot_id{0});
+    for (std::uint32_t index = 0; any(); ++index) run(chunk_id{index});
   }
   /// No slot of what waits is found by a resident access: its next access is none. O(slots)
   void mask() noexcept
   {
     if (!any()) return;
-    const std::uint32_t parameters = tensors_->parameters();
-    for (std::uint32_t index = 0; index < tensors_->lists() * parameters; ++index)
-      if (has(index % parameters) || has_in(chunk_of(index % parameters)))
-        tensors_->slots()[index].next_access_index = access_record::never;
+    for (const slot_id each : ids<slot_id>(tensors_->lists() * tensors_->parameters())) {
+      const slot_id value = tensors_->value_of(each);
+      if (has(value) || has_in(chunk_of(value))) (*tensors_)[each].next_access_index = access_record::never;
+    }
   }
   /// Nothing waits any more.
   void discard() noexcept
   {
-    for (std::uint32_t& it : first_) it = none;
+    for (slot_id& it : first_) it = slot_id::none;
     for (std::uint8_t& it : waits_) it = 0;
     count_ = 0;
   }
 
  private:
-  static constexpr std::uint32_t none = UINT32_MAX;
-
-  [[nodiscard]] std::uint32_t chunk_of(std::uint32_t parameter) const noexcept
+  [[nodiscard]] chunk_id chunk_of(slot_id value_slot) const noexcept { return tensors_->chunk_of(value_slot); }
+  [[nodiscard]] bool has_in(chunk_id chunk) const noexcept
   {
-    return tensors_->slots()[parameter].chunk;
+    return count_ != 0 && first_[index_of(chunk)] != slot_id::none;
   }
-  [[nodiscard]] bool has_in(std::uint32_t chunk) const noexcept { return count_ != 0 && first_[chunk] != none; }
 
-  void add(std::uint32_t parameter, std::uint32_t chunk) noexcept
+  void add(slot_id value_slot, chunk_id chunk) noexcept
   {
-    next_[parameter] = std::exchange(first_[chunk], parameter);
-    waits_[parameter] = 1;
+    next_[index_of(value_slot)] = std::exchange(first_[index_of(chunk)], value_slot);
+    waits_[index_of(value_slot)] = 1;
     ++count_;
   }
 
-  void expect_served(std::uint32_t slot) const
+  void expect_served(slot_id slot) const
   {
     if (update_ != nullptr) return;
     throw usage_error{error_text{} << "chunkmem: " << tensors_->label(slot)
@@ -116,18 +115,19 @@ class pending_updates {
   }
 
   /// Does what waits in a chunk. Where one throws, it and those behind it wait still.
-  void run(std::uint32_t chunk)
+  void run(chunk_id chunk)
   {
-    while (first_[chunk] != none) {
-      const std::uint32_t parameter = std::exchange(first_[chunk], next_[first_[chunk]]);
-      waits_[parameter] = 0;
+    slot_id& first = first_[index_of(chunk)];
+    while (first != slot_id::none) {
+      const slot_id value = std::exchange(first, next_[index_of(first)]);
+      waits_[index_of(value)] = 0;
       --count_;
       running_ = true;
       try {
-        update_(who_, parameter);
+        update_(who_, value);
       } catch (...) {
         running_ = false;
-        add(parameter, chunk);
+        add(value, chunk);
         throw;
       }
       running_ = false;
@@ -135,9 +135,9 @@ class pending_updates {
   }
 
   registry* tensors_;
-  sequence<std::uint32_t> first_;  // by chunk
-  sequence<std::uint32_t> next_;   // by parameter, in its chunk
-  sequence<std::uint8_t> waits_;   // by parameter
+  sequence<slot_id> first_;       // by chunk: a value
+  sequence<slot_id> next_;        // by parameter, in its chunk
+  sequence<std::uint8_t> waits_;  // by parameter
   std::size_t count_ = 0;
   update_type update_ = nullptr;
   void* who_ = nullptr;

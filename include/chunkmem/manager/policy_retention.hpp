@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -43,7 +44,7 @@ class policy_retention {
     for (const transfer::move& action : moves) {
       if (!breaks(action)) continue;
       first_break_[action.chunk] = std::min(first_break_[action.chunk], action.access_index);
-      last_break_[action.chunk] = {action.access_index, action.chunk, action.frames};
+      last_break_[action.chunk] = {action.access_index, chunk_id{action.chunk}, action.frames};
     }
     saved_ = 0;
     std::size_t left = moves.size();
@@ -61,7 +62,7 @@ class policy_retention {
   /// A chunk that is there for one part of the way around the end.
   struct half {
     std::uint32_t access_index = 0;  ///< of its last use, or when it came
-    std::uint32_t chunk = 0;
+    chunk_id chunk{0};
     std::uint32_t frames = 0;
   };
 
@@ -89,9 +90,9 @@ class policy_retention {
     const bool until_first = first_break_[chunk] > next;
     const bool until_end = broken == access_record::never;
     if (until_first && until_end)
-      stay_around(chunk, now, next);
+      stay_around(chunk_id{chunk}, now, next);
     else if (until_first)
-      early_.push_back({now, chunk, last_break_[chunk].frames});
+      early_.push_back({now, chunk_id{chunk}, last_break_[chunk].frames});
     else if (until_end)
       late_.push_back(last_break_[chunk]);
   }
@@ -120,10 +121,10 @@ class policy_retention {
     retained_until_[now] = next;
     ++saved_;
   }
-  void stay_around(std::uint32_t chunk, std::uint32_t now, std::uint32_t next) noexcept
+  void stay_around(chunk_id chunk, std::uint32_t now, std::uint32_t next) noexcept
   {
     stay(now, next);
-    first_use_[chunk] = next;
+    first_use_[index_of(chunk)] = next;
   }
 
   sequence<std::uint32_t> retained_until_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -30,7 +31,7 @@ inline void expect_record_fits(const access_record& record, const registry& tens
       if (record.details()[index].bytes == 0) refuse(index, "nothing is leased");
       return;
     }
-    if (entry.slot >= tensors.slots().size() || tensors.slots()[entry.slot].chunk == slot::nowhere)
+    if (entry.slot >= tensors.slots().size() || tensors.chunk_of(slot_id{entry.slot}) == chunk_id::none)
       refuse(index, "a tensor is used that is not there");
     std::uint32_t& pins = place_of(entry.kind) == memory_location::device ? on_device[entry.slot] : on_host[entry.slot];
     std::uint32_t& others =

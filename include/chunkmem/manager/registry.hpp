@@ -42,11 +42,11 @@ struct tensor_info {
 /// list has bytes for 16-bit parameters only.
 class registry {
  public:
-  std::uint32_t add(const shape& extents, dtype type, role part, group_id group)
+  tensor_id add(const shape& extents, dtype type, role part, group_id group)
   {
     return add(extents, type, part, group, type);
   }
-  std::uint32_t add(const shape& extents, dtype type, role part, group_id group, dtype gradient)
+  tensor_id add(const shape& extents, dtype type, role part, group_id group, dtype gradient)
   {
     expects(!sealed_, "a tensor was added after the manager was sealed: declare all tensors before the first access");
     expects(part != role::gradient && part != role::optimizer_state,
@@ -56,7 +56,7 @@ class registry {
     std::uint32_t& ordinal = part == role::parameter ? parameters_ : others_;
     tensors_.push_back({extents, type, gradient, part, group, ordinal});
     ++ordinal;
-    return static_cast<std::uint32_t>(tensors_.size() - 1);
+    return tensor_id{static_cast<std::uint32_t>(tensors_.size() - 1)};
   }
   /// The next `count` calls of `add` ask for no memory.
   void make_room(std::size_t count)
@@ -140,46 +140,64 @@ class registry {
   [[nodiscard]] list_spec spec_of(list_id list) const noexcept { return lists_[index_of(list)].spec(); }
   [[nodiscard]] bool has_masters() const noexcept { return masters_ != list_id::none; }
   [[nodiscard]] list_id masters() const noexcept { return masters_; }  ///< the master list, or none
-  /// The master of a parameter's value. @return   slot::nowhere where it has none   @pre sealed
-  [[nodiscard]] std::uint32_t master_of(std::uint32_t value_slot) const noexcept
+  /// The master of a parameter's value. @return   none where it has none   @pre sealed
+  [[nodiscard]] slot_id master_of(slot_id value_slot) const noexcept
   {
-    if (!has_masters() || !is_value_of_parameter(value_slot)) return slot::nowhere;
-    const std::uint32_t index = index_of(masters_) * parameters_ + value_slot;
-    return table_.slots[index].chunk == slot::nowhere ? slot::nowhere : index;
+    if (!has_masters() || !is_value_of_parameter(value_slot)) return slot_id::none;
+    const slot_id master = slot_of(masters_, index_of(value_slot));
+    return (*this)[master].chunk == chunk_id::none ? slot_id::none : master;
   }
   /// In a list of an optimizer.
-  [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept
+  [[nodiscard]] bool is_state(slot_id slot) const noexcept
   {
-    return slot >= 2 * parameters_ && slot < lists() * parameters_;
+    return index_of(slot) >= 2 * parameters_ && is_of_parameter(slot);
   }
-  [[nodiscard]] bool is_master(std::uint32_t slot) const noexcept
+  [[nodiscard]] bool is_master(slot_id slot) const noexcept
   {
-    return has_masters() && is_state(slot) && slot / parameters_ == index_of(masters_);
+    return has_masters() && is_state(slot) && index_of(slot) / parameters_ == index_of(masters_);
   }
   /// Others than this rank change it while nobody holds it. O(tensors).
-  [[nodiscard]] bool is_gathered(std::uint32_t slot) const noexcept
+  [[nodiscard]] bool is_gathered(slot_id slot) const noexcept
   {
-    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& info) {
-             return info.part == role::gathered && value_slot(id_of(info)) == slot;
-           });
+    return !is_of_parameter(slot) && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& info) {
+      return info.part == role::gathered && value_slot(id_of(info)) == slot;
+    });
   }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
-  [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return tensor_id{of_parameter_[ordinal]}; }
+  [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return of_parameter_[ordinal]; }
   /// Of a parameter, by its value's slot.
-  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] dtype value_type(slot_id value_slot) const noexcept
   {
-    return tensors_[of_parameter_[value_slot]].type;
+    return info(parameter(index_of(value_slot))).type;
   }
-  [[nodiscard]] dtype gradient_type(std::uint32_t value_slot) const noexcept
+  [[nodiscard]] dtype gradient_type(slot_id value_slot) const noexcept
   {
-    return tensors_[of_parameter_[value_slot]].gradient;
+    return info(parameter(index_of(value_slot))).gradient;
   }
-  [[nodiscard]] bool is_value_of_parameter(std::uint32_t slot) const noexcept { return slot < parameters_; }
-  [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
+  [[nodiscard]] bool is_value_of_parameter(slot_id slot) const noexcept { return index_of(slot) < parameters_; }
+  [[nodiscard]] bool is_gradient(slot_id slot) const noexcept
+  {
+    return index_of(slot) >= parameters_ && index_of(slot) < 2 * parameters_;
+  }
+  /// In any list, the values among them.
+  [[nodiscard]] bool is_of_parameter(slot_id slot) const noexcept { return index_of(slot) < lists() * parameters_; }
+  /// The value of the parameter that has this slot in some list. @pre is_of_parameter
+  [[nodiscard]] slot_id value_of(slot_id slot) const noexcept { return slot_id{index_of(slot) % parameters_}; }
+  [[nodiscard]] slot_id gradient_of(slot_id value_slot) const noexcept
+  {
+    return slot_id{parameters_ + index_of(value_slot)};
+  }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
   [[nodiscard]] const tensor_info& info(tensor_id id) const noexcept { return tensors_[index_of(id)]; }
+  [[nodiscard]] slot& operator[](slot_id id) noexcept { return table_.slots[index_of(id)]; }
+  [[nodiscard]] const slot& operator[](slot_id id) const noexcept { return table_.slots[index_of(id)]; }
+  [[nodiscard]] id_range<slot_id> slot_ids() const noexcept
+  {
+    return ids<slot_id>(static_cast<std::uint32_t>(table_.slots.size()));
+  }
   [[nodiscard]] sequence<slot>& slots() noexcept { return table_.slots; }
   [[nodiscard]] const sequence<slot>& slots() const noexcept { return table_.slots; }
+  /// As plain numbers, for records and plans.
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
   [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
   [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
@@ -198,14 +216,15 @@ class registry {
     return longest;
   }
   /// The chunk that holds the values of a tensor. @pre sealed
-  [[nodiscard]] std::uint32_t chunk_of(tensor_id id) const noexcept { return table_.slots[value_slot(id)].chunk; }
+  [[nodiscard]] chunk_id chunk_of(tensor_id id) const noexcept { return chunk_of(value_slot(id)); }
+  [[nodiscard]] chunk_id chunk_of(slot_id id) const noexcept { return (*this)[id].chunk; }
 
   /// The slot of a tensor in its own values. The hot path. @pre sealed
-  [[nodiscard]] std::uint32_t value_slot(tensor_id id) const noexcept { return value_slots_[index_of(id)]; }
+  [[nodiscard]] slot_id value_slot(tensor_id id) const noexcept { return value_slots_[index_of(id)]; }
   /// @pre sealed, the tensor is a parameter and the list exists
-  [[nodiscard]] std::uint32_t slot_in(tensor_id id, list_id list) const noexcept
+  [[nodiscard]] slot_id slot_in(tensor_id id, list_id list) const noexcept
   {
-    return index_of(list) * parameters_ + tensors_[index_of(id)].ordinal;
+    return slot_of(list, tensors_[index_of(id)].ordinal);
   }
 
   /// @throws usage_error   there is no such list
@@ -228,30 +247,32 @@ class registry {
     for (std::uint32_t id = 0; id < tensors(); ++id)
       expects(tensors_[id].part != role::parameter || type_in(tensor_id{id}, left) == type_in(tensor_id{id}, right),
               "lists of two element types were to be exchanged");
-    const std::uint32_t first = index_of(left) * parameters_;
-    const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t index = 0; index < parameters_; ++index) {
-      expects(table_.slots[first + index].pins + table_.slots[second + index].pins == 0,
-              "a list was to be exchanged while a pin holds it");
-      expects(
-          (table_.slots[first + index].chunk == slot::nowhere) == (table_.slots[second + index].chunk == slot::nowhere),
-          "a master list was to be exchanged with a list that has more parameters");
+      const slot& first = (*this)[slot_of(left, index)];
+      const slot& second = (*this)[slot_of(right, index)];
+      expects(first.pins + second.pins == 0, "a list was to be exchanged while a pin holds it");
+      expects((first.chunk == chunk_id::none) == (second.chunk == chunk_id::none),
+              "a master list was to be exchanged with a list that has more parameters");
     }
     for (std::uint32_t index = 0; index < parameters_; ++index) {
+      const slot_id first = slot_of(left, index);
+      const slot_id second = slot_of(right, index);
       // these two stay with the names
-      std::swap(table_.slots[first + index].next_access_index, table_.slots[second + index].next_access_index);
-      std::swap(table_.slots[first + index].starts_at_zero, table_.slots[second + index].starts_at_zero);
-      std::swap(table_.slots[first + index], table_.slots[second + index]);
-      std::swap(table_.chunk_of_slot[first + index], table_.chunk_of_slot[second + index]);
-      exchanged(first + index, second + index);
+      std::swap((*this)[first].next_access_index, (*this)[second].next_access_index);
+      std::swap((*this)[first].starts_at_zero, (*this)[second].starts_at_zero);
+      std::swap((*this)[first], (*this)[second]);
+      std::swap(table_.chunk_of_slot[index_of(first)], table_.chunk_of_slot[index_of(second)]);
+      exchanged(first, second);
     }
   }
 
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
-  void move_gradient(std::uint32_t value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
+  void move_gradient(slot_id value_slot, chunk_id chunk, std::uint64_t offset) noexcept
   {
-    slot& slot_state = table_.slots[gradient_of(value_slot)];
-    slot_state.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
+    const slot_id gradient = gradient_of(value_slot);
+    slot& slot_state = (*this)[gradient];
+    slot_state.chunk = chunk;
+    table_.chunk_of_slot[index_of(gradient)] = index_of(chunk);
     slot_state.offset = offset;
   }
 
@@ -280,7 +301,7 @@ class registry {
       text << "tensor." << std::uint64_t{index};
   }
   /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
-  [[nodiscard]] tensor_label label(std::uint32_t slot) const noexcept
+  [[nodiscard]] tensor_label label(slot_id slot) const noexcept
   {
     const auto [id, list] = describe(slot);
     const std::size_t index = index_of(id);
@@ -288,24 +309,24 @@ class registry {
   }
   /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the
   /// tensor
-  void expects_of(std::uint32_t slot, bool condition, std::string_view what) const
+  void expects_of(slot_id slot, bool condition, std::string_view what) const
   {
     if (!condition) [[unlikely]]
       refuse(slot, what);
   }
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(std::uint32_t slot, std::string_view what) const
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(slot_id slot, std::string_view what) const
   {
     throw usage_error{error_text{} << "chunkmem: " << label(slot) << ": " << what};
   }
 
   /// Which tensor and list a slot belongs to. O(tensors).
-  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t index) const noexcept
+  [[nodiscard]] std::pair<tensor_id, std::string_view> describe(slot_id slot) const noexcept
   {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
-      if (value_slot(tensor_id{id}) == index) return {tensor_id{id}, lists_[0].name};
+      if (value_slot(tensor_id{id}) == slot) return {tensor_id{id}, lists_[0].name};
       if (tensors_[id].part != role::parameter) continue;
       for (std::uint32_t list = 1; list < lists_.size(); ++list)
-        if (slot_in(tensor_id{id}, list_id{list}) == index) return {tensor_id{id}, lists_[list].name};
+        if (slot_in(tensor_id{id}, list_id{list}) == slot) return {tensor_id{id}, lists_[list].name};
     }
     return {tensor_id::none, "unknown"};
   }
@@ -339,6 +360,12 @@ class registry {
     return tensor_id{static_cast<std::uint32_t>(&info - tensors_.data())};
   }
 
+  /// @param ordinal   among the parameters
+  [[nodiscard]] slot_id slot_of(list_id list, std::uint32_t ordinal) const noexcept
+  {
+    return slot_id{index_of(list) * parameters_ + ordinal};
+  }
+
   void build_slots()
   {
     const std::size_t count = std::size_t{parameters_} * lists_.size() + others_;
@@ -347,8 +374,8 @@ class registry {
     of_parameter_.resize(parameters_);
     value_slots_.clear();
     for (const tensor_info& info : tensors_) {
-      value_slots_.push_back(info.part == role::parameter ? info.ordinal : lists() * parameters_ + info.ordinal);
-      if (info.part == role::parameter) of_parameter_[info.ordinal] = index_of(id_of(info));
+      value_slots_.push_back(slot_of(info.part == role::parameter ? value_list : list_id{lists()}, info.ordinal));
+      if (info.part == role::parameter) of_parameter_[info.ordinal] = id_of(info);
     }
   }
 
@@ -358,10 +385,12 @@ class registry {
   {
     slot_table fresh{table_.slots, {}, {}, {}};
     const auto place = [&](list_id list, role part) {
-      sequence<std::uint32_t> order = size_slots(fresh.slots, list, part);
+      sequence<slot_id> order = size_slots(fresh.slots, list, part);
       if (!first_use.empty())
-        sort_records(std::span{order}, [&](std::uint32_t a, std::uint32_t b) {
-          return first_use[a] != first_use[b] ? first_use[a] < first_use[b] : a < b;
+        sort_records(std::span{order}, [&](slot_id a, slot_id b) {
+          const std::uint32_t left = first_use[index_of(a)];
+          const std::uint32_t right = first_use[index_of(b)];
+          return left != right ? left < right : a < b;
         });
       fresh.place(order, prototype, frame);
     };
@@ -373,15 +402,15 @@ class registry {
   }
 
   /// The slots of one list and role, in the order of declaration.
-  sequence<std::uint32_t> size_slots(sequence<slot>& slots, list_id list, role part) const
+  sequence<slot_id> size_slots(sequence<slot>& slots, list_id list, role part) const
   {
-    sequence<std::uint32_t> order;
+    sequence<slot_id> order;
     for (std::uint32_t id = 0; id < tensors(); ++id) {
       if (tensors_[id].part != part || !is_in(tensor_id{id}, list)) continue;
       order.push_back(list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list));
-      slots[order.back()].size =
-          (bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list))).count();
-      slots[order.back()].starts_at_zero = index_of(list) > 1 && list != masters_;
+      slot& slot_state = slots[index_of(order.back())];
+      slot_state.size = (bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list))).count();
+      slot_state.starts_at_zero = index_of(list) > 1 && list != masters_;
     }
     return order;
   }
@@ -390,8 +419,8 @@ class registry {
   std::vector<std::string> names_;  // by tensor, as far as they were given
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   slot_table table_;
-  sequence<std::uint32_t> value_slots_;   // by tensor: parameters list by list, then all others
-  sequence<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
+  sequence<slot_id> value_slots_;     // by tensor: parameters list by list, then all others
+  sequence<tensor_id> of_parameter_;  // in the order of parameters
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
@@ -111,7 +112,7 @@ class rehearsal {
       if (entry.kind == entry_kind::lease_device) {
         now = begins ? now + record.details()[index].bytes : now - record.details()[index].bytes;
       } else if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device) {
-        const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
+        const std::uint32_t chunk = index_of(frames_.tensors.chunk_of(slot_id{entry.slot}));
         const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();
         if (begins && pins[chunk]++ == 0) now += size;
         if (!begins && --pins[chunk] == 0) now -= size;
@@ -127,9 +128,9 @@ class rehearsal {
     frames_.lay_out(state_, capacity);
     log_.clear();
     try {
-      for (std::uint32_t slot = 0; slot < it.filled->size(); ++slot)
-        if ((*it.filled)[slot] != 0 && !frames_.tensors.is_master(slot)) fill(slot, as_filled);
-      for (std::uint32_t value = 0; value < frames_.tensors.parameters(); ++value) make_master(it, value);
+      for (const slot_id slot : ids<slot_id>(static_cast<std::uint32_t>(it.filled->size())))
+        if ((*it.filled)[index_of(slot)] != 0 && !frames_.tensors.is_master(slot)) fill(slot, as_filled);
+      for (const slot_id value : ids<slot_id>(frames_.tensors.parameters())) make_master(it, value);
       const bool holds_all = frames_.fit_on_device(state_.table());
       if (from == origin::cleared && !holds_all) return true;                            // the same as the first
       if (as_filled && (from == origin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
@@ -140,28 +141,28 @@ class rehearsal {
                            Transfer::plans);
   }
 
-  void fill(std::uint32_t slot, bool as_filled)
+  void fill(slot_id slot, bool as_filled)
   {
-    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of_slot()[slot]].is_derived();
+    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of(slot)].is_derived();
     hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
   /// As the manager does before the first iteration, where the step has its masters.
-  void make_master(const step& it, std::uint32_t value)
+  void make_master(const step& it, slot_id value)
   {
-    const std::uint32_t master = frames_.tensors.master_of(value);
-    if (master == slot::nowhere || (*it.filled)[master] == 0) return;
+    const slot_id master = frames_.tensors.master_of(value);
+    if (master == slot_id::none || (*it.filled)[index_of(master)] == 0) return;
     const auto& entries = it.record->entries();
-    const auto used =
-        std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
+    const auto used = std::find_if(entries.begin(), entries.end(),
+                                   [&](const access_entry& entry) { return slot_id{entry.slot} == master; });
     const memory_location place = used == entries.end() ? memory_location::host : place_of(used->kind);
     hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
   }
 
   template <class Inside>
-  void hold(std::uint32_t slot, entry_kind kind, Inside inside)
+  void hold(slot_id slot, entry_kind kind, Inside inside)
   {
-    const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[slot];
+    const chunk_id chunk = frames_.tensors.chunk_of(slot);
     state_.acquire(slot, chunk, kind, access_record::never, access_index{0}, log_);
     inside();
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));

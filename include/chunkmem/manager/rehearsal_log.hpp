@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/slot_states.hpp>
@@ -67,30 +68,30 @@ class rehearsal_log {
   /// Pins and leases of the last rehearsal that have not ended.
   [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
 
-  std::uint32_t acquire(std::uint32_t index, entry_kind kind)
+  std::uint32_t acquire(slot_id slot, entry_kind kind)
   {
     turn& now = turns_[last_];
-    now.touched[index] = 1;
-    slot& slot_state = tensors_->slots()[index];
+    now.touched[index_of(slot)] = 1;
+    chunkmem::slot& slot_state = (*tensors_)[slot];
     if (slot_state.state == tensor_state::free) {
       if (slot_state.starts_at_zero) kind = first_use(kind);
-      if (access_of(kind) != access::write && !slot_state.starts_at_zero) now.filled[index] = 1;
-      states::expect(*tensors_, index, tensor_event::materialize);
+      if (access_of(kind) != access::write && !slot_state.starts_at_zero) now.filled[index_of(slot)] = 1;
+      states::expect(*tensors_, slot, tensor_event::materialize);
     } else {
-      states::expect(*tensors_, index, tensor_event::acquire);
+      states::expect(*tensors_, slot, tensor_event::acquire);
     }
     now.record.make_room();
     states::begin(slot_state, memory_location::device);
     ++held_;
-    return now.record.append({index, 0, 0, kind, false, 0}, {});
+    return now.record.append({index_of(slot), 0, 0, kind, false, 0}, {});
   }
 
   /// Pins that outlived their rehearsal change nothing.
-  void release(std::uint32_t index, std::uint32_t access_index, std::uint32_t serial) noexcept
+  void release(slot_id slot, std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
     if (!is_running() || serial != serial_) return;
-    states::end(tensors_->slots()[index], memory_location::device);
+    states::end((*tensors_)[slot], memory_location::device);
     turns_[last_].record.release(access_index);
   }
 
@@ -107,13 +108,13 @@ class rehearsal_log {
     if (is_running() && serial == serial_) turns_[last_].record.release(access_index);
   }
 
-  void drop(std::uint32_t index)
+  void drop(slot_id slot)
   {
     access_record& record = turns_[last_].record;
     record.make_room();
-    states::expect(*tensors_, index, tensor_event::drop);
-    states::drop(tensors_->slots()[index]);
-    record.append({index, 0, 0, entry_kind::drop, false, 0}, {});
+    states::expect(*tensors_, slot, tensor_event::drop);
+    states::drop((*tensors_)[slot]);
+    record.append({index_of(slot), 0, 0, entry_kind::drop, false, 0}, {});
   }
 
  private:
@@ -146,9 +147,10 @@ class rehearsal_log {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       const role part = tensors.info(tensor_id{id}).part;
       if (part == role::activation) continue;
-      const std::uint32_t value = tensors.value_slot(tensor_id{id});
-      for (const std::uint32_t index : {value, tensors.master_of(value)})
-        if (index != slot::nowhere && turns_[last_].touched[index] == 0) turns_[last_].filled[index] = 1;
+      const slot_id value = tensors.value_slot(tensor_id{id});
+      for (const slot_id each : {value, tensors.master_of(value)})
+        if (each != slot_id::none && turns_[last_].touched[index_of(each)] == 0)
+          turns_[last_].filled[index_of(each)] = 1;
     }
   }
 

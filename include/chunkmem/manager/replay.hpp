@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
@@ -93,11 +94,11 @@ class replay {
     if (is_lease(entry.kind)) {
       lease_at_[now] = state.lease(tier_of(entry.kind), record.details()[now].bytes, log);
     } else if (entry.kind == entry_kind::drop) {
-      state.drop(entry.slot, chunk_of_slot[entry.slot], log);
+      state.drop(slot_id{entry.slot}, chunk_id{chunk_of_slot[entry.slot]}, log);
     } else {
       const std::uint32_t known = next_uses_.empty() ? entry.next_of_chunk : next_uses_[now];
       const std::uint32_t next = profiled ? known : access_record::never;
-      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, access_index{now}, log);
+      state.acquire(slot_id{entry.slot}, chunk_id{chunk_of_slot[entry.slot]}, entry.kind, next, access_index{now}, log);
     }
   }
 
@@ -118,7 +119,7 @@ class replay {
     if (is_lease(entry.kind))
       state.end_lease(where, lease_at_[index], record.details()[index].bytes, log);
     else
-      state.unpin(where, chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
+      state.unpin(where, chunk_id{chunk_of_slot[entry.slot]}, writes(access_of(entry.kind)));
   }
 
   std::span<const std::uint32_t> next_uses_;

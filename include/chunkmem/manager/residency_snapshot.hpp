@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/printable.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
@@ -112,9 +113,9 @@ struct residency_snapshot {
 
 namespace detail {
 
-[[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
+[[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, frame_id frame) noexcept
 {
-  const std::uint32_t occupant = from.space(where).occupant(frame);
+  const chunk_id occupant = from.space(where).occupant(frame);
   if (occupant == tier_space::free_frame) return frame_use::free;
   if (occupant == tier_space::leased_frame) return frame_use::leased;
   const chunk& chunk_state = from[occupant];
@@ -137,15 +138,15 @@ namespace detail {
   result.free_frames = room.pool().free_count();
   std::uint32_t free = 0;
   std::uint32_t clearable = 0;
-  for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
+  for (const frame_id frame : ids<frame_id>(room.frames())) {
     const frame_use use = use_of(from, where, frame);
-    const std::uint32_t occupant = room.occupant(frame);
+    const chunk_id occupant = room.occupant(frame);
     free = use == frame_use::free ? free + 1 : 0;
     clearable =
         use == frame_use::free || (use != frame_use::leased && from.may_leave(where, occupant)) ? clearable + 1 : 0;
     result.longest_free = std::max(result.longest_free, free);
     result.longest_clearable = std::max(result.longest_clearable, clearable);
-    if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({frame, 0, use});
+    if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({index_of(frame), 0, use});
     ++result.runs.back().frames;
   }
   room.for_leases([&](std::uint64_t begin, std::uint64_t size) { result.leases.push_back({begin, size}); });
@@ -157,19 +158,20 @@ namespace detail {
                                                              std::span<const std::string> names)
 {
   struct placed {
-    std::uint32_t chunk, list, tensor;
+    chunk_id chunk;
+    std::uint32_t list, tensor;
     std::uint64_t offset;
   };
   const auto slot_of = [&](std::uint32_t tensor, std::uint32_t list) -> const slot& {
     const tensor_id id{tensor};
-    return tensors.slots()[list == 0 ? tensors.value_slot(id) : tensors.slot_in(id, list_id{list})];
+    return tensors[list == 0 ? tensors.value_slot(id) : tensors.slot_in(id, list_id{list})];
   };
   sequence<placed> order;
   for (std::uint32_t list = 0; list < tensors.lists(); ++list)
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       if (list > 0 && tensors.info(tensor_id{id}).part != role::parameter) continue;
       const slot& place = slot_of(id, list);
-      if (place.chunk != slot::nowhere) order.push_back({place.chunk, list, id, place.offset});
+      if (place.chunk != chunk_id::none) order.push_back({place.chunk, list, id, place.offset});
     }
   sort_records(std::span{order}, [](const placed& left, const placed& right) {
     if (left.chunk != right.chunk) return left.chunk < right.chunk;
@@ -184,7 +186,7 @@ namespace detail {
     result[index] = {is_named ? names[id] : "tensor." + std::to_string(id),
                      list,
                      tensors.info(tensor_id{id}).part,
-                     chunk,
+                     index_of(chunk),
                      offset,
                      bytes{place.size},
                      place.pins,
@@ -211,7 +213,7 @@ namespace detail {
   result.chunks.resize(tensors.frames_of_chunk().size());
   for (std::uint32_t index = 0; index < result.chunks.size(); ++index) {
     result.chunks[index].place.frames = tensors.frames_of_chunk()[index];
-    if (index < from.chunks()) result.chunks[index].place = from[index];
+    if (index < from.chunks()) result.chunks[index].place = from[chunk_id{index}];
     result.chunks[index].used = bytes{tensors.used()[index]};
   }
   sequence<tensor_state> states;
@@ -292,7 +294,7 @@ class residency_writer {
       add(", pins on the ", name_of(where), " ", place.pins[where]);
       if (where != tier::device) add(" (writing ", std::uint32_t{place.writers}, ")");
     }
-    if (place.next_use != chunk::nowhere) add(", next use at ", place.next_use);
+    if (place.next_use != UINT32_MAX) add(", next use at ", place.next_use);
     add("; ", it.used.count(), " B");
     add_tensors(from, it, most);
     add("\n");
@@ -317,11 +319,11 @@ class residency_writer {
 
   void add_frames(tier where, const chunk& place)
   {
-    const std::uint32_t first = place.first_frame[where];
+    const frame_id first = place.first_frame[where];
     if (first == chunk::nowhere) return add("not on ", name_of(where));
     if (first == chunk::elsewhere) return add(name_of(where), " share elsewhere");
-    add(name_of(where), place.frames > 1 ? " frames " : " frame ", first);
-    if (place.frames > 1) add("-", first + place.frames - 1);
+    add(name_of(where), place.frames > 1 ? " frames " : " frame ", index_of(first));
+    if (place.frames > 1) add("-", index_of(first) + place.frames - 1);
     if (!place.is_valid(where)) add(" without valid bytes");
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/eviction/by_retention.hpp>
@@ -101,11 +102,11 @@ class retained_run {
   {
     if (plan_.early.empty()) return;
     list_free_frames();
-    for (const transfer::early_load& load : plan_.early) state_.expect_use(load.chunk, load.first_use);
+    for (const transfer::early_load& load : plan_.early) state_.expect_use(chunk_id{load.chunk}, load.first_use);
     for (const transfer::early_load& load : plan_.early) {
       const auto found = choose_frame(load);
-      const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(load.chunk, first, load.border, access_index{load.first_use}, log_) &&
+      const frame_id first = found != free_.end() ? *found : frame_pool::none;
+      if (state_.bring_early(chunk_id{load.chunk}, first, load.border, access_index{load.first_use}, log_) &&
           found != free_.end())
         free_.erase(found);
     }
@@ -113,7 +114,7 @@ class retained_run {
 
   void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
-    frames_.assign(record.size(), frame_pool::none);
+    frames_.assign(record.size(), index_of(frame_pool::none));
     for (const transfer::move& action : log_.moves()) {
       if (action.kind != transfer::move_kind::load && action.kind != transfer::move_kind::claim) continue;
       const std::uint32_t slot = record.entries()[action.access_index].slot;  // what comes early is not of this access
@@ -124,11 +125,11 @@ class retained_run {
 
   /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
   /// themselves; else the one that is free the longest.
-  sequence<std::uint32_t>::iterator choose_frame(const transfer::early_load& load)
+  sequence<frame_id>::iterator choose_frame(const transfer::early_load& load)
   {
     const auto own = std::find(free_.begin(), free_.end(), began_in_[load.chunk]);
-    if (own != free_.end() && *own < load.border) return own;
-    return std::find_if(free_.begin(), free_.end(), [&](std::uint32_t frame) { return frame < load.border; });
+    if (own != free_.end() && index_of(*own) < load.border) return own;
+    return std::find_if(free_.begin(), free_.end(), [&](frame_id frame) { return index_of(frame) < load.border; });
   }
 
   /// Those that are free the longest come first: loads into them can start first.
@@ -141,10 +142,12 @@ class retained_run {
         for (std::uint64_t frame = action.place; frame < action.place + action.frames; ++frame)
           since_[frame] = action.access_index;
     free_.clear();
-    for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
+    for (const frame_id frame : ids<frame_id>(static_cast<std::uint32_t>(since_.size())))
       if (pool.is_free(frame)) free_.push_back(frame);
-    sort_records(std::span{free_}, [this](std::uint32_t left, std::uint32_t right) {
-      return since_[left] != since_[right] ? since_[left] < since_[right] : left > right;
+    sort_records(std::span{free_}, [this](frame_id left, frame_id right) {
+      const std::uint32_t first = since_[index_of(left)];
+      const std::uint32_t second = since_[index_of(right)];
+      return first != second ? first < second : left > right;
     });
   }
 
@@ -154,9 +157,9 @@ class retained_run {
   replay<eviction::by_retention> replay_;
   decision_log log_;
   sequence<std::uint32_t> since_;  // by frame: the access from which it is free
-  sequence<std::uint32_t> free_;
-  sequence<std::uint32_t> frames_;    // by access index
-  sequence<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
+  sequence<frame_id> free_;
+  sequence<std::uint32_t> frames_;  // by access index
+  sequence<frame_id> began_in_;     // by chunk: its frame when the iteration began
 };
 
 }  // namespace chunkmem::inline v0

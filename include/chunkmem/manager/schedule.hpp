@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
@@ -150,27 +151,27 @@ class schedule {
   /// The access from which decisions count.
   [[nodiscard]] access_index now() const noexcept { return access_index{recorder_.now()}; }
   /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
-  /// @param slot   access_record::never for a lease   @param size   of a lease [bytes]
+  /// @param slot   none for a lease   @param size   of a lease [bytes]
   /// @return   it is: the plan's actions for this access come next
-  bool step_to(std::uint32_t slot, entry_kind kind, std::uint64_t size)
+  bool step_to(slot_id slot, entry_kind kind, std::uint64_t size)
   {
     steady_ = steady_ && recorder_.is_inside();  // an access outside may move what a plan relies on
     recorder_.make_room();
-    const bool expected = recorder_.expects_entry(slot, kind, size);
+    const bool expected = recorder_.expects_entry(index_of(slot), kind, size);
     if (!expected && recorder_.is_following()) diverge();
     return expected;
   }
   /// Nothing can fail any more: the cursor moves, or the log grows. @return   the access index
-  std::uint32_t finish(bool expected, std::uint32_t slot, entry_kind kind, std::uint64_t size) noexcept
+  std::uint32_t finish(bool expected, slot_id slot, entry_kind kind, std::uint64_t size) noexcept
   {
     if (expected) {
       const std::uint32_t now = recorder_.cursor();
-      if (slot != access_record::never) tensors_->slots()[slot].next_access_index = recorder_.entry(now).next_of_slot;
+      if (slot != slot_id::none) (*tensors_)[slot].next_access_index = recorder_.entry(now).next_of_slot;
       recorder_.advance();
       return now;
     }
     if (!recorder_.is_logging()) return access_record::never;
-    return recorder_.log({slot, 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
+    return recorder_.log({index_of(slot), 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
   }
   void log_release(std::uint32_t access_index) noexcept { recorder_.log_release(access_index); }
   void lease_ended(std::uint32_t access_index) noexcept { recorder_.lease_ended(access_index); }
@@ -285,7 +286,7 @@ class schedule {
   /// Pins of a slot in a place, for the recorder.
   [[nodiscard]] auto pins_in() const noexcept
   {
-    return [this](std::uint32_t slot, memory_location place) { return tensors_->slots()[slot].pins_in(place); };
+    return [this](std::uint32_t slot, memory_location place) { return (*tensors_)[slot_id{slot}].pins_in(place); };
   }
   void set_pass(pass during, std::uint16_t micro_batch) noexcept
   {
@@ -312,12 +313,12 @@ class schedule {
 
   bool run(const transfer::move& action)
   {
-    const auto first = static_cast<std::uint32_t>(action.place);
+    const frame_id first{static_cast<std::uint32_t>(action.place)};
     switch (action.kind) {
-      case transfer::move_kind::evict: return chunks_->try_evict(action.chunk, *copies_);
-      case transfer::move_kind::load: return chunks_->try_load(action.chunk, first, true, *copies_);
-      case transfer::move_kind::claim: return chunks_->try_load(action.chunk, first, false, *copies_);
-      case transfer::move_kind::write_back: return chunks_->try_write_back(action.chunk, *copies_);
+      case transfer::move_kind::evict: return chunks_->try_evict(chunk_id{action.chunk}, *copies_);
+      case transfer::move_kind::load: return chunks_->try_load(chunk_id{action.chunk}, first, true, *copies_);
+      case transfer::move_kind::claim: return chunks_->try_load(chunk_id{action.chunk}, first, false, *copies_);
+      case transfer::move_kind::write_back: return chunks_->try_write_back(chunk_id{action.chunk}, *copies_);
       case transfer::move_kind::lease:
       case transfer::move_kind::vacate: break;
     }

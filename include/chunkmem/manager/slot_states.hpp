@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/slot_table.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -26,10 +27,10 @@ struct slot_states {
   }
 
   /// @throws usage_error   the rules do not allow the event; names tensor, list, state and event
-  static void expect(const registry& tensors, std::uint32_t index, tensor_event event)
+  static void expect(const registry& tensors, slot_id slot, tensor_event event)
   {
-    const tensor_state state = tensors.slots()[index].state;
-    if (!machine::is_legal(state, event)) machine::refuse(state, event, tensors.label(index));
+    const tensor_state state = tensors[slot].state;
+    if (!machine::is_legal(state, event)) machine::refuse(state, event, tensors.label(slot));
   }
   /// A pin may begin on a slot that has bytes. The hot path.
   [[nodiscard]] static bool can_begin(const slot& slot_state) noexcept

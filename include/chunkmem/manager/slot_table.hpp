@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
@@ -16,8 +17,7 @@ namespace chunkmem::inline v0 {
 
 /// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
 struct slot {
-  static constexpr std::uint32_t nowhere = UINT32_MAX;
-  std::uint32_t chunk = nowhere;                 ///< nowhere: the tensor is not in this list
+  chunk_id chunk = chunk_id::none;               ///< none: the tensor is not in this list
   std::uint32_t next_access_index = UINT32_MAX;  ///< of its next entry in the record being followed
   std::uint64_t offset = 0;                      ///< in its chunk [bytes]
   std::uint64_t size = 0;                        ///< [bytes]
@@ -44,26 +44,26 @@ struct slot_table {
   /// Places slots of known sizes, in this order, into fresh chunks behind those that are there. O(slots).
   /// @throws what the layout throws; chunks and places are worth nothing then
   template <chunk_layout Layout>
-  void place(std::span<const std::uint32_t> order, Layout layout, bytes frame)
+  void place(std::span<const slot_id> order, Layout layout, bytes frame)
   {
     sequence<bytes> sizes;
     sizes.reserve(order.size());
-    for (const std::uint32_t index : order) sizes.push_back(bytes{slots[index].size});
+    for (const slot_id each : order) sizes.push_back(bytes{slots[index_of(each)].size});
     sequence<chunk_place> places(sizes.size());
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());
     for (std::size_t index = 0; index < order.size(); ++index) {
-      slot& target = slots[order[index]];
-      target.chunk = base + places[index].chunk;
+      slot& target = slots[index_of(order[index])];
+      const std::uint32_t chunk = base + places[index].chunk;
+      target.chunk = chunk_id{chunk};
       target.offset = places[index].offset;
-      if (target.chunk >= frames_of_chunk.size()) {
-        frames_of_chunk.resize(target.chunk + 1, 1);
-        used.resize(target.chunk + 1, 0);
+      if (chunk >= frames_of_chunk.size()) {
+        frames_of_chunk.resize(chunk + 1, 1);
+        used.resize(chunk + 1, 0);
       }
-      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[index].frames);
-      used[target.chunk] =
-          std::max(used[target.chunk], target.offset + align_up(sizes[index], tensor_alignment).count());
+      frames_of_chunk[chunk] = std::max(frames_of_chunk[chunk], places[index].frames);
+      used[chunk] = std::max(used[chunk], target.offset + align_up(sizes[index], tensor_alignment).count());
     }
   }
 
@@ -72,7 +72,7 @@ struct slot_table {
   {
     chunk_of_slot.resize(slots.size());
     std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(),
-                   [](const slot& slot_state) { return slot_state.chunk; });
+                   [](const slot& slot_state) { return index_of(slot_state.chunk); });
   }
 };
 

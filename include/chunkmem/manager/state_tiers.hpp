@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
@@ -23,7 +24,7 @@ class state_tiers {
   explicit state_tiers(Placement policy) : policy_{std::move(policy)} {}
 
   [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
-  [[nodiscard]] tier preferred_tier(std::uint32_t value_slot) const noexcept { return tiers_[value_slot]; }
+  [[nodiscard]] tier preferred_tier(slot_id value_slot) const noexcept { return tiers_[index_of(value_slot)]; }
   /// The highest tide that tiers were given by, and whether it is that of a whole iteration.
   [[nodiscard]] bytes tide() const noexcept { return tide_; }
   [[nodiscard]] bool is_measured() const noexcept { return measured_; }
@@ -35,7 +36,7 @@ class state_tiers {
     states_.assign(tensors.parameters(), bytes{});
     working_ = bytes{};
     sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
-    for (std::uint32_t index = 0; index < tensors.slots().size(); ++index) add(tensors, frame, index, counted);
+    for (const slot_id each : tensors.slot_ids()) add(tensors, frame, each, counted);
     tiers_.clear();
     for (const bytes size : states_) tiers_.push_back(policy_.preferred_tier(role::optimizer_state, size));
     assign(device);
@@ -63,14 +64,14 @@ class state_tiers {
   }
 
  private:
-  void add(const registry& tensors, bytes frame, std::uint32_t index, sequence<std::uint8_t>& counted)
+  void add(const registry& tensors, bytes frame, slot_id id, sequence<std::uint8_t>& counted)
   {
-    const slot& slot_state = tensors.slots()[index];
-    if (slot_state.chunk == slot::nowhere) return;
-    if (tensors.is_state(index))
-      states_[index % tensors.parameters()] += bytes{slot_state.size};
-    else if (std::exchange(counted[slot_state.chunk], std::uint8_t{1}) == 0)
-      working_ += tensors.frames_of_chunk()[slot_state.chunk] * frame;
+    const slot& slot_state = tensors[id];
+    if (slot_state.chunk == chunk_id::none) return;
+    if (tensors.is_state(id))
+      states_[index_of(tensors.value_of(id))] += bytes{slot_state.size};
+    else if (std::exchange(counted[index_of(slot_state.chunk)], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[index_of(slot_state.chunk)] * frame;
   }
 
   Placement policy_;

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
@@ -78,7 +79,7 @@ class update_session {
   /// As gradients were completed: the copies of the first ones are on their way while the last ones are made.
   void order_by_completion()
   {
-    arrange([this](std::uint32_t index) { return ledger_->completed(index); });
+    arrange([this](std::uint32_t index) { return ledger_->completed(slot_id{index}); });
     if (!is_rehearsing()) engine_->note_update();
   }
   /// First these, then as this iteration used the weights for the first time, which is how the next one will; then
@@ -92,9 +93,9 @@ class update_session {
     const auto entries =
         is_rehearsing() ? engine_->rehearsing().record(true).entries() : engine_->schedule().entries_so_far();
     for (std::uint32_t now = static_cast<std::uint32_t>(entries.size()); now-- > 0;)
-      if (tensors.is_value_of_parameter(entries[now].slot)) rank_[entries[now].slot] = behind + now;
+      if (tensors.is_value_of_parameter(slot_id{entries[now].slot})) rank_[entries[now].slot] = behind + now;
     for (std::size_t index = 0; index < first.size(); ++index)
-      rank_[builder_->slot_in(first[index], value_list)] = index;
+      rank_[index_of(builder_->slot_in(first[index], value_list))] = index;
     arrange([this](std::uint32_t index) { return rank_[index]; });
     const auto order = ledger_->order().all();
     const auto rest = std::find_if(order.begin(), order.end(),
@@ -167,13 +168,13 @@ class update_session {
     builder_->expect_ready();
     engine_->pending().prepare();
   }
-  /// The gradients that are left wait in this order; each is used up by `update(who, parameter)` before anything of its
-  /// parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
+  /// The gradients that are left wait in this order; each is used up by `update(who, value_slot)` before anything of
+  /// its parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
   void hold_updates(pending_updates::update_type update, void* context) noexcept
   {
     const auto order = ledger_->order().all();
     for (std::size_t index = order.size(); index-- > 0;)
-      if (has_waiting(order[index])) engine_->pending().add(order[index]);
+      if (has_waiting(order[index])) engine_->pending().add(slot_id{order[index]});
     engine_->pending().serve(update, context);
   }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
@@ -197,7 +198,10 @@ class update_session {
     ledger_->order().arrange(
         [&](std::uint32_t index) { return has_waiting(index) ? 1 + std::uint64_t{key(index)} : 0; });
   }
-  [[nodiscard]] bool has_waiting(std::uint32_t index) const noexcept { return !gradients_->is_fresh(index); }
+  [[nodiscard]] bool has_waiting(std::uint32_t ordinal) const noexcept
+  {
+    return !gradients_->is_fresh(slot_id{ordinal});
+  }
 
   void look_at_gradients()
   {
@@ -207,8 +211,8 @@ class update_session {
     error_text names;
     std::uint64_t missing = 0;
     for (std::uint32_t index = 0; index < tensors.parameters(); ++index) {
-      if (has_waiting(index) && !engine_->pending().has(index)) {
-        engine_->expect_written(index, "an optimizer step");
+      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) {
+        engine_->expect_written(slot_id{index}, "an optimizer step");
         continue;
       }
       const tensor_id id = tensors.parameter(index);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
@@ -111,7 +112,7 @@ class late_updates {
       self.factor_ = driver.progress().factor;
       self.number_ = driver.progress().number + 1;
       self.at_once_ = 0;
-      driver.let_wait([](void* late, std::uint32_t ordinal) { static_cast<late_updates*>(late)->update(ordinal); },
+      driver.let_wait([](void* late, slot_id value) { static_cast<late_updates*>(late)->update(index_of(value)); },
                       &self);
     }
   };

@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -366,8 +367,8 @@ class step_driver {
 
   /// @throws std::bad_alloc   @pre no update waits
   void make_room_to_wait() { owner_.updates().make_room_for_updates(); }
-  /// The gradients that are left wait. `update_one(self, ordinal)` does one update, before its parameter is used.
-  void let_wait(void (*update_one)(void* self, std::uint32_t ordinal), void* self) noexcept
+  /// The gradients that are left wait. `update_one(self, value_slot)` does one update, before its parameter is used.
+  void let_wait(void (*update_one)(void* self, slot_id value_slot), void* self) noexcept
   {
     owner_.updates().hold_updates(update_one, self);
   }

@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/max_tree.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
@@ -63,14 +64,14 @@ class lease_tide {
  private:
   [[nodiscard]] bool take(std::uint32_t index, std::uint64_t size)
   {
-    place_[index] = arena_.find_lease(size, [](std::uint32_t) { return false; });
+    place_[index] = arena_.find_lease(size, [](frame_id) { return false; });
     if (place_[index] == tier_space::no_place) return false;
     arena_.take_lease(place_[index], size);
     return true;
   }
   void give(std::uint32_t index, std::uint64_t size) noexcept
   {
-    if (place_[index] != tier_space::no_place) arena_.give_lease(place_[index], size, [](std::uint32_t) {});
+    if (place_[index] != tier_space::no_place) arena_.give_lease(place_[index], size, [](frame_id) {});
   }
   [[nodiscard]] std::uint32_t dry() const noexcept
   {

@@ -23,52 +23,53 @@ class cell_memory {
   }
 
   // What a chunk_cache calls.
-  void placed(chunkmem::tier where, std::uint32_t first, std::uint32_t count)
+  void placed(chunkmem::tier where, chunkmem::frame_id first, std::uint32_t count)
   {
-    for (std::uint32_t index = first; index < first + count; ++index) {
+    for (std::uint32_t index = index_of(first); index < index_of(first) + count; ++index) {
       cell& it = memory_[where].at(index);
       if (it.held) blame("a frame was placed twice");
       it.held = true;
     }
   }
-  void vacated(chunkmem::tier where, std::uint32_t first, std::uint32_t count, bool)
+  void vacated(chunkmem::tier where, chunkmem::frame_id first, std::uint32_t count, bool)
   {
-    for (std::uint32_t index = first; index < first + count; ++index) memory_[where].at(index).held = false;
+    for (std::uint32_t index = index_of(first); index < index_of(first) + count; ++index)
+      memory_[where].at(index).held = false;
   }
-  void copy(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
+  void copy(chunkmem::chunk_id, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
   {
     expect_quiet(to < from ? "load" : "write_back");
     if (!it.has_frames(from) || !it.is_valid(from)) return blame("a copy of bytes that are not valid");
-    copy(to, it.first_frame[to], from, it.first_frame[from], it.frames);
+    copy(to, index_of(it.first_frame[to]), from, index_of(it.first_frame[from]), it.frames);
     ++(to < from ? loads : write_backs);
   }
-  void claimed(std::uint32_t, const chunkmem::chunk&, chunkmem::tier)
+  void claimed(chunkmem::chunk_id, const chunkmem::chunk&, chunkmem::tier)
   {
     expect_quiet("claim");
     ++claims;
   }
-  void evicted(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier where)
+  void evicted(chunkmem::chunk_id, const chunkmem::chunk& it, chunkmem::tier where)
   {
     expect_quiet("evict");
     if (it.pins[where] > 0) blame("a pinned chunk was evicted");
     ++evictions;
   }
-  void discarded(std::uint32_t, const chunkmem::chunk&, chunkmem::tier) {}
+  void discarded(chunkmem::chunk_id, const chunkmem::chunk&, chunkmem::tier) {}
   void leased(chunkmem::tier, std::uint64_t, std::uint64_t) {}
 
   /// Something else writes all over these frames.
-  void scribble(chunkmem::tier where, std::uint32_t frame)
+  void scribble(chunkmem::tier where, chunkmem::frame_id frame)
   {
-    if (memory_[where].at(frame).held) blame("a lease lies over a chunk");
-    const bool held = memory_[where][frame].held;
-    memory_[where][frame] = cell{};
-    memory_[where][frame].held = held;
+    if (memory_[where].at(index_of(frame)).held) blame("a lease lies over a chunk");
+    const bool held = memory_[where][index_of(frame)].held;
+    memory_[where][index_of(frame)] = cell{};
+    memory_[where][index_of(frame)].held = held;
   }
 
   void write(std::uint32_t slot, chunkmem::tier where, const chunkmem::chunk& it)
   {
     ++truth_[slot];
-    const std::uint32_t first = it.first_frame[where];
+    const std::uint32_t first = index_of(it.first_frame[where]);
     for (std::uint32_t part = 0; part < it.frames; ++part) {
       cell& target = memory_[where].at(first + part);
       if (target.chunk != chunk_of_slot_[slot] || target.part != part || target.written.empty())
@@ -79,8 +80,8 @@ class cell_memory {
 
   void read(std::uint32_t slot, chunkmem::tier where, const chunkmem::chunk& it)
   {
-    const std::uint32_t first = it.first_frame[where];
-    if (first == chunkmem::chunk::nowhere) return blame("a read of a chunk that is nowhere");
+    const std::uint32_t first = index_of(it.first_frame[where]);
+    if (first == index_of(chunkmem::chunk::nowhere)) return blame("a read of a chunk that is nowhere");
     for (std::uint32_t part = 0; part < it.frames; ++part) {
       const cell& source = memory_[where].at(first + part);
       if (source.chunk != chunk_of_slot_[slot] || source.part != part) return blame("a read of somebody else's bytes");

@@ -54,7 +54,7 @@ class chunk_cache_trial {
     while (!pins_.empty()) end_pin(pins_.size() - 1);
     while (!leases_.empty()) end_lease(leases_.size() - 1);
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
-      const chunk& it = state_[model_.chunk_of_slot[slot]];
+      const chunk& it = state_[chunk_id{model_.chunk_of_slot[slot]}];
       if (!live_[slot]) continue;
       if (it.has_frames(tier::device)) memory_.read(slot, tier::device, it);
       if (it.is_valid(tier::host)) memory_.read(slot, tier::host, it);
@@ -70,7 +70,7 @@ class chunk_cache_trial {
   struct held_pin {
     std::uint32_t slot;
     chunkmem::entry_kind kind;
-    std::uint32_t place;  // of its chunk, which must not move
+    chunkmem::frame_id place;  // of its chunk, which must not move
   };
   struct held_lease {
     chunkmem::tier where;
@@ -82,22 +82,22 @@ class chunk_cache_trial {
   {
     using namespace chunkmem;
     const std::uint32_t what = dice_.below(20);
-    const std::uint32_t index = dice_.below(model_.chunks());
+    const chunk_id id{dice_.below(model_.chunks())};
     if (what < 9) return pin(dice_.below(model_.slots()));
     if (what < 14 && !pins_.empty()) return end_pin(dice_.below(static_cast<std::uint32_t>(pins_.size())));
     if (what == 14) return drop(dice_.below(model_.slots()));
     if (what == 15) return lease();
     if (what == 16 && !leases_.empty()) return end_lease(dice_.below(static_cast<std::uint32_t>(leases_.size())));
-    if (what == 17) (void)state_.try_evict(index, memory_);
-    if (what == 18) (void)state_.try_write_back(index, memory_);
-    const chunk& it = state_[index];
-    if (what == 19) (void)(state_.try_load(index, dice_.below(frames_[tier::device]), it.live > 0, memory_));
+    if (what == 17) (void)state_.try_evict(id, memory_);
+    if (what == 18) (void)state_.try_write_back(id, memory_);
+    const chunk& it = state_[id];
+    if (what == 19) (void)(state_.try_load(id, frame_id{dice_.below(frames_[tier::device])}, it.live > 0, memory_));
   }
 
   void pin(std::uint32_t slot)
   {
     using namespace chunkmem;
-    const chunk& it = state_[model_.chunk_of_slot[slot]];
+    const chunk& it = state_[chunk_id{model_.chunk_of_slot[slot]}];
     const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access_mode>(dice_.below(3)) : access::write;
     const bool host = dice_.one_in(3);
     // The engine refuses these.
@@ -106,9 +106,9 @@ class chunk_cache_trial {
       return;
     const entry_kind kind = kind_of(how, host ? memory_location::host : memory_location::device);
     const tier where = host ? tier::host : tier::device;
-    asked_ = model_.chunk_of_slot[slot];
+    asked_ = chunk_id{model_.chunk_of_slot[slot]};
     asked_frames_ = it.frames;
-    state_.acquire(slot, asked_, kind, access_record::never, access_index{0}, memory_);
+    state_.acquire(slot_id{slot}, asked_, kind, access_record::never, access_index{0}, memory_);
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;
@@ -121,7 +121,7 @@ class chunk_cache_trial {
     std::swap(pins_[which], pins_.back());
     const held_pin ended = pins_.back();
     pins_.pop_back();
-    const std::uint32_t chunk = model_.chunk_of_slot[ended.slot];
+    const chunk_id chunk{model_.chunk_of_slot[ended.slot]};
     const bool host = place_of(ended.kind) == memory_location::host;
     const bool writing = writes(access_of(ended.kind));
     if (writing) memory_.write(ended.slot, host ? tier::host : tier::device, state_[chunk]);
@@ -131,7 +131,7 @@ class chunk_cache_trial {
   void drop(std::uint32_t slot)
   {
     if (std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& it) { return it.slot == slot; })) return;
-    state_.drop(slot, model_.chunk_of_slot[slot], memory_);
+    state_.drop(chunkmem::slot_id{slot}, chunkmem::chunk_id{model_.chunk_of_slot[slot]}, memory_);
     live_[slot] = false;
   }
 
@@ -140,10 +140,10 @@ class chunk_cache_trial {
     using namespace chunkmem;
     const tier where = dice_.one_in(3) ? tier::host : tier::device;
     const std::uint64_t size = 256 * std::uint64_t{dice_.between(1, 5)};
-    asked_ = UINT32_MAX;
+    asked_ = chunk_id::none;
     asked_frames_ = 0;
     const std::uint64_t begin = state_.lease(where, size, memory_);
-    state_.space(where).for_frames(begin, size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
+    state_.space(where).for_frames(begin, size, [&](frame_id frame) { memory_.scribble(where, frame); });
     leases_.push_back({where, begin, size});
   }
 
@@ -162,7 +162,7 @@ class chunk_cache_trial {
     for (std::uint32_t first = 0; first + count <= frames_[where]; ++first) {
       bool possible = true;
       for (std::uint32_t index = first; index < first + count; ++index) {
-        const std::uint32_t who = space.occupant(index);
+        const chunkmem::chunk_id who = space.occupant(chunkmem::frame_id{index});
         if (who == chunkmem::tier_space::free_frame) continue;
         possible = possible && who != chunkmem::tier_space::leased_frame && state_.table().may_leave(where, who);
       }
@@ -177,10 +177,10 @@ class chunk_cache_trial {
     using namespace chunkmem;
     std::uint64_t bytes = 0;
     for (const held_lease& it : leases_) bytes += it.where == where ? it.size : 0;
-    for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
-      const chunk& it = state_[index];
+    for (const chunk_id each : state_.table().chunk_ids()) {
+      const chunk& it = state_[each];
       const bool pinned = std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& held) {
-        return model_.chunk_of_slot[held.slot] == index &&
+        return chunk_id{model_.chunk_of_slot[held.slot]} == each &&
                (place_of(held.kind) == chunkmem::memory_location::host) == (where == tier::host);
       });
       const bool only_copy = where == tier::host && it.is_valid(tier::host) && !it.has_frames(tier::device);
@@ -200,10 +200,10 @@ class chunk_cache_trial {
     if (said.needed <= said.capacity) return "a shortage of a capacity that is enough";
     if (said.where == tier::device && !state_.table().same_places(before.table()))
       return "a shortage on the device changed something";
-    if (asked_ != UINT32_MAX && said.where == tier::device && window_could_open(tier::device, asked_frames_))
+    if (asked_ != chunk_id::none && said.where == tier::device && window_could_open(tier::device, asked_frames_))
       return "a shortage on the device although a window could open";
     const auto count = static_cast<std::uint32_t>(said.requested / frame_bytes);
-    if (asked_ != UINT32_MAX && said.where == tier::host && window_could_open(tier::host, count))
+    if (asked_ != chunk_id::none && said.where == tier::host && window_could_open(tier::host, count))
       return "a shortage on the host although a window could open";
     return {};
   }
@@ -213,36 +213,38 @@ class chunk_cache_trial {
     using namespace chunkmem;
     if (!memory_.mistake.empty()) return memory_.mistake;
     for (const tier where : {tier::device, tier::host}) {
-      std::vector<std::uint32_t> expected(frames_[where], tier_space::free_frame);
+      std::vector<chunk_id> expected(frames_[where], tier_space::free_frame);
       std::uint64_t bytes_held = 0;
-      for (std::uint32_t index = 0; index < state_.chunks(); ++index) {
-        const chunk& it = state_[index];
-        const std::uint32_t first = it.first_frame[where];
-        if (first == chunk::nowhere) continue;
+      for (const chunk_id each : state_.table().chunk_ids()) {
+        const chunk& it = state_[each];
+        if (it.first_frame[where] == chunk::nowhere) continue;
+        const std::uint32_t first = index_of(it.first_frame[where]);
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
           if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame)
             return "two chunks share a frame";
-          expected[first + part] = index;
+          expected[first + part] = each;
         }
       }
       for (const held_lease& it : leases_) {
         if (it.where != where) continue;
         bytes_held += it.size;
-        state_.space(where).for_frames(it.begin, it.size, [&](std::uint32_t frame) {
-          if (expected[frame] < model_.chunks()) memory_.blame("a chunk and a lease share a frame");
-          expected[frame] = tier_space::leased_frame;
+        state_.space(where).for_frames(it.begin, it.size, [&](frame_id frame) {
+          if (state_.table().has(expected[index_of(frame)])) memory_.blame("a chunk and a lease share a frame");
+          expected[index_of(frame)] = tier_space::leased_frame;
         });
       }
       for (std::uint32_t frame = 0; frame < expected.size(); ++frame)
-        if (state_.space(where).occupant(frame) != expected[frame]) return "a tier does not know who is in a frame";
+        if (state_.space(where).occupant(frame_id{frame}) != expected[frame])
+          return "a tier does not know who is in a frame";
       if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes)
         return "bytes were lost or exceeded";
     }
-    std::map<std::uint32_t, std::uint32_t> live;
+    std::map<chunk_id, std::uint32_t> live;
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
-      live[model_.chunk_of_slot[slot]] += live_[slot] ? 1 : 0;
-      if (state_.table().is_live(slot) != live_[slot]) return "a slot holds bytes, or not, against expectation";
+      live[chunk_id{model_.chunk_of_slot[slot]}] += live_[slot] ? 1 : 0;
+      if (state_.table().is_live(slot_id{slot}) != live_[slot])
+        return "a slot holds bytes, or not, against expectation";
     }
     for (const auto& [at, count] : live) {
       const chunk& it = state_[at];
@@ -252,7 +254,7 @@ class chunk_cache_trial {
         return "a valid host copy without a place";
     }
     for (const held_pin& it : pins_) {
-      const chunk& parent = state_[model_.chunk_of_slot[it.slot]];
+      const chunk& parent = state_[chunk_id{model_.chunk_of_slot[it.slot]}];
       if (it.place != parent.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
     }
     return memory_.mistake;
@@ -266,7 +268,7 @@ class chunk_cache_trial {
   std::vector<held_pin> pins_;
   std::vector<held_lease> leases_;
   chunkmem::per_tier<std::uint32_t> frames_;
-  std::uint32_t asked_ = 0;
+  chunkmem::chunk_id asked_{0};
   std::uint32_t asked_frames_ = 0;
 };
 

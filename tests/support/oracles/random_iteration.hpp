@@ -192,7 +192,7 @@ class iteration_runner {
       if (is_lease(entry.kind))
         lease(now, place);
       else if (entry.kind == entry_kind::drop)
-        state_.drop(entry.slot, it_.chunk_of_slot[entry.slot], memory_);
+        state_.drop(slot_id{entry.slot}, chunk_id{it_.chunk_of_slot[entry.slot]}, memory_);
       else
         use(entry.slot, entry.kind, profiled ? entry.next_of_chunk : access_record::never, now);
     }
@@ -206,15 +206,15 @@ class iteration_runner {
   void use(std::uint32_t slot, chunkmem::entry_kind kind, std::uint32_t next_use, std::uint32_t now)
   {
     using namespace chunkmem;
-    const std::uint32_t chunk = it_.chunk_of_slot[slot];
-    state_.acquire(slot, chunk, kind, next_use, access_index{now}, memory_);
+    const chunk_id chunk{it_.chunk_of_slot[slot]};
+    state_.acquire(slot_id{slot}, chunk, kind, next_use, access_index{now}, memory_);
     if (access_of(kind) != access::write) memory_.read(slot, tier_of(kind), state_[chunk]);
     if (writes(access_of(kind))) memory_.write(slot, tier_of(kind), state_[chunk]);
   }
   void end_use(std::uint32_t slot, chunkmem::entry_kind kind)
   {
     using namespace chunkmem;
-    const std::uint32_t chunk = it_.chunk_of_slot[slot];
+    const chunk_id chunk{it_.chunk_of_slot[slot]};
     if (writes(access_of(kind)))
       memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last access of the pin
     else
@@ -232,7 +232,7 @@ class iteration_runner {
       lease_at_[now] = planned;
     else
       memory_.blame("a planned lease did not fit");
-    state_.space(where).for_frames(lease_at_[now], size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
+    state_.space(where).for_frames(lease_at_[now], size, [&](frame_id frame) { memory_.scribble(where, frame); });
   }
   void end(std::uint32_t access_index)
   {

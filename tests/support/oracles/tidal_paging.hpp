@@ -128,8 +128,9 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   state.reset_tier(tier::host, frame * what.chunks, frame, what.chunks);
   decision_log log;
   for (std::uint32_t index = 0; index < what.chunks; ++index) {
-    state.acquire(index, index, entry_kind::write_on_host, access_record::never, access_index{0}, log);
-    state.unpin(tier::host, index, true);
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
   }
   const access_record record = what.record();
   state.start_of(record);
