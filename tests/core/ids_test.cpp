@@ -3,7 +3,9 @@
 
 #include <support/catch.hpp>
 
+#include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace ids_test {
 
@@ -27,6 +29,15 @@ TEST_CASE("ids are four bytes, ordered, and types of their own", "[core]")
   CHECK(chunk_id{3} < chunk_id{4});
   CHECK(access_index{7} == access_index{7});
   CHECK(access_index{UINT32_MAX} == access_index::none);
+}
+
+TEST_CASE("a range of ids has each of them once, in order", "[core]")
+{
+  std::vector<slot_id> seen;
+  for (const slot_id each : ids<slot_id>(3)) seen.push_back(each);
+  CHECK(seen == std::vector<slot_id>{slot_id{0}, slot_id{1}, slot_id{2}});
+  for (const slot_id each : ids<slot_id>(0)) FAIL("slot " << index_of(each) << " of none");
+  CHECK(frame_id{5} + 3 == frame_id{8});
 }
 
 }  // namespace ids_test

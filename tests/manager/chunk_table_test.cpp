@@ -26,6 +26,7 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
 {
   const cm::chunk_table table = table_of({1, 3, 2});
   REQUIRE(table.chunks() == 3);
+  CHECK((table.has(cm::chunk_id{2}) && !table.has(cm::chunk_id{3}) && !table.has(cm::tier_space::leased_frame)));
   CHECK(table[cm::chunk_id{1}].frames == 3);
   for (const cm::chunk_id each : table.chunk_ids()) {
     CHECK_FALSE(table[each].has_frames(cm::tier::device));

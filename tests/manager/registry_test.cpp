@@ -144,6 +144,11 @@ TEST_CASE("a registry names what belongs to each slot and counts bytes by role",
   CHECK(it.list("adam/variance") == list_id{3});
   CHECK_THROWS_AS(it.list("adam/master"), usage_error);
   CHECK((it.is_value_of_parameter(slot_id{1}) && !it.is_value_of_parameter(slot_id{2})));
+  CHECK((it.is_gradient(slot_id{2}) && it.is_gradient(slot_id{3})));
+  CHECK_FALSE((it.is_gradient(slot_id{1}) || it.is_gradient(slot_id{4})));
+  CHECK((it.is_of_parameter(slot_id{7}) && !it.is_of_parameter(slot_id{8})));  // 8 is the buffer
+  CHECK((it.value_of(slot_id{7}) == slot_id{1} && it.value_of(it.gradient_of(slot_id{0})) == slot_id{0}));
+  CHECK(it.chunk_of(tensor_id{1}) == it.chunk_of(slot_id{8}));
   CHECK(it.describe(it.value_slot(tensor_id{1})) == std::pair{tensor_id{1}, std::string_view{"value"}});
   CHECK(it.describe(it.slot_in(tensor_id{2}, list_id{2})) ==
         std::pair{tensor_id{2}, std::string_view{"adam/momentum"}});
