@@ -117,6 +117,8 @@ class OtherCheckers(PlantedMistakes):
         self.expect("policies", "the README's table is not what the headers have")
         self.run_checker("policies", "--write")
         self.expect_good("policies")
+        self.add("include/chunkmem/core/policy.hpp", "struct admission_kind {};\n")
+        self.expect("policies", "the family admission is in no row")
 
     def test_quotations_are_said_by_the_library(self):
         self.expect_good("sentences")

@@ -13,6 +13,7 @@ import page
 
 KINDS = ("eviction", "transfer", "placement", "layout", "rules", "gradient", "mover", "sink", "checks", "ownership",
          "communicator")
+DECLARED = re.compile(r"^struct ([a-z]+)_kind {};", re.MULTILINE)
 PARTS_OF_OTHERS = ("by_retention", "gathering", "timeline_sink")
 KIND = re.compile(r"using policy_kind = ([a-z]+)_kind")
 NAME = re.compile(r'string_view name = "([a-z_]+)"')
@@ -23,14 +24,18 @@ BEGIN, END = "<!-- policies, from the headers -->\n", "<!-- end of policies -->"
 def policies_of(include):
     """For each kind its folder and its policies, and the defaults as pairs of a kind and a name."""
     folders, models, defaults = {}, {kind: [] for kind in KINDS}, set()
+    declared = set()
     for path in sorted(include.rglob("*.hpp")):
         text = page.read(path)
         header = str(path.relative_to(include))
         defaults.update(PICK.findall(text))
+        declared.update(DECLARED.findall(text))
         kind, name = KIND.search(text), NAME.search(text)
         if kind and name and kind[1] in KINDS and header != "core/policy.hpp" and name[1] not in PARTS_OF_OTHERS:
             models[kind[1]].append(name[1])
             folders[kind[1]] = str(path.parent.relative_to(include))
+    for kind in sorted(declared - set(KINDS)):
+        page.fail("policies", f"the family {kind} is in no row: add it to KINDS of tests/pages/policies.py")
     return folders, models, defaults
 
 
