@@ -100,6 +100,12 @@ TEST_CASE("a sequence does what a vector does, in 20,000 random operations", "[c
       REQUIRE(copy == ours);
       sequence<record> moved = std::move(ours);
       REQUIRE(moved == copy);
+      REQUIRE(ours.empty());
+      sequence<record> other(3);
+      other = std::move(moved);
+      REQUIRE(other == copy);
+      REQUIRE(moved.empty());
+      moved = other;
       ours = copy;
       REQUIRE(same(ours, model));
       ours.push_back(fresh(dice));

@@ -120,7 +120,8 @@ class sequence {
   }
   sequence& operator=(sequence&& other) noexcept
   {
-    store_.swap(other.store_);
+    sequence taken{std::move(other)};  // the other one is empty, and what was here ends
+    store_.swap(taken.store_);
     return *this;
   }
   ~sequence() = default;

@@ -70,6 +70,11 @@ concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count,
 /// @endcode
 template <eviction_policy Eviction>
 class chunk_cache {
+  static_assert(
+      tier_count == 2,
+      "chunkmem: a chunk that leaves the device is saved on the host, and on no tier below it: bench/NOTES.md says "
+      "what a third tier needs");
+
  public:
   explicit chunk_cache(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
 
