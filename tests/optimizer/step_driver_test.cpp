@@ -158,9 +158,9 @@ TEST_CASE("a timing decides which updates happen in the call; the others wait an
     void end(fixture::driver& driver) const
     {
       driver.let_wait(
-          [](void* self, slot_id value) {
+          [](void* self, cm::slot_id value) {
             std::uint8_t is_done = 0;
-            static_cast<fixture::driver*>(self)->update_waiting(index_of(value), is_done, 0.5F, 1);
+            static_cast<fixture::driver*>(self)->update_waiting(cm::index_of(value), is_done, 0.5F, 1);
           },
           &driver);
     }
