@@ -38,8 +38,8 @@ TEST_CASE("an error says where in the trainer its call stands", "[checks]")
   const auto fresh = it.weights.slice(0);
   it.m.drop(fresh);
   CHECK(details_of([&] { (void)it.m.acquire(fresh, cm::access::read); }) == at_line(__LINE__));
-  CHECK(details_of([&] { (void)it.m.acquire(fresh, cm::access::read, cm::memory_location::host); }) ==
-        at_line(__LINE__));
+  const auto host = cm::memory_location::host;
+  CHECK(details_of([&] { (void)it.m.acquire(fresh, cm::access::read, host); }) == at_line(__LINE__));
   CHECK(details_of([&] { (void)it.m.acquire(fresh, cm::access::read, cm::agent::compute); }) == at_line(__LINE__));
   CHECK(details_of([&] { it.m.drop(cm::tensor<float>{}); }) == at_line(__LINE__));
   CHECK(details_of([&] { (void)it.m.lease(cm::tier::device, 1_MiB); }) == at_line(__LINE__));
