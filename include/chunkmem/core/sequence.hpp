@@ -97,25 +97,25 @@ class sequence_store {
 ///     sequence<std::uint32_t> owners(frames, nobody);
 ///     owners.push_back(chunk);
 ///
-/// @tparam T   trivially copyable, aligned as operator new aligns
+/// @tparam Element   trivially copyable, aligned as operator new aligns
 /// Errors: std::bad_alloc, and nothing changed.
 /// Cost: as std::vector; a copy is one memcpy.
-template <class T>
+template <class Element>
 class sequence {
  public:
-  using value_type = T;
-  using iterator = T*;
-  using const_iterator = const T*;
+  using value_type = Element;
+  using iterator = Element*;
+  using const_iterator = const Element*;
 
   sequence() = default;
-  explicit sequence(std::size_t count, const T& value = T{}) { resize(count, value); }
-  sequence(std::initializer_list<T> values) { store_.assign(values.begin(), values.size(), sizeof(T)); }
-  explicit sequence(std::span<const T> values) { assign(values); }
-  sequence(const sequence& other) { store_.assign(other.data(), other.size(), sizeof(T)); }
+  explicit sequence(std::size_t count, const Element& value = Element{}) { resize(count, value); }
+  sequence(std::initializer_list<Element> values) { store_.assign(values.begin(), values.size(), sizeof(Element)); }
+  explicit sequence(std::span<const Element> values) { assign(values); }
+  sequence(const sequence& other) { store_.assign(other.data(), other.size(), sizeof(Element)); }
   sequence(sequence&& other) noexcept { store_.swap(other.store_); }
   sequence& operator=(const sequence& other)
   {
-    store_.assign(other.data(), other.size(), sizeof(T));
+    store_.assign(other.data(), other.size(), sizeof(Element));
     return *this;
   }
   sequence& operator=(sequence&& other) noexcept
@@ -126,77 +126,83 @@ class sequence {
   }
   ~sequence() = default;
 
-  [[nodiscard, gnu::always_inline]] T* data() noexcept { return static_cast<T*>(store_.begin()); }
-  [[nodiscard, gnu::always_inline]] const T* data() const noexcept { return static_cast<const T*>(store_.begin()); }
+  [[nodiscard, gnu::always_inline]] Element* data() noexcept { return static_cast<Element*>(store_.begin()); }
+  [[nodiscard, gnu::always_inline]] const Element* data() const noexcept
+  {
+    return static_cast<const Element*>(store_.begin());
+  }
   [[nodiscard, gnu::always_inline]] std::size_t size() const noexcept { return store_.count(); }
   [[nodiscard, gnu::always_inline]] std::size_t capacity() const noexcept { return store_.room(); }
   [[nodiscard, gnu::always_inline]] bool empty() const noexcept { return store_.count() == 0; }
 
-  [[nodiscard, gnu::always_inline]] T* begin() noexcept { return data(); }
-  [[nodiscard, gnu::always_inline]] T* end() noexcept { return data() + size(); }
-  [[nodiscard, gnu::always_inline]] const T* begin() const noexcept { return data(); }
-  [[nodiscard, gnu::always_inline]] const T* end() const noexcept { return data() + size(); }
-  [[nodiscard, gnu::always_inline]] T& operator[](std::size_t index) noexcept { return data()[index]; }
-  [[nodiscard, gnu::always_inline]] const T& operator[](std::size_t index) const noexcept { return data()[index]; }
-  [[nodiscard, gnu::always_inline]] T& front() noexcept { return *data(); }
-  [[nodiscard, gnu::always_inline]] const T& front() const noexcept { return *data(); }
-  [[nodiscard, gnu::always_inline]] T& back() noexcept { return data()[size() - 1]; }
-  [[nodiscard, gnu::always_inline]] const T& back() const noexcept { return data()[size() - 1]; }
+  [[nodiscard, gnu::always_inline]] Element* begin() noexcept { return data(); }
+  [[nodiscard, gnu::always_inline]] Element* end() noexcept { return data() + size(); }
+  [[nodiscard, gnu::always_inline]] const Element* begin() const noexcept { return data(); }
+  [[nodiscard, gnu::always_inline]] const Element* end() const noexcept { return data() + size(); }
+  [[nodiscard, gnu::always_inline]] Element& operator[](std::size_t index) noexcept { return data()[index]; }
+  [[nodiscard, gnu::always_inline]] const Element& operator[](std::size_t index) const noexcept
+  {
+    return data()[index];
+  }
+  [[nodiscard, gnu::always_inline]] Element& front() noexcept { return *data(); }
+  [[nodiscard, gnu::always_inline]] const Element& front() const noexcept { return *data(); }
+  [[nodiscard, gnu::always_inline]] Element& back() noexcept { return data()[size() - 1]; }
+  [[nodiscard, gnu::always_inline]] const Element& back() const noexcept { return data()[size() - 1]; }
 
-  void reserve(std::size_t count) { store_.reserve(count, sizeof(T)); }
+  void reserve(std::size_t count) { store_.reserve(count, sizeof(Element)); }
   void clear() noexcept { store_.count(0); }
   void pop_back() noexcept { store_.count(size() - 1); }
-  void push_back(const T& value)
+  void push_back(const Element& value)
   {
-    const T copy = value;  // it may lie in this sequence
-    if (size() == capacity()) store_.grow(1, sizeof(T));
-    ::new (static_cast<void*>(data() + size())) T(copy);
+    const Element copy = value;  // it may lie in this sequence
+    if (size() == capacity()) store_.grow(1, sizeof(Element));
+    ::new (static_cast<void*>(data() + size())) Element(copy);
     store_.count(size() + 1);
   }
-  void resize(std::size_t count, const T& value = T{})
+  void resize(std::size_t count, const Element& value = Element{})
   {
-    const T copy = value;
-    if (count > size()) store_.grow(count - size(), sizeof(T));
-    for (std::size_t index = size(); index < count; ++index) ::new (static_cast<void*>(data() + index)) T(copy);
+    const Element copy = value;
+    if (count > size()) store_.grow(count - size(), sizeof(Element));
+    for (std::size_t index = size(); index < count; ++index) ::new (static_cast<void*>(data() + index)) Element(copy);
     store_.count(count);
   }
-  void assign(std::size_t count, const T& value)
+  void assign(std::size_t count, const Element& value)
   {
-    const T copy = value;
+    const Element copy = value;
     clear();
     resize(count, copy);
   }
   /// @pre the values do not lie in this sequence, here and below
-  void append(std::span<const T> values)
+  void append(std::span<const Element> values)
   {
     const std::size_t before = size();
-    store_.grow(values.size(), sizeof(T));
+    store_.grow(values.size(), sizeof(Element));
     if (!values.empty()) std::memcpy(static_cast<void*>(data() + before), values.data(), values.size_bytes());
     store_.count(before + values.size());
   }
-  void assign(std::span<const T> values) { store_.assign(values.data(), values.size(), sizeof(T)); }
-  T* insert(const T* place, const T& value)
+  void assign(std::span<const Element> values) { store_.assign(values.data(), values.size(), sizeof(Element)); }
+  Element* insert(const Element* place, const Element& value)
   {
-    const T copy = value;
-    return ::new (store_.open(static_cast<std::size_t>(place - data()), sizeof(T))) T(copy);
+    const Element copy = value;
+    return ::new (store_.open(static_cast<std::size_t>(place - data()), sizeof(Element))) Element(copy);
   }
-  T* erase(const T* place) noexcept { return erase(place, place + 1); }
-  T* erase(const T* first, const T* last) noexcept
+  Element* erase(const Element* place) noexcept { return erase(place, place + 1); }
+  Element* erase(const Element* first, const Element* last) noexcept
   {
     const std::size_t place = static_cast<std::size_t>(first - data());
-    store_.erase(place, static_cast<std::size_t>(last - first), sizeof(T));
+    store_.erase(place, static_cast<std::size_t>(last - first), sizeof(Element));
     return data() + place;
   }
   void swap(sequence& other) noexcept { store_.swap(other.store_); }
 
   [[nodiscard]] bool operator==(const sequence& other) const { return has_elements(other.data(), other.size()); }
-  [[nodiscard]] friend bool operator==(const sequence& elements, std::span<const T> others)
+  [[nodiscard]] friend bool operator==(const sequence& elements, std::span<const Element> others)
   {
     return elements.has_elements(others.data(), others.size());
   }
 
  private:
-  [[nodiscard]] bool has_elements(const T* others, std::size_t count) const
+  [[nodiscard]] bool has_elements(const Element* others, std::size_t count) const
   {
     if (size() != count) return false;
     for (std::size_t index = 0; index < count; ++index)
@@ -204,15 +210,16 @@ class sequence {
     return true;
   }
 
-  static_assert(std::is_trivially_copyable_v<T>, "a sequence of elements that memcpy cannot copy (use std::vector)");
-  static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "a sequence of elements of a larger alignment");
+  static_assert(std::is_trivially_copyable_v<Element>,
+                "a sequence of elements that memcpy cannot copy (use std::vector)");
+  static_assert(alignof(Element) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "a sequence of elements of a larger alignment");
 
   detail::sequence_store store_;
 };
 
 /// Takes out the elements for which `is_out` is true; the others keep their order.
-template <class T, class Predicate>
-void erase_if(sequence<T>& elements, const Predicate& is_out)
+template <class Element, class Predicate>
+void erase_if(sequence<Element>& elements, const Predicate& is_out)
 {
   std::size_t kept = 0;
   for (std::size_t index = 0; index < elements.size(); ++index)

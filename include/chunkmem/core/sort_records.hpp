@@ -73,14 +73,15 @@ inline void sort_bytes(std::byte* first, std::size_t count, const record_order& 
 /// @param less   a strict order in which no two of these records are equal, since equal ones may change places
 /// @complexity   O(n log n) calls of `less` through a pointer; nothing is allocated
 /// @throws       nothing
-template <class T, class Less>
-void sort_records(std::span<T> records, const Less& less) noexcept
+template <class Record, class Less>
+void sort_records(std::span<Record> records, const Less& less) noexcept
 {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= detail::widest_record, "records that memcpy can move");
+  static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) <= detail::widest_record,
+                "records that memcpy can move");
   const auto compare = [](const void* context, const void* left, const void* right) {
-    return (*static_cast<const Less*>(context))(*static_cast<const T*>(left), *static_cast<const T*>(right));
+    return (*static_cast<const Less*>(context))(*static_cast<const Record*>(left), *static_cast<const Record*>(right));
   };
-  detail::sort_bytes(reinterpret_cast<std::byte*>(records.data()), records.size(), {sizeof(T), &less, compare});
+  detail::sort_bytes(reinterpret_cast<std::byte*>(records.data()), records.size(), {sizeof(Record), &less, compare});
 }
 
 }  // namespace chunkmem::inline v0

@@ -71,10 +71,16 @@ class holder {
     }
     return *this;
   }
-  [[gnu::always_inline]] ~holder() { give_back(); }
+  [[gnu::always_inline]] ~holder()
+  {
+    if (link_ != nullptr) give_back(link_);
+  }
 
   /// Gives it back before its time; the second time does nothing. Never throws.
-  void release() noexcept { give_back(); }
+  void release() noexcept
+  {
+    if (link_ != nullptr) give_back(std::exchange(link_, nullptr));
+  }
 
   [[nodiscard]] bool is_live() const noexcept { return link_ != nullptr && link_->engine != nullptr; }
 
@@ -90,10 +96,8 @@ class holder {
   [[nodiscard]] owner_link<Engine>* link() const noexcept { return link_; }
 
  private:
-  [[gnu::always_inline]] void give_back() noexcept
+  [[gnu::always_inline]] void give_back(owner_link<Engine>* link) noexcept
   {
-    if (link_ == nullptr) return;
-    owner_link<Engine>* const link = std::exchange(link_, nullptr);
     if (link->engine != nullptr) [[likely]] {
       --link->holders;
       link->engine->release(held_);
