@@ -85,7 +85,9 @@ class cuda_tasks {
     shared* next_kept = nullptr;
   };
 
-  static inline std::atomic<shared*> kept_{nullptr};  ///< what streams of lost devices may still run
+  /// Tasks that streams of lost devices may still run. It is a global: a runtime may call them after the last backend
+  /// has ended, so no object could own them. They are added once for each lost backend, and never freed.
+  static inline std::atomic<shared*> kept_{nullptr};
 
   shared* shared_ = ::new (std::nothrow) shared;
   std::uint64_t given_ = 0;

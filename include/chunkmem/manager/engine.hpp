@@ -532,7 +532,7 @@ class engine {
     }
     states::begin(slot_state, place);
     const std::uint32_t access_index = schedule_.finish(planned, id, kind, 0);
-    const bool on_host = place == memory_location::host;  // whoever reads there has read when the pin ends
+    const bool on_host = place == memory_location::host;  // the host has read its bytes when the pin ends
     return {data,
             id,
             access_index,

@@ -25,7 +25,7 @@ concept placement_policy = names_itself<Placement> && std::same_as<typename Plac
 
 namespace placement {
 
-/// What a placement may look at when it gives the states of each parameter a tier.
+/// The input of a placement, which gives the states of each parameter a tier.
 struct outlook {
   bytes device;                   ///< its capacity
   bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device

@@ -73,7 +73,7 @@ struct process_groups_of<process_groups<Communicator>> {
 
 }  // namespace detail
 
-/// What a model over ranks works with: process groups as they are, a communicator as one process group.
+/// The process groups of a model over ranks. A communicator counts as one process group.
 template <class Ranks>
 using process_groups_of = typename detail::process_groups_of<Ranks>::type;
 

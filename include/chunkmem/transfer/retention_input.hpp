@@ -43,7 +43,7 @@ struct retention_input {
   std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
-  /// What host copies may take on the host, at each access [bytes]. Empty: every chunk has a host copy. A host copy
+  /// Room for host copies on the host, at each access [bytes]. Empty: every chunk has a host copy. A host copy
   /// lasts for the whole iteration. Where an access has no room for all host copies, some chunks live on the device
   /// alone and never leave the device.
   std::span<const std::uint64_t> host_bytes;
