@@ -8,7 +8,6 @@
 #include <chunkmem/eviction/lru.hpp>
 
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 namespace chunkmem::inline v0 {

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +39,14 @@ class recorder {
  public:
   static constexpr std::uint32_t never = access_record::never;
 
+  recorder() = default;
+  recorder(const recorder&) = delete;
+  recorder& operator=(const recorder&) = delete;
+  ~recorder()
+  {
+    while (first_ != nullptr) delete std::exchange(first_, first_->next);
+  }
+
   /// The access that comes next while a record is followed; otherwise a number that no slot's next access has.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return cursor_; }
   [[nodiscard]] const access_entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
@@ -58,8 +65,11 @@ class recorder {
   /// begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
-    const std::size_t index = index_of(name);
-    return index == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(index))->done;
+    const named* found = nullptr;
+    for_each([&](const named& known) {
+      if (known.is_found_as(name, found != nullptr)) found = &known;
+    });
+    return found == nullptr ? nullptr : &found->done;
   }
   /// The number of a name, as index(); none where the name has no record.
   static constexpr std::size_t none = SIZE_MAX;
@@ -67,10 +77,10 @@ class recorder {
   {
     std::size_t found = none;
     std::size_t index = 0;
-    for (const named& known : records_) {
-      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = index;
+    for_each([&](const named& known) {
+      if (known.is_found_as(name, found != none)) found = index;
       ++index;
-    }
+    });
     return found;
   }
   /// Gives a name a record from elsewhere. The next iteration of the name follows it. Guarantee: strong.
@@ -91,8 +101,8 @@ class recorder {
   /// Links every record again, when slots have come to lie in other chunks. O(all entries). @pre not inside
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
-    for (named& known : records_)
-      if (known.recorded) known.done.finish(chunk_of_slot, chunks);
+    for (named* known = first_; known != nullptr; known = known->next)
+      if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
   /// The entries of the current iteration so far. Nothing outside of an iteration, or after a stop.
@@ -243,7 +253,18 @@ class recorder {
     access_record done;
     access_record log;
     bool recorded = false;
+    named* next = nullptr;
+
+    [[nodiscard]] bool is_found_as(std::string_view wanted, bool has_other) const noexcept
+    {
+      return recorded && name == wanted && (updates_first || !has_other);
+    }
   };
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    for (const named* known = first_; known != nullptr; known = known->next) visit(*known);
+  }
 
   /// Closes entries that the log has open although no pin or lease holds them any more. Of several pins of a slot in
   /// one tier, the latest are taken for the ones that still hold it. If that turns out wrong at a release, the log is
@@ -288,15 +309,13 @@ class recorder {
   named& find_or_add(std::string_view name, bool updates_first)
   {
     index_ = 0;
-    for (named& known : records_) {
-      if (known.name == name && known.updates_first == updates_first) return known;
+    named** place = &first_;
+    for (; *place != nullptr; place = &(*place)->next) {
+      if ((*place)->name == name && (*place)->updates_first == updates_first) return **place;
       ++index_;
     }
-    named fresh;
-    fresh.name = name;
-    fresh.updates_first = updates_first;
-    records_.push_back(std::move(fresh));
-    return records_.back();
+    *place = new named{std::string{name}, updates_first, {}, {}};
+    return **place;
   }
 
   std::uint32_t cursor_ = nowhere;
@@ -310,7 +329,7 @@ class recorder {
   std::uint32_t followed_ = 0;
   access_record nothing_;
   sequence<std::uint32_t> ended_leases_;  // accesses, of the iteration that is followed
-  std::list<named> records_;              // stable addresses; a handful of names
+  named* first_ = nullptr;                // a list, for its stable addresses; a handful of names
 };
 
 }  // namespace chunkmem::inline v0
