@@ -46,6 +46,7 @@ struct recording_site {
   {
     return {};
   }
+  static constexpr bool overwrites(cm::tensor_handle) { return true; }
   void update(const cm::optimizer::adam&, const cm::optimizer::parameter_bytes& all,
               const cm::optimizer::detail::update_request& request, cm::memory_location) const
   {

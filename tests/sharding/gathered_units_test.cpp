@@ -17,7 +17,7 @@
 namespace gathered_units_test {
 
 using namespace chunkmem;
-using manager_type = sharding::rank_manager<manager<backend::host_arena, support::told_gatherer>>;
+using manager_type = manager<backend::host_arena, support::told_gatherer>;
 
 struct rig {
   static constexpr std::uint32_t ranks = 3;
@@ -70,7 +70,7 @@ TEST_CASE("units have the types, groups and gradients of their tensors", "[shard
   it.m.for_each_parameter([&](tensor_handle, const tensor_info& info) { groups.push_back(index_of(info.group)); });
   CHECK(groups == std::vector<std::uint32_t>{1, 0});
   CHECK(it.m.name_of(it.units[1].share) == "unit.1");
-  const auto runs = it.m.runs_of(it.units[1].share);
+  const auto runs = it.units.runs()[it.units[1].share];
   REQUIRE(runs.size() == 1);
   CHECK((runs[0].tensor == 11 && runs[0].begin == 0 && runs[0].elements == 100 && runs[0].first == 0 &&
          !runs[0].has_gradient));
@@ -89,7 +89,7 @@ TEST_CASE("each rank owns its parts of the tensors, under their names and places
     std::vector<run> all;
     for (std::uint32_t unit = 0; unit < it.units.size(); ++unit) {
       CHECK(it.units[unit].share_elements == it.units[unit].elements / rig::ranks);
-      for (const auto& one : it.m.runs_of(it.units[unit].share))
+      for (const auto& one : it.units.runs()[it.units[unit].share])
         all.push_back({unit, one.tensor, one.begin, one.elements, one.first});
     }
     return all;
@@ -106,7 +106,7 @@ TEST_CASE("a unit is gathered with its number, and this rank's share lies in its
     for (std::uint32_t index = 0; index < it.units.size(); ++index) {
       const sharding::unit_tensors& unit = it.units[index];
       {
-        const auto change = it.m.change(unit.whole);
+        const auto change = it.m.acquire(unit.whole, access::write, memory_location::host);
         sharding::with_element(unit.type, [&]<class Element>(Element) {
           for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, memory_location::host).span())
             value = round_to<Element>(static_cast<float>(index + 2));

@@ -20,7 +20,7 @@
 namespace unit_gradients_test {
 
 using namespace chunkmem;
-using manager_type = sharding::rank_manager<manager<backend::host_arena, sharding::gathering<collective::self>>>;
+using manager_type = manager<backend::host_arena, sharding::gathering<collective::self>>;
 
 /// One unit of three tensors, on one rank.
 struct rig {
@@ -205,7 +205,7 @@ TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin 
 namespace {
 
 using failing = support::failing<backend::host_arena>;
-using told_type = sharding::rank_manager<manager<failing, support::told_gatherer, gradient::separate>>;
+using told_type = manager<failing, support::told_gatherer, gradient::separate>;
 
 /// Rank 1 of two. Unit 0 has two tensors, of which it owns the second; unit 1 is another group's.
 struct told_rig {

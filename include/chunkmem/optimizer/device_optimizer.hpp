@@ -231,6 +231,7 @@ class device_optimizer {
       if (launches) enqueued_->decide();
       driver.keep({});  // as far as the calling thread knows: the device may decide to skip
     }
+    [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
     void update(const Kernel&, const parameter_bytes& all, const detail::update_request& request, agent)
     {
       enqueued_->update(all, request.settings.group, has_master(all));

@@ -25,14 +25,6 @@ namespace optimizer {
 
 namespace detail {
 
-/// A manager whose parameters are shares of several tensors: an update takes them run by run.
-template <class Manager>
-concept divides_parameters = requires(Manager& owner, tensor_handle parameter, const parameter_bytes& all,
-                                      void (*update)(const parameter_bytes&)) {
-  owner.for_each_run(all, update);
-  owner.has_gradient_in_each_run(parameter);
-};
-
 /// @throws usage_error   there are so many updates that one more cannot be counted
 inline void check_updates(std::uint64_t number)
 {
@@ -531,7 +523,7 @@ class step_driver {
       const std::size_t index = all.list_count++;
       all.lists[index] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !rehearsing() && !owner_.is_filled(parameter, lists_[list]);
-      if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
+      if (is_master && !all.fresh_master && site_.overwrites(parameter)) value_mode = access::write;
       if (is_master && all.fresh_master)
         fresh = list, fresh_at = index;
       else
@@ -543,15 +535,6 @@ class step_driver {
     if (rehearsing()) return;
     describe(all, parameter, info, gradient, value);
     work(all, place);
-  }
-  /// An update from its master writes every element of the value, unless the parameter is a share and some of its runs
-  /// have no gradient.
-  [[nodiscard]] bool is_overwritten([[maybe_unused]] tensor_handle parameter) const
-  {
-    if constexpr (divides_parameters<Manager>)
-      return owner_.has_gradient_in_each_run(parameter);
-    else
-      return true;
   }
   void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const read_pin& gradient,
                 const pin_type& value) const
@@ -569,11 +552,7 @@ class step_driver {
   {
     const update_request request{
         {factor, options_.clip.value}, {rate_of(info.group), number, info.group}, options_.seed};
-    const auto apply_to = [&](const parameter_bytes& run) { site_.update(kernel_, run, request, place); };
-    if constexpr (divides_parameters<Manager> && Site::has_bytes)
-      owner_.for_each_run(all, apply_to);
-    else
-      apply_to(all);
+    site_.update(kernel_, all, request, place);
   }
 
   Manager& owner_;

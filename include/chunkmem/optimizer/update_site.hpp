@@ -12,6 +12,7 @@
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -39,22 +40,27 @@ struct update_request {
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
 /// - `await_measures()` returns when the measures of all gradients are known to the calling thread.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
-/// - `update(kernel, bytes, request, place)` updates one parameter, or a run of its elements.
+/// - `update(kernel, bytes, request, place)` updates one parameter.
+/// - `overwrites(parameter)`: an update from its master writes every element of the value.
 ///
 /// `begin()` comes before the first access of a step, `end()` after the last parameter of a step that is no rehearsal.
 /// `has_bytes`: the calling thread may read and write the bytes. `counts_in_kernel`: `kernel.progress.number` counts
 /// the updates; otherwise the site counts them.
 template <class Site>
-concept update_site = requires(Site site, step_decision decision, const step_options& options) {
-  {
-    Site::has_bytes
-  } -> std::convertible_to<bool>;
-  {
-    Site::counts_in_kernel
-  } -> std::convertible_to<bool>;
-  site.begin();
-  site.end(decision, options);
-};
+concept update_site =
+    requires(Site site, tensor_handle parameter, step_decision decision, const step_options& options) {
+      {
+        Site::has_bytes
+      } -> std::convertible_to<bool>;
+      {
+        Site::counts_in_kernel
+      } -> std::convertible_to<bool>;
+      site.begin();
+      {
+        site.overwrites(parameter)
+      } -> std::convertible_to<bool>;
+      site.end(decision, options);
+    };
 
 /// The decision of a step on the calling thread, from the measures of all gradients.
 template <class Driver>
@@ -104,6 +110,7 @@ class calling_thread_site {
   {
     return measure_parameter(gradient, type, elements, workers_);
   }
+  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <class Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, memory_location) const
   {
@@ -148,6 +155,7 @@ class virtual_time_site {
     if constexpr (timed_kernel<Kernel>) pass(place, kernel.measure_takes(place_of(place), elements));
     return {};
   }
+  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <class Kernel, class Place>
   void update(Kernel& kernel, const parameter_bytes& all, const update_request&, Place place) const
   {

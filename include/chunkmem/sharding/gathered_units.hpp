@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/sharding/rank_manager.hpp>
+#include <chunkmem/sharding/share_runs.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/half.hpp>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -82,6 +84,9 @@ class gathered_units {
   [[nodiscard]] std::span<const unit_tensors> all() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(units_.size()); }
   [[nodiscard]] const unit_tensors& operator[](std::uint32_t index) const noexcept { return units_[index]; }
+  /// The tensors of the model in each share.
+  [[nodiscard]] share_runs& runs() noexcept { return runs_; }
+  [[nodiscard]] const share_runs& runs() const noexcept { return runs_; }
   /// What this rank owns of a tensor, or null where that is nothing. O(tensors of the unit)
   [[nodiscard]] const tensor_part* part_of(std::uint32_t unit, std::uint32_t tensor) const noexcept
   {
@@ -92,23 +97,25 @@ class gathered_units {
 
  private:
   template <class Manager, class IdOf>
-  static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, IdOf& id_of)
+  void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, IdOf& id_of)
   {
-    it.whole = m.add_gathered(it.elements * size_of(it.type), index, it.is_kept);
+    it.whole = m.template add<std::uint8_t>({it.elements * size_of(it.type)}, role::gathered);
+    m.gathered().add(it.whole.id, index, it.is_kept);
     if (it.is_trained)
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });
     m.name(it.share, "unit." + std::to_string(index));
-    m.derive(it.whole, it.share, it.share_begin * size_of(it.type));
+    m.gathered().derive(it.whole.id, it.share.id, it.share_begin * size_of(it.type));
     std::vector<share_run> runs;
     for (const tensor_part& part : it.parts)
       runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
-    m.divide(it.share, std::move(runs));
+    runs_.divide(it.share, std::move(runs));
   }
 
   std::vector<unit_tensors> units_;
+  share_runs runs_;
 };
 
 }  // namespace sharding

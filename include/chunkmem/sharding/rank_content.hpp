@@ -128,7 +128,7 @@ class rank_content {
     unit_of_[index] = unit;
     model_item& item = items_[index];
     item.pieces.clear();
-    for (const share_run& run : model_.shares().runs_of(model_.units()[unit].share))
+    for (const share_run& run : model_.runs_of(model_.units()[unit].share))
       item.pieces.push_back({prefix(index) + model_.name_of(run.tensor),
                              checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
                              run.begin});

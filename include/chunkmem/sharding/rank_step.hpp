@@ -12,6 +12,7 @@
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/sharding/share_site.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
 
 #include <cstddef>
@@ -32,7 +33,7 @@ namespace sharding {
 ///
 /// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
 /// from the measure of the gradients of all ranks.
-/// @tparam Manager   a rank_manager   @tparam Plan   a unit_plan
+/// @tparam Manager   of one rank, with a gathering_mover   @tparam Plan   a unit_plan
 template <class Manager, class Plan>
 class rank_step {
  public:
@@ -54,7 +55,9 @@ class rank_step {
     if (!updated_) {
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
       if (!m_.rehearsing()) settle();
-      optimizer::detail::caller_driver<Manager, Kernel, Executor> driver{m_, kernel, {m_.backend(), workers}};
+      using site = share_site<optimizer::detail::caller_site<Manager, Executor>>;
+      optimizer::detail::step_driver<Manager, Kernel, site> driver{
+          m_, kernel, {{m_.backend(), workers}, units_.runs()}};
       agree(ranks, driver, options, workers);
       const changing_shares now{*this};
       now.begin();
@@ -64,7 +67,7 @@ class rank_step {
       agreed_on_.reset();
     }
     for (; gathered_ < units_.size(); ++gathered_)
-      if (units_[gathered_].is_kept && units_[gathered_].is_trained) m_.gather_over_ranks(units_[gathered_].whole);
+      if (units_[gathered_].is_kept && units_[gathered_].is_trained) gather(units_[gathered_].whole);
     gathered_ = 0;
     is_updating_ = false;
     return *std::exchange(updated_, std::nullopt);
@@ -80,9 +83,9 @@ class rank_step {
     agreed_on_.reset();
     for (const unit_tensors& unit : units_.all()) {
       if (unit.is_kept)
-        m_.gather_over_ranks(unit.whole);
+        gather(unit.whole);
       else
-        m_.change(unit.whole).release();
+        change(unit.whole).release();
     }
   }
 
@@ -110,14 +113,28 @@ class rank_step {
     {
       self.changes_.reserve(self.units_.size());
       for (const unit_tensors& unit : self.units_.all()) {
-        if (!unit.is_kept) self.changes_.push_back(self.m_.change(unit.whole));
+        if (!unit.is_kept) self.changes_.push_back(self.change(unit.whole));
         for (std::size_t part = 0; part < unit.parts.size(); ++part)
-          self.m_.runs_of(unit.share)[part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);
+          self.units_.runs()[unit.share][part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);
       }
     }
     ~changing_shares() { self.changes_.clear(); }
     rank_step& self;
   };
+
+  /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
+  /// @throws usage_error   it is pinned on the device
+  [[nodiscard]] auto change(tensor<std::uint8_t> whole)
+  {
+    return m_.acquire(whole, access::write, memory_location::host);
+  }
+  /// Makes a kept tensor whole from what ranks have in their shares now.
+  /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
+  void gather(tensor<std::uint8_t> whole)
+  {
+    const auto pin = m_.acquire(whole, access::write, agent::compute);
+    m_.gathered().gather_now(whole.id);
+  }
 
   /// All ranks take the same step, and decide it by the measure of all their gradients if the step needs one. A rank
   /// whose step failed, and which calls it again, talks to the others where it stopped.

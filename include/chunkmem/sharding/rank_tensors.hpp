@@ -13,7 +13,7 @@
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
-#include <chunkmem/sharding/rank_manager.hpp>
+#include <chunkmem/sharding/share_runs.hpp>
 #include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
@@ -26,7 +26,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,7 +61,7 @@ class rank_tensors {
  public:
   static_assert(gathering_mover<mover_type, Backend>);
   using communicator_type = typename process_groups_of<Ranks>::communicator_type;
-  using manager_type = rank_manager<chunkmem::detail::manager_among<Backend, mover_type, Policies...>>;
+  using manager_type = chunkmem::detail::manager_among<Backend, mover_type, Policies...>;
   using engine_type = typename manager_type::engine_type;
 
   /// @param ranks   a communicator, or process groups for ownerships that know of nodes; what it refers to outlives
@@ -187,6 +186,8 @@ class rank_tensors {
   }
   [[nodiscard]] const unit_plan<layout_type>& plan() const noexcept { return plan_; }
   [[nodiscard]] std::span<const unit_tensors> units() const noexcept { return units_.all(); }
+  /// The tensors of the model in a share of this rank.
+  [[nodiscard]] std::span<const share_run> runs_of(tensor_handle share) const noexcept { return units_.runs()[share]; }
   /// Calls `visit(name, extents, type, part)` for each tensor, in the order of declaration.
   template <class Visit>
   void for_each_tensor(Visit visit) const

@@ -232,7 +232,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     result->all.resize(it.elements);
     const std::uint32_t index = plan_.place(it.planned).unit;
     const sharding::unit_tensors& unit = units_[index];
-    expects(!m_.has_master(unit.share),
+    expects(!m_.gathered().has_master(unit.share.id),
             "a weight was written whose share has a master: those of others in its unit would lose digits (write "
             "weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;

@@ -99,7 +99,7 @@ class unit_gradients {
       of.hold = m.acquire(unit.gradients, access::read_write, agent::compute);
       of.is_held = true;
     }
-    if (!of.is_summed) m.sum_over_ranks(unit.gradients, index, {unit.gradient_type, scale_});
+    if (!of.is_summed) m.gathered().sum(unit.gradients.id, index, {unit.gradient_type, scale_});
     of.is_summed = true;
     if (!of.is_joined) join(m, unit, of);
     of.is_joined = true;

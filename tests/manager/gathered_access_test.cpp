@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_manager.hpp>
+#include <chunkmem/manager/gathered_access.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/self.hpp>
@@ -13,11 +13,10 @@
 #include <cstdint>
 #include <vector>
 
-namespace rank_manager_test {
+namespace gathered_access_test {
 
 using namespace chunkmem;
-using sharding::share_run;
-using manager_type = sharding::rank_manager<manager<backend::host_arena, sharding::gathering<collective::self>>>;
+using manager_type = manager<backend::host_arena, sharding::gathering<collective::self>>;
 
 /// One gathered chunk of 64 floats and its share, which is all of it.
 struct rig {
@@ -33,14 +32,17 @@ struct rig {
       : memory{{.device_capacity = frame * frames, .host_capacity = frame * 8}},
         m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
   {
-    whole = m.add_gathered(frame.count(), 3, false);
+    whole = m.add<std::uint8_t>({frame.count()}, role::gathered);
+    m.gathered().add(whole.id, 3, false);
     share = m.add<float>({64}, role::parameter);
     other = m.add<float>({64}, role::activation);
-    m.derive(whole, share, 0);
+    m.gathered().derive(whole.id, share.id, 0);
   }
+  /// While this pin lives the share may change.
+  auto change() { return m.acquire(whole, access::write, memory_location::host); }
   void write(float value, memory_location place)
   {
-    const auto changes = m.change(whole);
+    const auto changes = change();
     const auto pin = m.acquire(share, access::write, place);
     for (float& it : pin.span()) it = value;
   }
@@ -51,7 +53,7 @@ struct rig {
   }
 };
 
-TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made again after a change", "[sharding]")
+TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made again after a change", "[manager]")
 {
   rig it;
   it.write(1.5F, memory_location::host);
@@ -64,7 +66,7 @@ TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made
   CHECK(it.m.report().loads == 3);  // the last read found it whole
 }
 
-TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device without a copy", "[sharding]")
+TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device without a copy", "[manager]")
 {
   rig it{1};
   it.write(1.5F, memory_location::host);
@@ -82,40 +84,18 @@ TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device wi
 }
 
 TEST_CASE("a share cannot change while its whole is in use, nor a whole be read before its share is filled",
-          "[sharding]")
+          "[manager]")
 {
   rig it;
   CHECK_THROWS_AS(it.first(), usage_error);
   it.write(1.5F, memory_location::host);
   const auto pin = it.m.acquire(it.whole, access::read);
-  CHECK_THROWS_AS(it.m.change(it.whole), usage_error);
-}
-
-TEST_CASE("an update visits the runs of a share that have a gradient, under the names that one rank has for them",
-          "[sharding]")
-{
-  rig it;
-  it.m.divide(it.share, {{0, 16, 7, 4096, true}, {16, 16, 8, 0, false}, {32, 32, 9, 0, true}});
-  std::vector<float> values(64);
-  optimizer::parameter_bytes all;
-  all.value = reinterpret_cast<std::byte*>(values.data());
-  all.gradient = all.value;
-  all.elements = 64;
-  all.tensor = index_of(it.share.id);
-  std::vector<optimizer::parameter_bytes> visited;
-  it.m.for_each_run(all, [&](const optimizer::parameter_bytes& run) { visited.push_back(run); });
-  REQUIRE(visited.size() == 2);
-  CHECK((visited[0].value == all.value && visited[0].elements == 16 && visited[0].tensor == 7 &&
-         visited[0].first == 4096));
-  CHECK((visited[1].value == all.value + 128 && visited[1].gradient == all.gradient + 128 &&
-         visited[1].elements == 32 && visited[1].tensor == 9));
-  all.fresh_master = true;
-  CHECK_THROWS_AS(it.m.for_each_run(all, [](const optimizer::parameter_bytes&) {}), usage_error);
+  CHECK_THROWS_AS(it.change(), usage_error);
 }
 
 namespace {
 
-using told_type = sharding::rank_manager<manager<backend::host_arena, support::told_gatherer>>;
+using told_type = manager<backend::host_arena, support::told_gatherer>;
 
 /// A rank of four that owns the third quarter of two wholes.
 struct told_rig {
@@ -130,13 +110,14 @@ struct told_rig {
   told_rig()
   {
     for (const std::uint32_t label : {30U, 31U}) {
-      wholes.push_back(m.add_gathered(frame.count(), label, false));
+      wholes.push_back(m.add<std::uint8_t>({frame.count()}, role::gathered));
+      m.gathered().add(wholes.back().id, label, false);
       shares.push_back(m.add<float>({16}, role::parameter));
-      m.derive(wholes.back(), shares.back(), 128);
+      m.gathered().derive(wholes.back().id, shares.back().id, 128);
     }
     gradients = m.add<float>({64}, role::activation);
     for (std::size_t index = 0; index < wholes.size(); ++index) {
-      const auto changes = m.change(wholes[index]);
+      const auto changes = m.acquire(wholes[index], access::write, memory_location::host);
       for (float& it : m.acquire(shares[index], access::write, memory_location::host).span())
         it = static_cast<float>(index + 1);
     }
@@ -145,7 +126,7 @@ struct told_rig {
 
 }  // namespace
 
-TEST_CASE("ranks gather by label, and a share lies where it was said to", "[sharding]")
+TEST_CASE("ranks gather by label, and a share lies where it was said to", "[manager]")
 {
   told_rig it;
   for (const std::size_t index : {1U, 0U}) {
@@ -156,12 +137,12 @@ TEST_CASE("ranks gather by label, and a share lies where it was said to", "[shar
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
 }
 
-TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[sharding]")
+TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[manager]")
 {
   told_rig it;
   const auto sum = [&] {
     const auto pin = it.m.acquire(it.gradients, access::write);
-    it.m.sum_over_ranks(it.gradients, 9, {dtype::float32, 0.25F});
+    it.m.gathered().sum(it.gradients.id, 9, {dtype::float32, 0.25F});
   };
   sum();
   REQUIRE(it.told.sums.size() == 1);
@@ -175,4 +156,4 @@ TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in
   CHECK(it.told.sums.size() == 1);
 }
 
-}  // namespace rank_manager_test
+}  // namespace gathered_access_test

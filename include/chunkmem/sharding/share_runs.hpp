@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// A run of a share that belongs to one tensor of the model.
+struct share_run {
+  std::uint64_t begin = 0;  ///< element of the share
+  std::uint64_t elements = 0;
+  std::uint32_t tensor = 0;   ///< of the model, as its trainer counts them: what one rank alone would call it
+  std::uint64_t first = 0;    ///< element of that tensor
+  bool has_gradient = false;  ///< in this step: else nothing of it is updated
+};
+
+/// Which tensors of the model the shares of this rank are made of. A part of sharded_model:
+///
+///     share_runs runs;
+///     runs.divide(share, {{0, 16, 7, 4096}, {16, 16, 8, 0}});   // elements of tensor 7, then of tensor 8
+///     runs.for_each(bytes_of_share, [](const optimizer::parameter_bytes& run) { ... });
+class share_runs {
+ public:
+  /// The share is made of these runs, and of padding.
+  void divide(tensor_handle share, std::vector<share_run> runs)
+  {
+    runs_.resize(std::max<std::size_t>(runs_.size(), index_of(share.id) + std::size_t{1}));
+    runs_[index_of(share.id)] = std::move(runs);
+  }
+  /// @pre the share was divided
+  [[nodiscard]] std::span<share_run> operator[](tensor_handle share) noexcept { return runs_[index_of(share.id)]; }
+  [[nodiscard]] std::span<const share_run> operator[](tensor_handle share) const noexcept
+  {
+    return runs_[index_of(share.id)];
+  }
+  /// In this step: else its update leaves elements as they are.
+  [[nodiscard]] bool has_gradient_in_each(tensor_handle share) const
+  {
+    return std::ranges::all_of(runs_[index_of(share.id)], &share_run::has_gradient);
+  }
+  /// Calls `update(bytes)` for each run of a share that has a gradient in this step.
+  /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
+  template <class Update>
+  void for_each(const optimizer::parameter_bytes& share, Update update) const
+  {
+    expects(!share.fresh_master,
+            "a share was to be updated that has no master: fill weights before the first iteration");
+    for (const share_run& it : runs_[share.tensor])
+      if (it.has_gradient) update(share.run(it.begin, it.elements, it.tensor, it.first));
+  }
+
+ private:
+  std::vector<std::vector<share_run>> runs_;  // by tensor of this rank's manager
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

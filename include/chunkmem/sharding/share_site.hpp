@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/step_rules.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/sharding/share_runs.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// Where the steps of a sharded model run: as `Site`, but an update of a share is one update for each of its runs,
+/// since a run belongs to a tensor of the model. The runs of tensors without a gradient stay as they are.
+///
+///     share_site site{caller_site<Manager, Executor>{m.backend(), workers}, runs};
+template <optimizer::detail::update_site Site>
+class share_site {
+ public:
+  static constexpr bool has_bytes = Site::has_bytes;
+  static constexpr bool counts_in_kernel = Site::counts_in_kernel;
+
+  /// @param runs   of the shares; outlive this
+  share_site(Site site, const share_runs& runs) : site_{std::move(site)}, runs_{runs} {}
+
+  template <class Work>
+  void at_place(memory_location planned, Work work) const
+  {
+    site_.at_place(planned, work);
+  }
+  void begin() { site_.begin(); }
+  template <class Driver>
+  void decide(Driver& driver)
+  {
+    site_.decide(driver);
+  }
+  void await_measures() { site_.await_measures(); }
+  template <class Kernel, class Place>
+  [[nodiscard]] gradient_measure measure(Kernel& kernel, const std::byte* gradient, dtype type, std::uint64_t elements,
+                                         Place place)
+  {
+    return site_.measure(kernel, gradient, type, elements, place);
+  }
+  [[nodiscard]] bool overwrites(tensor_handle share) const { return runs_.has_gradient_in_each(share); }
+  template <class Kernel, class Place>
+  void update(Kernel& kernel, const optimizer::parameter_bytes& share, const optimizer::detail::update_request& request,
+              Place place)
+  {
+    if constexpr (has_bytes)
+      runs_.for_each(share, [&](const optimizer::parameter_bytes& run) { site_.update(kernel, run, request, place); });
+    else
+      site_.update(kernel, share, request, place);
+  }
+  void end(optimizer::step_decision decision, const optimizer::step_options& options) { site_.end(decision, options); }
+
+ private:
+  Site site_;
+  const share_runs& runs_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0
