@@ -227,7 +227,7 @@ class iteration_planner {
                                                                   const transfer::retention& plan, bytes device,
                                                                   bytes frame)
   {
-    if constexpr (requires { Transfer::early_of(record, chunk_of_slot, plan, device, frame); })
+    if constexpr (early_loading_transfer<Transfer>)
       return Transfer::early_of(record, chunk_of_slot, plan, device, frame);
     else
       return {};
