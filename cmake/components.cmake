@@ -343,7 +343,8 @@ function(chunkmem_find_conformance why_not)
 endfunction()
 
 # chunkmem_find_compiled(<why_not>): the default manager on host memory, compiled once, for programs that include
-# <chunkmem/manager/compiled_manager.hpp>. The sources of a program that link it compile it with their flags.
+# <chunkmem/manager/compiled_manager.hpp>. It has the flags of the
+# project, so flags that change a class (-D_GLIBCXX_DEBUG) are to be set for the whole project.
 function(chunkmem_find_compiled why_not)
   set(${why_not} "" PARENT_SCOPE)
   if(NOT TARGET chunkmem::compiled)

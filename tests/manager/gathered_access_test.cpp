@@ -93,6 +93,15 @@ TEST_CASE("a share cannot change while its whole is in use, nor a whole be read 
   CHECK_THROWS_AS(it.change(), usage_error);
 }
 
+TEST_CASE("a tensor that is made of shares is not written on the device", "[manager]")
+{
+  rig it;
+  it.write(1.5F, memory_location::host);
+  CHECK_THROWS_AS(it.m.acquire(it.whole, access::write), usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.whole, access::read_write), usage_error);
+  CHECK(it.first() == 1.5F);
+}
+
 namespace {
 
 using told_type = manager<backend::host_arena, support::told_gatherer>;

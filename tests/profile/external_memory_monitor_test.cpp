@@ -97,6 +97,16 @@ TEST_CASE("others drift when they hold more than they usually do", "[profile]")
   CHECK(!watch.has_drifted());
 }
 
+TEST_CASE("a source may be const", "[profile]")
+{
+  const auto source = [] { return chunkmem::bytes{7}; };
+  chunkmem::external_memory_monitor watched;
+  watched.watch(source);
+  watched.sample();
+  watched.end_iteration();
+  CHECK(watched.last() == chunkmem::bytes{7});
+}
+
 TEST_CASE("what a source throws is the caller's, and changes nothing", "[profile]")
 {
   bool fails = false;

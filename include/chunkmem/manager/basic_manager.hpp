@@ -173,9 +173,11 @@ class basic_manager {
     builder_.expect_ready();
     expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
     expect_record_fits(record, engine_.tensors());
+    auto tiers = builder_.try_tiers();
     builder_.measured(most_leased(record, tier::device));
     builder_.assign_tiers();
     engine_.use_record(name, record);
+    tiers.keep();
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
   /// @throws config_error, usage_error
@@ -556,7 +558,7 @@ class basic_manager {
     Sink sink;
   };
 
-  /// No template of the values that were given, so that one object file has it (see compiled.hpp).
+  /// No template of the values that were given, so that one object file has it (see compiled_manager.hpp).
   basic_manager(policy_values values, Backend& backend, const manager_options& options)
       : engine_{backend,
                 checked(options),

@@ -586,6 +586,8 @@ class engine {
     const bool device = place_of(kind) == memory_location::device;
     tensors_.expects_of(id, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
+    tensors_.expects_of(id, !(device && writing && parent.is_derived()),
+                        "a tensor that is gathered was written on the device: it is made of shares, so write those");
     const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
                               : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
     if (!clash) return;

@@ -119,6 +119,11 @@ class model_builder {
 
   // Tiers of states.
 
+  /// Whoever tries other tiers keeps this; see state_tiers::trial. @pre everything is placed
+  [[nodiscard]] typename state_tiers_type::trial try_tiers()
+  {
+    return typename state_tiers_type::trial{places_.tiers()};
+  }
   /// An iteration leased that much of the device at once.
   void measured(bytes leased) noexcept { places_.tiers().measured(leased); }
   /// Gives states tiers for a device of this size. @return   one changed   @throws config_error   tiers as before

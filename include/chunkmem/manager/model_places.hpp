@@ -28,7 +28,7 @@ class model_places {
   [[nodiscard]] state_tiers<Placement>& tiers() noexcept { return tiers_; }
   [[nodiscard]] const state_tiers<Placement>& tiers() const noexcept { return tiers_; }
 
-  /// Places everything in the order of declaration. Guarantee: strong.
+  /// Places everything in the order of declaration. Where the placement refuses the model, the next call asks it again.
   /// @param frame   size of chunks, or least_waste_chunks: then it is searched [bytes]
   /// @param device   capacity [bytes]   @return   the size of chunks [bytes]
   /// @throws config_error   the layout cannot be searched for the size of chunks, or the placement cannot place this

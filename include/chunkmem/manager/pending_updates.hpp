@@ -72,7 +72,7 @@ class pending_updates {
   void finish()
   {
     if (!any() || running_) return;
-    expect_served(slot_id{0});
+    expect_served(first_that_waits());
     for (std::uint32_t index = 0; any(); ++index) run(chunk_id{index});
   }
   /// No slot of what waits is found by a resident access: its next access is none. O(slots)
@@ -106,6 +106,13 @@ class pending_updates {
     ++count_;
   }
 
+  /// @pre any()
+  [[nodiscard]] slot_id first_that_waits() const noexcept
+  {
+    std::uint32_t value = 0;
+    while (waits_[value] == 0) ++value;
+    return slot_id{value};
+  }
   void expect_served(slot_id slot) const
   {
     if (update_ != nullptr) return;

@@ -50,6 +50,28 @@ class state_tiers {
     measured_ = true;
   }
 
+  /// Puts back the tiers and what was measured, unless `keep()` was called: for calls that may be refused.
+  class trial {
+   public:
+    explicit trial(state_tiers& of) : of_{of}, tiers_{of.tiers_}, tide_{of.tide_}, measured_{of.measured_} {}
+    trial(const trial&) = delete;
+    ~trial()
+    {
+      if (is_kept_) return;
+      std::swap(of_.tiers_, tiers_);
+      of_.tide_ = tide_;
+      of_.measured_ = measured_;
+    }
+    void keep() noexcept { is_kept_ = true; }
+
+   private:
+    state_tiers& of_;
+    sequence<tier> tiers_;
+    bytes tide_;
+    bool measured_;
+    bool is_kept_ = false;
+  };
+
   /// Gives tiers for a device of this size. @return   one changed   @throws config_error   as reset; tiers as before
   bool assign(bytes device)
   {

@@ -40,6 +40,7 @@ class step_rehearsal {
     using transfer_type = typename Engine::transfer_type;
     builder_->place();
     engine_->pending().finish();
+    auto tiers = builder_->try_tiers();
     const scratch_until_end scratch{*engine_, on};
     run_without_bytes(step);
     const auto& log = engine_->rehearsing();
@@ -52,6 +53,7 @@ class step_rehearsal {
     builder_->note_fit();
     engine_->note_step_need({{need.smallest_device, need.smallest_host}});
     if (builder_->assign_tiers()) run_without_bytes(step);
+    tiers.keep();
     return need;
   }
 

@@ -33,7 +33,7 @@ class external_memory_monitor {
   void watch(Source& source) noexcept
   {
     context_ = &source;
-    ask_ = [](void* context) { return (*static_cast<Source*>(context))(); };
+    ask_ = [](const void* context) { return (*const_cast<Source*>(static_cast<const Source*>(context)))(); };
   }
   [[nodiscard]] bool is_watching() const noexcept { return ask_ != nullptr; }
 
@@ -75,8 +75,8 @@ class external_memory_monitor {
   }
 
  private:
-  bytes (*ask_)(void*) = nullptr;
-  void* context_ = nullptr;
+  bytes (*ask_)(const void*) = nullptr;
+  const void* context_ = nullptr;
   bytes now_;
   bytes last_;
   bytes highest_;

@@ -91,6 +91,8 @@ class rank_tensors {
   tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
   {
     expects(!sealed_, "a tensor was added after the model was sealed: declare all tensors before the first access");
+    id_of_.reserve(id_of_.size() + 1);  // before the plan has it: then they cannot differ
+    entries_.reserve(entries_.size() + 1);
     entry fresh{part, dtype_of<Element>, {}, 0, extents.elements(), extents, {}};
     if (is_sharded(part)) {
       with_element(dtype_of<Element>, [](auto) {});
