@@ -21,7 +21,8 @@ template <class Placement = placement::host_first>
 struct fixture {
   using rig_type = manager_parts::parts_rig<Placement>;
 
-  explicit fixture(bytes device = 64_KiB, bytes host = 256_KiB) : rig{device, host}
+  explicit fixture(bytes device = 64_KiB, bytes host = 256_KiB, Placement placement = {})
+      : rig{device, host, {.chunk_bytes = 4_KiB}, placement}
   {
     for (int index = 0; index < 4; ++index) rig.template add<float>(1024);
     rig.builder.add_lists(std::span{manager_parts::momentum_and_master}.first(1));
@@ -160,10 +161,13 @@ TEST_CASE("the record of a rehearsal is that of the tiers that states have after
     CHECK(place_of(last.kind) == it.rig.builder.update_place(value));
     return place_of(last.kind);
   };
-  fixture<placement::device_margin> margin;
   int runs = 0;
+  fixture<placement::device_margin> margin;
   CHECK(place_of_first_state(margin, runs) == memory_location::device);
   CHECK(runs > 1);
+  // no size that is tried, up to twice everything, has a margin for a state: the device has
+  fixture<placement::device_margin> narrow{256_KiB, 256_KiB, {.share = 0.05}};
+  CHECK(place_of_first_state(narrow, runs) == memory_location::device);
   fixture<placement::host_first> fixed;
   runs = 0;
   CHECK(place_of_first_state(fixed, runs) == memory_location::host);

@@ -202,7 +202,7 @@ TEST_CASE("a step that is given the measure of all gradients reads each of them 
 
 namespace {
 
-/// Four weights of a chunk each, their gradients, and a frozen tensor; without a manager.
+/// Four weights, two in a chunk, their gradients, and a frozen tensor; without a manager.
 struct alone {
   using rig_type = manager_parts::parts_rig<>;
   using engine_type = rig_type::engine_type;
@@ -210,8 +210,8 @@ struct alone {
 
   alone()
   {
-    for (int index = 0; index < 4; ++index) rig.add<float>(1024);
-    rig.add<float>(1024, cm::role::frozen);
+    for (int index = 0; index < 4; ++index) rig.add<float>(512);
+    rig.add<float>(512, cm::role::frozen);
     rig.builder.prepare();
     for (const cm::slot_id each : cm::ids<cm::slot_id>(4)) rig.fill<float>(each, 1.0F);
   }
@@ -282,7 +282,7 @@ TEST_CASE(
   CHECK(it.order() == numbers{2, 0, 3, 1});
 }
 
-TEST_CASE("updates that wait are done before their weight is used, and without their object it is unusable",
+TEST_CASE("updates that wait are done in the step's order before their chunk is used, and never without their object",
           "[manager]")
 {
   alone it;
@@ -292,21 +292,20 @@ TEST_CASE("updates that wait are done before their weight is used, and without t
   it.updates.make_room_for_updates();
   it.updates.hold_updates(manager_parts::note_update, &updated);
   CHECK(it.rig.engine.pending().count() == 3);
-  it.use({1});
   CHECK(updated.empty());
   it.use({2});
-  CHECK(updated == numbers{2});
+  CHECK(updated == numbers{3, 2});
   it.updates.finish_updates();
-  CHECK(updated == numbers{2, 0, 3});
+  CHECK(updated == numbers{3, 2, 0});
   it.updates.make_room_for_updates();
   it.updates.hold_updates(manager_parts::note_update, &updated);
   it.updates.abandon_updates(&other);  // it serves none of them
   it.use({2});
   it.updates.abandon_updates(&updated);
-  CHECK_THROWS_AS(it.use({3}), cm::usage_error);
+  CHECK_THROWS_AS(it.use({1}), cm::usage_error);  // a chunk is updated as a whole
   CHECK_THROWS_AS(it.updates.finish_updates(), cm::usage_error);
-  CHECK(it.rig.engine.pending().count() == 2);
-  it.use({1, 2});
+  CHECK(it.rig.engine.pending().count() == 1);
+  it.use({2, 3});
 }
 
 TEST_CASE("what a step measured is kept with its gradient, and a tensor that is not trained has none", "[manager]")
