@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/master_weights.hpp>
 
+#include "parts_rig.hpp"
+
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -461,6 +463,126 @@ TEST_CASE("a source that throws when an iteration begins leaves no masters behin
   is_broken = false;
   it.step();
   CHECK(it.master(2) == 2.0F);
+}
+
+namespace {
+
+constexpr cm::slot_id narrow{0}, wide{1}, unwritten{2};
+
+/// Masters of a weight of 16 bits and of one that nobody writes, beside a weight that has none; without a manager.
+struct alone {
+  using rig_type = manager_parts::parts_rig<>;
+
+  alone()
+  {
+    rig.add<cm::bf16>(1024);
+    rig.add<float>(1024);
+    rig.add<cm::bf16>(1024);
+    rig.add<float>(1024, cm::role::frozen);
+    rig.builder.add_lists(manager_parts::momentum_and_master);
+    rig.builder.prepare();
+    rig.fill<cm::bf16>(narrow, 1.5F);
+    rig.fill<float>(wide, 1.5F);
+  }
+  void begin()
+  {
+    masters.begin([] {});
+  }
+  [[nodiscard]] cm::tensor_state master_of(cm::slot_id value) const { return rig.state_of(rig.master_of(value)); }
+  [[nodiscard]] float first_of_master()
+  {
+    return rig.first_of<float>(rig.master_of(narrow), cm::memory_location::host);
+  }
+  void set_master(float to) { rig.fill<float>(rig.master_of(narrow), to, cm::memory_location::host); }
+
+  rig_type rig;
+  cm::master_weights<rig_type::engine_type, rig_type::builder_type> masters{rig.engine, rig.builder, rig.changes,
+                                                                            *rig.link};
+};
+
+}  // namespace
+
+TEST_CASE("masters are there when an iteration begins, of each weight that was written, and made once", "[manager]")
+{
+  alone it;
+  int begun = 0;
+  it.masters.begin([&] {
+    ++begun;
+    CHECK(it.master_of(narrow) == cm::tensor_state::hold);
+  });
+  CHECK(begun == 1);
+  CHECK(it.first_of_master() == 1.5F);
+  CHECK(it.master_of(unwritten) == cm::tensor_state::free);
+  CHECK(it.rig.master_of(wide) == cm::slot_id::none);
+  it.set_master(4.0F);  // an update
+  it.begin();
+  CHECK(it.first_of_master() == 4.0F);
+  it.masters.note_written(wide);
+  it.begin();
+  CHECK(it.first_of_master() == 4.0F);
+  it.masters.note_written(narrow);
+  CHECK(it.master_of(narrow) == cm::tensor_state::free);
+  it.begin();
+  CHECK(it.first_of_master() == 1.5F);
+}
+
+TEST_CASE("who watches hears before a master is made or a parameter is written, and of nothing else", "[manager]")
+{
+  alone it;
+  int told = 0;
+  const auto hears_of = [&](auto change) {
+    told = 0;
+    it.rig.changes.begin(manager_parts::count_call, &told);
+    change();
+    it.rig.changes.end(&told);
+    return told == 1;
+  };
+  CHECK(hears_of([&] { it.begin(); }));
+  CHECK(!hears_of([&] { it.begin(); }));  // no master was made
+  CHECK(hears_of([&] { it.masters.expect_writable(narrow); }));
+  CHECK(hears_of([&] { it.masters.expect_writable(wide); }));
+  CHECK(!hears_of(
+      [&] { it.masters.expect_writable(it.rig.builder.slot_of(it.rig.builder.handle_of(cm::tensor_id{3}))); }));
+  CHECK(!hears_of([&] {
+    it.rig.engine.rehearsing().begin(it.rig.engine.tensors());
+    it.masters.expect_writable(narrow);
+    it.masters.note_written(narrow);
+    it.rig.engine.rehearsing().end();
+  }));
+  CHECK(it.master_of(narrow) == cm::tensor_state::hold);
+}
+
+TEST_CASE("an update that waits comes before the master that would be made of its weight", "[manager]")
+{
+  const bool is_written = GENERATE(false, true);
+  alone it;
+  auto& waiting = it.rig.engine.pending();
+  waiting.prepare();
+  waiting.add(narrow);
+  waiting.serve([](void* who, cm::slot_id) { static_cast<alone*>(who)->set_master(7.0F); }, &it);
+  if (is_written) {
+    it.masters.expect_writable(narrow);
+    CHECK_FALSE(waiting.any());
+  }
+  it.begin();
+  CHECK_FALSE(waiting.any());
+  CHECK(it.first_of_master() == 7.0F);
+}
+
+TEST_CASE("inside an iteration a weight may be written until it has a master, and masters stay", "[manager]")
+{
+  alone it;
+  it.masters.begin([&] { it.rig.engine.begin_iteration("train"); });
+  CHECK_THROWS_AS(it.masters.expect_writable(narrow), cm::usage_error);
+  it.masters.note_written(narrow);  // by its update
+  CHECK(it.master_of(narrow) == cm::tensor_state::hold);
+  it.masters.expect_writable(unwritten);
+  it.rig.fill<cm::bf16>(unwritten, 0.5F);
+  it.masters.note_written(unwritten);
+  it.rig.engine.schedule().end(true);
+  CHECK(it.master_of(unwritten) == cm::tensor_state::free);
+  it.begin();
+  CHECK(it.rig.first_of<float>(it.rig.master_of(unwritten), cm::memory_location::host) == 0.5F);
 }
 
 }  // namespace master_weights_test

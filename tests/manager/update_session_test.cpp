@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/update_session.hpp>
 
+#include "parts_rig.hpp"
+
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
@@ -196,6 +198,169 @@ TEST_CASE("a step that is given the measure of all gradients reads each of them 
   }
   CHECK(it.m.report().divergences == 0);
   CHECK(it.reads(*it.m.profile(), true) == numbers{5, 3, 1, 2, 4});
+}
+
+namespace {
+
+/// Four weights, two in a chunk, their gradients, and a frozen tensor; without a manager.
+struct alone {
+  using rig_type = manager_parts::parts_rig<>;
+  using engine_type = rig_type::engine_type;
+  using builder_type = rig_type::builder_type;
+
+  alone()
+  {
+    for (int index = 0; index < 4; ++index) rig.add<float>(512);
+    rig.add<float>(512, cm::role::frozen);
+    rig.builder.prepare();
+    for (const cm::slot_id each : cm::ids<cm::slot_id>(4)) rig.fill<float>(each, 1.0F);
+  }
+  [[nodiscard]] cm::tensor_handle handle(std::uint32_t index) const
+  {
+    return rig.builder.handle_of(cm::tensor_id{index});
+  }
+  void use(const numbers& which)
+  {
+    for (const std::uint32_t index : which) (void)rig.hold<const float>(cm::slot_id{index}, cm::access::read);
+  }
+  void differentiate(const numbers& which)
+  {
+    for (const std::uint32_t index : which) {
+      gradients.expect<float>(cm::slot_id{index}, 0);
+      rig.engine.release(gradients.open(cm::slot_id{index}, cm::entry_kind::write, cm::agent::host, false));
+    }
+  }
+  [[nodiscard]] numbers order(std::uint32_t done = 0)
+  {
+    numbers result;
+    updates.for_each_in_order(done,
+                              [&](cm::tensor_handle, const cm::tensor_info& info) { result.push_back(info.ordinal); });
+    return result;
+  }
+
+  rig_type rig;
+  cm::gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, rig.ledger, *rig.link};
+  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, rig.ledger,
+                                                        gradients,  rig.states,  *rig.link};
+};
+
+}  // namespace
+
+TEST_CASE("a step that was cut short goes on where it was, in the same order", "[manager]")
+{
+  alone it;
+  it.differentiate({2, 0, 3});
+  it.updates.order_by_completion();
+  const std::uint64_t forgotten = it.updates.steps_forgotten();
+  it.updates.begin_update();
+  it.updates.consume_gradient(it.handle(1));  // it has none
+  it.updates.consume_gradient(it.handle(2));
+  CHECK(it.order() == numbers{1, 2, 0, 3});
+  CHECK(it.order(2) == numbers{0, 3});
+  CHECK_THROWS_AS(it.differentiate({1}), cm::usage_error);
+  CHECK(it.updates.steps_forgotten() == forgotten);
+  it.updates.end_update();
+  CHECK(it.order() == numbers{0, 1, 2, 3});
+  it.differentiate({1});
+}
+
+TEST_CASE(
+    "an order by use begins with weights without a gradient, then those that were named, and says where the rest is",
+    "[manager]")
+{
+  alone it;
+  const auto scope = it.rig.iterate();
+  it.use({3, 1, 3});
+  it.differentiate({0, 1, 3});
+  CHECK(it.updates.order_by_use() == 1);
+  CHECK(it.order() == numbers{2, 3, 1, 0});
+  const cm::tensor_handle named[] = {it.handle(0), it.handle(2)};
+  CHECK(it.updates.order_by_use(named) == 2);
+  CHECK(it.order() == numbers{2, 0, 3, 1});
+  const cm::tensor_handle wrong[] = {it.handle(1), it.handle(4)};
+  CHECK_THROWS_AS(it.updates.order_by_use(wrong), cm::usage_error);
+  CHECK(it.order() == numbers{2, 0, 3, 1});
+}
+
+TEST_CASE("updates that wait are done in the step's order before their chunk is used, and never without their object",
+          "[manager]")
+{
+  alone it;
+  it.differentiate({3, 0, 2});
+  it.updates.order_by_completion();
+  numbers updated, other;
+  it.updates.make_room_for_updates();
+  it.updates.hold_updates(manager_parts::note_update, &updated);
+  CHECK(it.rig.engine.pending().count() == 3);
+  CHECK(updated.empty());
+  it.use({2});
+  CHECK(updated == numbers{3, 2});
+  it.updates.finish_updates();
+  CHECK(updated == numbers{3, 2, 0});
+  it.updates.make_room_for_updates();
+  it.updates.hold_updates(manager_parts::note_update, &updated);
+  it.updates.abandon_updates(&other);  // it serves none of them
+  it.use({2});
+  it.updates.abandon_updates(&updated);
+  CHECK_THROWS_AS(it.use({1}), cm::usage_error);  // a chunk is updated as a whole
+  CHECK_THROWS_AS(it.updates.finish_updates(), cm::usage_error);
+  CHECK(it.rig.engine.pending().count() == 1);
+  it.use({2, 3});
+}
+
+TEST_CASE("what a step measured is kept with its gradient, and a tensor that is not trained has none", "[manager]")
+{
+  alone it;
+  CHECK_THROWS_AS(it.updates.measure_of(it.handle(4)), cm::usage_error);
+  CHECK_THROWS_AS(it.updates.consume_gradient(it.handle(4)), cm::usage_error);
+  it.differentiate({1, 2});
+  const std::uint64_t opened = it.updates.gradients_opened();
+  cm::gradient_measure measure;
+  measure.squares = 25.0;
+  it.updates.keep_measure(it.handle(1), measure);
+  REQUIRE(it.updates.measure_of(it.handle(1)) != nullptr);
+  CHECK(it.updates.measure_of(it.handle(1))->squares == 25.0);
+  CHECK(it.updates.measure_of(it.handle(2)) == nullptr);
+  CHECK(it.updates.gradients_opened() == opened);
+  it.updates.consume_gradient(it.handle(1));
+  CHECK(it.updates.measure_of(it.handle(1)) == nullptr);
+  CHECK_FALSE(it.gradients.is_fresh(cm::slot_id{2}));
+}
+
+TEST_CASE("a step asks for kernels that were registered, a whole load and a whole iteration, of which it says once",
+          "[manager]")
+{
+  alone it;
+  cm::optimizer::sgd kernel;
+  CHECK_THROWS_AS(it.updates.expect_used(kernel.progress.registered, "an optimizer kernel"), cm::usage_error);
+  it.rig.states.add(kernel, [] {});
+  it.updates.expect_used(kernel.progress.registered, "an optimizer kernel");
+  it.rig.ledger.begin_load();
+  CHECK_THROWS_AS(it.updates.expect_loaded("a step"), cm::usage_error);
+  it.rig.ledger.end_load();
+  it.updates.expect_loaded("a step");
+  auto& batches = it.rig.link->micro_batches;
+  batches.reserve(2);
+  batches.begin(2);
+  batches.name(1);
+  batches.keep();
+  CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);
+  it.updates.expect_whole_iteration();
+}
+
+TEST_CASE("an iteration that does what few others do leaves no record", "[manager]")
+{
+  alone it;
+  const auto iterate = [&](bool is_exceptional) {
+    const auto scope = it.rig.iterate();
+    it.use({0, 1});
+    if (is_exceptional) it.updates.keep_record();
+  };
+  iterate(true);
+  CHECK(it.rig.engine.schedule().record_of("train") == nullptr);
+  iterate(false);
+  REQUIRE(it.rig.engine.schedule().record_of("train") != nullptr);
+  CHECK(it.rig.engine.schedule().record_of("train")->size() == 2);
 }
 
 }  // namespace update_session_test
