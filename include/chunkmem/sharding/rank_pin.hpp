@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -26,18 +25,18 @@ template <element Element, class Manager>
 struct filling {
   std::vector<Element> all;
   /// the share; none where nothing of it is owned
-  std::optional<typename Manager::template pin_type<Element>> kept;
-  std::optional<typename Manager::template pin_type<std::uint8_t>> unit;  ///< changes: nobody has it whole meanwhile
-  Element* whole = nullptr;  ///< the tensor, where this rank keeps it whole
-  std::uint64_t first = 0;   ///< element of the tensor with which that begins
-  std::uint64_t begin = 0;   ///< element of the share that it becomes
+  typename Manager::template pin_type<Element> kept;
+  typename Manager::template pin_type<std::uint8_t> unit;  ///< changes: nobody has it whole meanwhile
+  Element* whole = nullptr;                                ///< the tensor, where this rank keeps it whole
+  std::uint64_t first = 0;                                 ///< element of the tensor with which that begins
+  std::uint64_t begin = 0;                                 ///< element of the share that it becomes
   std::uint64_t elements = 0;
 
   ~filling()
   {
-    if (!kept || !kept->is_live()) return;
+    if (!kept.is_live()) return;
     if (whole != nullptr) std::copy_n(all.data(), all.size(), whole);
-    std::copy_n(all.data() + first, elements, std::as_const(*kept).data() + begin);
+    std::copy_n(all.data() + first, elements, std::as_const(kept).data() + begin);
   }
 };
 

@@ -1,28 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/rehearse_on.hpp>
+#include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/ownership/sharded.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
+#include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/sharding/model_tensors.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/rank_iteration.hpp>
 #include <chunkmem/sharding/rank_pin.hpp>
 #include <chunkmem/sharding/rank_step.hpp>
-#include <chunkmem/sharding/rank_tensors.hpp>
+#include <chunkmem/sharding/share_runs.hpp>
+#include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
+#include <chunkmem/sharding/unit_plan.hpp>
+#include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
+
+namespace sharding::detail {
+
+using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind,
+                                             transfer_kind, sink_kind, ownership_kind, checks_kind>;
+
+}  // namespace sharding::detail
 
 /// A model whose weights, gradients and optimizer states are divided over ranks that train it together: ZeRO on chunks.
 ///
@@ -41,17 +70,197 @@ namespace chunkmem::inline v0 {
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818), divided as Gemini and Elixir divide chunks
 template <stream_backend Backend, sharding::rank_group<Backend> Ranks, class... Policies>
-class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...> {
-  using base = sharding::rank_tensors<Backend, Ranks, Policies...>;
-  using base::agreed_, base::entry_of, base::gradient_, base::gradients_, base::is_sharded, base::m_, base::plan_,
-      base::runs_, base::seal_once, base::units_;
-  using typename base::entry;
+  requires(sharding::detail::rank_kinds::check<Policies...>())
+class sharded_model {
+  using ownership_type = pick_policy<ownership_kind, ownership::sharded, Policies...>;
+  using mover_type = sharding::gathering<Ranks, ownership_type>;
+  using gradient_type = pick_policy<gradient_kind, gradient::separate, Policies...>;
+  using layout_type = pick_policy<layout_kind, append_layout, Policies...>;
+  using plan_type = sharding::unit_plan<layout_type>;
+  using entry = sharding::model_tensors::entry;
+  static_assert(!std::same_as<gradient_type, gradient::in_place>,
+                "chunkmem: gradients of a sharded model have bytes of their own (take gradient::separate): a weight in "
+                "use by other ranks "
+                "would lose its bytes");
 
  public:
-  using base::base, base::ranks, base::seal, base::settle;
-  using typename base::engine_type, typename base::manager_type;
+  static_assert(gathering_mover<mover_type, Backend>);
+  using communicator_type = typename sharding::process_groups_of<Ranks>::communicator_type;
+  using manager_type = chunkmem::detail::manager_among<Backend, mover_type, Policies...>;
+  using engine_type = typename manager_type::engine_type;
   template <pinned_element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
+
+  /// @param ranks   a communicator, or process groups for ownerships that know of nodes; what it refers to outlives
+  ///                this
+  /// @param given   policies with settings, as for a manager
+  template <class... Given>
+  explicit sharded_model(Backend& backend, Ranks& ranks, const manager_options& options = {},
+                         const sharding::sharding_options& division = {}, Given... given)
+      : ranks_{ranks},
+        worker_{backend.adopt()},
+        ownership_{policy_value<ownership_type>(given...)},
+        m_{backend, options, mover(ranks), or_mover(given, ranks)...},
+        plan_{policy_value<layout_type>(given...)},
+        gradient_{policy_value<gradient_type>(given...)},
+        chunk_bytes_{options.chunk_bytes},
+        options_{division}
+  {
+    if (options.chunk_bytes == least_waste_chunks)
+      throw config_error{"a sharded model takes chunk_bytes as a size: the ranks have to divide it"};
+  }
+  sharded_model(const sharded_model&) = delete;
+  sharded_model& operator=(const sharded_model&) = delete;
+
+  // Declaring.
+
+  /// @throws usage_error   sealed already; parameters and frozen weights that are no float32, bfloat16 or float16
+  template <element Element>
+  tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
+  {
+    expects(!sealed_, "a tensor was added after the model was sealed: declare all tensors before the first access");
+    tensors_.make_room();
+    entry fresh{.part = part, .type = dtype_of<Element>, .elements = extents.elements(), .extents = extents};
+    if (tensors_.is_sharded(part)) {
+      sharding::with_element(dtype_of<Element>, [](auto) {});
+      fresh.planned = plan_.add(dtype_of<Element>, group, part == role::parameter, extents.elements());
+    } else {
+      fresh.own = m_.template add<Element>(extents, part, group);
+    }
+    const tensor_handle made = tensors_.add(std::move(fresh));
+    name_own(index_of(made.id));
+    return {made};
+  }
+  template <element Element>
+  stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
+  {
+    expects(layers > 0, "a stack of tensors needs at least one layer");
+    const tensor<Element> first = add<Element>(extents, part, group);
+    for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
+    return {first, layers};
+  }
+  /// As a manager's, on every rank: each has a kernel object of its own.
+  template <registrable Owner>
+  void use(Owner& owner)
+  {
+    m_.use(owner);
+  }
+  void use(std::span<const list_spec> specs) { m_.use(specs); }
+  /// What files and messages call a tensor; one without a name is "tensor.<number>", as one rank alone would call it.
+  void name(tensor_handle wanted, std::string_view text)
+  {
+    tensors_.of(wanted).name = text;
+    name_own(index_of(wanted.id));
+  }
+  /// Bytes that must survive a restart, by name, on every rank. As a manager's.
+  void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
+
+  /// Ends the declarations: units are made, and shares of this rank. The first access does it where nobody did.
+  /// @throws config_error   ranks cannot divide a chunk into whole blocks (the message names a size that they can); as
+  ///   a manager's
+  memory_requirement seal()
+  {
+    if (!sealed_) {
+      plan_.seal(chunk_bytes_, sharding::divide(ownership_, ranks_.world()));
+      runs_.chunks = plan_.division().chunks;
+      runs_.runs.clear();
+      for (const sharding::unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
+      units_.declare(
+          m_, plan_, ranks().rank(), !options_.divided.parameters,
+          [this](dtype type) { return gradient_.type_for(type); },
+          [this](std::uint32_t planned) { return tensors_.tensor_of_plan(planned); });
+      for (const sharding::unit_tensors& it : units_.all())
+        m_.without_gradient(it.share);  // of which tensors a step has gradients, ranks agree
+      std::vector<std::uint32_t> unit_of;
+      for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
+      gradients_.reset(unit_of, units_.size(), options_);
+      sealed_ = true;
+    }
+    return m_.seal();
+  }
+  [[nodiscard]] Backend& backend() const noexcept { return m_.backend(); }
+  [[nodiscard]] agent adopt() { return m_.adopt(); }
+  [[nodiscard]] chunkmem::report report() const { return m_.report(); }
+  [[nodiscard]] residency_snapshot residency() const { return m_.residency(); }
+  /// All that was gathered and added so far is done. Whoever waits for the device by other means calls it first: a rank
+  /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
+  void settle()
+  {
+    constexpr ownership::process_group all[] = {ownership::process_group::all, ownership::process_group::node,
+                                                ownership::process_group::across};
+    for (const auto who : all)  // groups whose work runs on a device have to be asked
+      if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
+        ranks_.of(who).finish(m_.backend(), worker_);
+    m_.backend().wait(agent::host, m_.backend().record(worker_));
+    for (const auto who : all) ranks_.of(who).check();
+  }
+  /// All of them.
+  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
+  /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
+  [[nodiscard]] manager_type& shares() noexcept { return m_; }
+  /// What this rank owns of a weight, and of which share, or nothing. @pre sealed
+  [[nodiscard]] std::pair<const sharding::unit_tensors*, const sharding::tensor_part*> share_of(tensor_handle weight)
+  {
+    const std::uint32_t planned = tensors_.of(weight).planned;
+    const std::uint32_t unit = plan_.place(planned).unit;
+    return {&units_[unit], units_.part_of(unit, planned)};
+  }
+  /// For checkpoints. @throws usage_error   gradients were opened that no step has used
+  void expect_no_gradients() const
+  {
+    for (std::uint32_t index = 0; index < units_.size(); ++index)
+      expects(!gradients_.is_open(index),
+              "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+  }
+  [[nodiscard]] const plan_type& plan() const noexcept { return plan_; }
+  [[nodiscard]] std::span<const sharding::unit_tensors> units() const noexcept { return units_.all(); }
+  /// The tensors of the model in a share of this rank.
+  [[nodiscard]] std::span<const sharding::share_run> runs_of(tensor_handle share) const noexcept
+  {
+    return units_.runs()[share];
+  }
+  /// Calls `visit(name, extents, type, part)` for each tensor, in the order of declaration.
+  template <class Visit>
+  void for_each_tensor(Visit visit) const
+  {
+    for (std::uint32_t index = 0; index < tensors_.size(); ++index)
+      visit(tensors_.name_of(index), tensors_[index].extents, tensors_[index].type, tensors_[index].part);
+  }
+  /// @param tensor   as a share_run names it
+  [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return tensors_.name_of(tensor); }
+  [[nodiscard]] std::string name_of(tensor_handle wanted) const { return name_of(tensors_.index_of(wanted)); }
+  [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return tensors_[tensor].extents; }
+  /// Which one a tensor of the plan is, as a share_run names it.
+  [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept
+  {
+    return tensors_.tensor_of_plan(planned);
+  }
+
+  /// Ranks decide alike where they have the same model, the same room and the same settings. The first iteration asks,
+  /// a save, and a load; every rank has to call it. @throws usage_error   on every rank: what differs; comm_error
+  void agree_on_model()
+  {
+    seal_once();
+    if (agreed_) return;
+    settle();
+    static constexpr std::string_view names[] = {"capacities of the device",
+                                                 "capacities of the host",
+                                                 "chunk_bytes",
+                                                 "sharding_options",
+                                                 "ownerships",
+                                                 "tensors"};
+    const std::array<std::uint64_t, std::size(names)> mine = settings_words();
+    std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
+    ranks().exchange(mine, all);
+    for (std::size_t index = 0; index < all.size(); ++index)
+      if (const std::size_t what = index % mine.size(); all[index] != all[what])
+        throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank "
+                                       << index / mine.size()
+                                       << " and rank 0 (give all of them the same: they move their units together)"};
+    agreed_ = true;
+  }
+
+  // Training.
 
   /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
   template <class Step>
@@ -71,13 +280,11 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
 
-  // Training.
-
   /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models or other room
   [[nodiscard]] auto iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     seal_once();
-    if (!agreed_ && !rehearsing()) this->agree_on_model();
+    if (!agreed_ && !rehearsing()) agree_on_model();
     if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
@@ -91,8 +298,8 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
                                                              agent stream = agent::host)
   {
     seal_once();
-    const entry& it = entry_of(wanted);
-    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
+    const entry& it = tensors_.of(wanted);
+    if (!tensors_.is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
     steps_.expect_whole();
     if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
     if constexpr (!std::is_same_v<Access, write_access>) {
@@ -105,8 +312,8 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place)
   {
-    const entry& it = entry_of(wanted);
-    if (is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
+    const entry& it = tensors_.of(wanted);
+    if (tensors_.is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
     seal_once();
     return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
@@ -165,8 +372,8 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   /// As a manager's: activations.
   void drop(tensor_handle wanted)
   {
-    expects(!is_sharded(entry_of(wanted).part), "a weight was to be dropped");
-    m_.drop(entry_of(wanted).own);
+    expects(!tensors_.is_sharded(tensors_.of(wanted).part), "a weight was to be dropped");
+    m_.drop(tensors_.of(wanted).own);
   }
   /// As a manager's, on every rank.
   void drop_gradients()
@@ -205,6 +412,43 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   void end_micro_batch(std::uint32_t next) { gradients_.end_micro_batch(m_, units_.all(), next); }
 
  private:
+  manager_type& seal_once()
+  {
+    if (!sealed_) [[unlikely]]
+      seal();
+    return m_;
+  }
+  [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
+  {
+    const std::uint64_t divided = (options_.divided.gradients ? 1U : 0U) + (options_.divided.parameters ? 2U : 0U);
+    collective::fingerprint tensors;
+    for (const sharding::unit& it : plan_.units()) {
+      tensors.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
+      tensors.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
+    }
+    tensors_.add_to(tensors);
+    return {m_.backend().capacity(tier::device).count(),
+            m_.backend().capacity(tier::host).count(),
+            chunk_bytes_.count(),
+            divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale),
+            plan_.division().shares,
+            tensors.value()};
+  }
+  void name_own(std::uint32_t tensor)
+  {
+    if (!tensors_.is_sharded(tensors_[tensor].part)) m_.name(tensors_[tensor].own, tensors_.name_of(tensor));
+  }
+  [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
+  /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once
+  /// more.
+  template <class Given>
+  [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks)
+  {
+    if constexpr (std::same_as<Given, ownership_type>)
+      return mover(ranks);
+    else
+      return given;
+  }
   struct rehearsed_until_end {
     sharded_model& model;
     ~rehearsed_until_end()
@@ -215,7 +459,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   };
   [[nodiscard]] const entry& trained(tensor_handle weight)
   {
-    const entry& it = entry_of(weight);
+    const entry& it = tensors_.of(weight);
     expects(it.part == role::parameter,
             "a gradient of a tensor that is not trained (a frozen weight, a buffer or an activation)");
     seal_once();
@@ -224,7 +468,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
   template <element Element>
   [[nodiscard]] auto fill(tensor<Element> wanted, access_mode mode)
   {
-    const entry& it = entry_of(wanted);
+    const entry& it = tensors_.of(wanted);
     expects(mode == access::write && !m_.is_iterating() && !rehearsing(),
             "a weight that is sharded is written whole and between iterations (acquire it with access::write before "
             "they begin)");
@@ -240,9 +484,9 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
         m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, memory_location::host);
     result->kept =
         m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, memory_location::host);
-    if (first) std::fill_n(std::as_const(*result->kept).data(), unit.share_elements, Element{});
+    if (first) std::fill_n(std::as_const(result->kept).data(), unit.share_elements, Element{});
     if (unit.is_kept) {
-      result->whole = reinterpret_cast<Element*>(std::as_const(*result->unit).data());
+      result->whole = reinterpret_cast<Element*>(std::as_const(result->unit).data());
       if (first) std::fill_n(result->whole, unit.elements, Element{});
       result->whole += plan_.place(it.planned).first;
     }
@@ -260,8 +504,22 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned);
   }
 
-  sharding::rank_step<manager_type, std::remove_reference_t<decltype(plan_)>> steps_{m_, plan_, units_, gradients_,
-                                                                                     runs_};
+  sharding::process_groups_of<Ranks> ranks_;
+  agent worker_;
+  ownership_type ownership_;
+  sharding::unit_runs runs_;
+  manager_type m_;
+  plan_type plan_;
+  sharding::gathered_units units_;
+  sharding::unit_gradients<manager_type> gradients_;
+  gradient_type gradient_;
+  sharding::model_tensors tensors_;
+  bytes chunk_bytes_;
+  sharding::sharding_options options_;
+  bool sealed_ = false;
+  bool agreed_ = false;
+
+  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_};
 };
 
 }  // namespace chunkmem::inline v0

@@ -19,6 +19,31 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
+namespace detail {
+
+// No members of the template below: the same containers of them serve every manager.
+
+/// The gradient of one tensor.
+struct gradient_note {
+  std::uint32_t unit = 0;
+  bool is_written = false;  ///< in this micro-batch
+  bool is_done = false;     ///< in this micro-batch
+  bool is_of_step = false;
+};
+
+/// The gradients of one unit.
+struct unit_note {
+  std::vector<std::uint32_t> tensors;
+  std::size_t done = 0;
+  bool is_open = false;
+  bool is_held = false;
+  bool is_summed = false;
+  bool is_joined = false;    ///< this rank's own gradients have the sum
+  std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
+};
+
+}  // namespace detail
+
 /// Gradients on their way from a backward pass to the sums that ranks own.
 ///
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
@@ -42,8 +67,9 @@ class unit_gradients {
     scale_ = options.sum_scale;
     sums_each_ = options.divided.gradients;
     notes_.assign(unit_of.size(), {});
-    open_.clear();
-    open_.resize(units);
+    open_.assign(units, {});
+    holds_.clear();
+    holds_.resize(units);
     for (std::size_t index = 0; index < unit_of.size(); ++index) {
       notes_[index].unit = unit_of[index];
       open_[unit_of[index]].tensors.push_back(static_cast<std::uint32_t>(index));
@@ -53,8 +79,8 @@ class unit_gradients {
   /// @throws out_of_memory, device_error   nothing was opened
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
-    note& it = notes_[tensor];
-    state& of = open_[it.unit];
+    detail::gradient_note& it = notes_[tensor];
+    detail::unit_note& of = open_[it.unit];
     expects(!of.is_summed,
             "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or "
             "drop_gradients)");
@@ -67,7 +93,7 @@ class unit_gradients {
       of.is_open = true;
     }
     if (!of.is_held) {
-      of.hold = m.acquire(unit.gradients, access::read, stream);
+      holds_[it.unit] = m.acquire(unit.gradients, access::read, stream);
       of.is_held = true;
     }
     it.is_written = it.is_of_step = true;
@@ -83,9 +109,9 @@ class unit_gradients {
   /// micro-batch, free to leave the device. @throws usage_error; as finish: called again it goes on
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
   {
-    note& it = notes_[tensor];
+    detail::gradient_note& it = notes_[tensor];
     expects(it.is_written, "gradient_done of a gradient that was not written");
-    state& of = open_[it.unit];
+    detail::unit_note& of = open_[it.unit];
     if (!std::exchange(it.is_done, true)) ++of.done;
     if (of.done == of.tensors.size()) end_unit(m, unit, it.unit);
   }
@@ -93,17 +119,17 @@ class unit_gradients {
   /// @throws out_of_memory, device_error, comm_error
   void finish(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
-    state& of = open_[index];
+    detail::unit_note& of = open_[index];
     if (!of.is_open) return;
     if (!of.is_held) {
-      of.hold = m.acquire(unit.gradients, access::read_write, agent::compute);
+      holds_[index] = m.acquire(unit.gradients, access::read_write, agent::compute);
       of.is_held = true;
     }
     if (!of.is_summed) m.gathered().sum(unit.gradients.id, index, {unit.gradient_type, scale_});
     of.is_summed = true;
     if (!of.is_joined) join(m, unit, of);
     of.is_joined = true;
-    of.hold.release();
+    holds_[index].release();
     m.drop(unit.gradients);
     close(index);
   }
@@ -112,7 +138,7 @@ class unit_gradients {
   {
     for (std::uint32_t index = 0; index < open_.size(); ++index) {
       if (!open_[index].is_open) continue;
-      open_[index].hold.release();
+      holds_[index].release();
       m.drop(units[index].gradients);
       close(index);
     }
@@ -129,13 +155,13 @@ class unit_gradients {
   /// The step that they were for is over.
   void forget_step() noexcept
   {
-    for (note& it : notes_) it.is_of_step = false;
+    for (detail::gradient_note& it : notes_) it.is_of_step = false;
   }
   /// What this step has so far is put aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing
   /// changed
   void begin_rehearsal()
   {
-    expects(std::ranges::none_of(open_, &state::is_open),
+    expects(std::ranges::none_of(open_, &detail::unit_note::is_open),
             "a rehearsal while gradients are open (declare them done and end the micro-batch, call step or "
             "drop_gradients first)");
     kept_ = notes_;
@@ -159,24 +185,6 @@ class unit_gradients {
   [[nodiscard]] bool is_of_step(std::uint32_t tensor) const noexcept { return notes_[tensor].is_of_step; }
 
  private:
-  struct note {
-    std::uint32_t unit = 0;
-    bool is_written = false;  ///< in this micro-batch
-    bool is_done = false;     ///< in this micro-batch
-    bool is_of_step = false;
-  };
-  struct state {
-    /// keeps it on the device while it is written and summed
-    typename Manager::template pin_type<const std::uint8_t> hold;
-    std::vector<std::uint32_t> tensors;
-    std::size_t done = 0;
-    bool is_open = false;
-    bool is_held = false;
-    bool is_summed = false;
-    bool is_joined = false;    ///< this rank's own gradients have the sum
-    std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
-  };
-
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
   {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
@@ -186,8 +194,8 @@ class unit_gradients {
   void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
     if (sums_each_ || micro_batch_ + 1 >= micro_batches_) return finish(m, unit, index);
-    state& of = open_[index];
-    of.hold.release();
+    detail::unit_note& of = open_[index];
+    holds_[index].release();
     of.is_held = false;
     of.done = 0;
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_done = false;
@@ -195,15 +203,15 @@ class unit_gradients {
 
   void close(std::uint32_t index) noexcept
   {
-    state& of = open_[index];
-    of.hold.release();
+    detail::unit_note& of = open_[index];
+    holds_[index].release();
     of.is_open = of.is_held = of.is_summed = of.is_joined = false;
     of.done = 0;
     of.adds.reset();
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
   }
 
-  void join(Manager& m, const unit_tensors& unit, state& of)
+  void join(Manager& m, const unit_tensors& unit, detail::unit_note& of)
   {
     with_element(unit.type, [&]<class Element>(Element) {
       if (unit.gradient_type == dtype_of<Element>)
@@ -213,7 +221,7 @@ class unit_gradients {
     });
   }
   template <class Kind, class Element>
-  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, state& of)
+  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, detail::unit_note& of)
   {
     const auto to = m.template gradient<Kind>(weight, agent::compute);
     const bool adds = to.beta() != 0;
@@ -224,9 +232,11 @@ class unit_gradients {
                  unit.share_elements, *of.adds, agent::compute);
   }
 
-  std::vector<note> notes_;  // by tensor of the plan
-  std::vector<note> kept_;   // while a rehearsal runs
-  std::vector<state> open_;  // by unit
+  std::vector<detail::gradient_note> notes_;  // by tensor of the plan
+  std::vector<detail::gradient_note> kept_;   // while a rehearsal runs
+  std::vector<detail::unit_note> open_;       // by unit
+  /// by unit: keeps it on the device while it is written and summed
+  std::vector<typename Manager::template pin_type<const std::uint8_t>> holds_;
   std::uint32_t micro_batches_ = 1;
   std::uint32_t micro_batch_ = 0;
   float scale_ = 1;

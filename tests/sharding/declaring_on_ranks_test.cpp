@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_tensors.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
@@ -14,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace rank_tensors_test {
+namespace declaring_on_ranks_test {
 
 using namespace chunkmem;
 using model_type = sharded_model<backend::host_arena, collective::self>;
@@ -70,4 +69,4 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
   }
 }
 
-}  // namespace rank_tensors_test
+}  // namespace declaring_on_ranks_test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// The tensors of a sharded_model, in the order of their declaration: what each one is, and where its bytes are.
+///
+///     model_tensors known;
+///     known.make_room();
+///     const tensor_handle weight = known.add({.part = role::parameter, .planned = 0, .elements = 64});
+///     known.of(weight).name = "embedding";
+class model_tensors {
+ public:
+  struct entry {
+    role part = role::parameter;
+    dtype type = dtype::float32;
+    tensor_handle own{};        ///< in the manager of this rank: of tensors that are not sharded
+    std::uint32_t planned = 0;  ///< number in the plan: of those that are
+    std::uint64_t elements = 0;
+    shape extents{};
+    std::string name{};
+  };
+
+  model_tensors() = default;
+  model_tensors(const model_tensors&) = delete;  // its address tells its tensors from those of another model
+  model_tensors& operator=(const model_tensors&) = delete;
+
+  /// Weights, trained or frozen, are; what a rank computes from its own data is not.
+  [[nodiscard]] static constexpr bool is_sharded(role part) noexcept
+  {
+    return part == role::parameter || part == role::frozen;
+  }
+
+  /// For one tensor more, so that the plan and this list cannot differ. @throws std::bad_alloc
+  void make_room()
+  {
+    if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
+    if (of_plan_.size() == of_plan_.capacity()) of_plan_.reserve(2 * of_plan_.size() + 8);
+  }
+  /// @pre make_room() was called
+  tensor_handle add(entry&& fresh) noexcept
+  {
+    const std::uint32_t index = size();
+    if (is_sharded(fresh.part)) of_plan_.push_back(index);
+    entries_.push_back(std::move(fresh));
+    return {tensor_id{index}, owner()};
+  }
+
+  [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
+  /// @throws usage_error   another model's
+  [[nodiscard]] std::uint32_t index_of(tensor_handle wanted) const
+  {
+    const std::uint32_t index = chunkmem::index_of(wanted.id);
+    expects(wanted.owner == owner() && index < size(), "a tensor was used with a model that did not make it");
+    return index;
+  }
+  /// @throws usage_error   another model's
+  [[nodiscard]] entry& of(tensor_handle wanted) { return entries_[index_of(wanted)]; }
+  [[nodiscard]] const entry& of(tensor_handle wanted) const { return entries_[index_of(wanted)]; }
+  /// @param tensor   by its number in the order of declaration
+  [[nodiscard]] const entry& operator[](std::uint32_t tensor) const noexcept { return entries_[tensor]; }
+  /// @param planned   by its number in the plan
+  [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return of_plan_[planned]; }
+  /// One without a name is "tensor.<number>", as one rank alone would call it.
+  [[nodiscard]] std::string name_of(std::uint32_t tensor) const
+  {
+    return entries_[tensor].name.empty() ? "tensor." + std::to_string(tensor) : entries_[tensor].name;
+  }
+  void add_to(collective::fingerprint& sum) const noexcept
+  {
+    for (const entry& it : entries_) sum.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t owner() const noexcept
+  {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 3) | 1U;
+  }
+
+  std::vector<entry> entries_;
+  std::vector<std::uint32_t> of_plan_;  // by tensor of the plan
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0
