@@ -87,7 +87,7 @@ class managed_run {
     }
     return sum / measured;
   }
-  [[nodiscard]] const cm::iteration_plan<Eviction>& plan() const { return plan_; }
+  [[nodiscard]] const cm::iteration_plan& plan() const { return plan_; }
   /// The plan of retention is what is followed, not the eviction policy.
   [[nodiscard]] bool retains() const { return plan_.retains; }
   [[nodiscard]] int skipped() const { return skipped_; }
@@ -155,7 +155,7 @@ class managed_run {
   cm::access_record record_;
   cm::chunk_cache<Eviction> state_;
   cm::iteration_planner<Eviction, Transfer> planner_;
-  cm::iteration_plan<Eviction> plan_;
+  cm::iteration_plan plan_;
   cm::decision_log log_;
   std::vector<std::uint64_t> lease_at_;
   int skipped_ = 0;

@@ -58,7 +58,7 @@ struct capturing : fake_rig {
 
 }  // namespace
 
-TEST_CASE("captured work runs when its graph is launched, each time", "[fake_cuda]")
+TEST_CASE("captured work runs when its graph is launched, each time", "[backend]")
 {
   for (const auto when : {fake_schedule::random, fake_schedule::latest}) {
     const fake_rig rig{when};
@@ -95,7 +95,7 @@ TEST_CASE("captured work runs when its graph is launched, each time", "[fake_cud
   }
 }
 
-TEST_CASE("a graph keeps the order of events and streams, and no other", "[fake_cuda]")
+TEST_CASE("a graph keeps the order of events and streams, and no other", "[backend]")
 {
   const fake_rig rig;
   const auto one = rig.stream();
@@ -122,7 +122,7 @@ TEST_CASE("a graph keeps the order of events and streams, and no other", "[fake_
   CHECK(orders == std::set<std::string>{"abcxyd", "abxcyd", "abxycd", "axbcyd", "axbycd", "axybcd"});
 }
 
-TEST_CASE("launches of one executable follow each other, on any streams", "[fake_cuda]")
+TEST_CASE("launches of one executable follow each other, on any streams", "[backend]")
 {
   const auto when = GENERATE(fake_schedule::random, fake_schedule::latest);
   const fake_rig rig{when};
@@ -142,7 +142,7 @@ TEST_CASE("launches of one executable follow each other, on any streams", "[fake
   CHECK(ran == (3 * expected) % 1'009 + 1);
 }
 
-TEST_CASE("random work captured and launched again gives what it gives when it is done again", "[fake_cuda]")
+TEST_CASE("random work captured and launched again gives what it gives when it is done again", "[backend]")
 {
   for (const auto when : {fake_schedule::random, fake_schedule::latest})
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -166,7 +166,7 @@ TEST_CASE("random work captured and launched again gives what it gives when it i
     }
 }
 
-TEST_CASE("a capture that keeps the rules ends well, with what is allowed in it", "[fake_cuda]")
+TEST_CASE("a capture that keeps the rules ends well, with what is allowed in it", "[backend]")
 {
   const capturing rig;
   must(rig.api.wait_event(rig.forked, rig.never));  // never recorded: nothing to wait for
@@ -187,7 +187,7 @@ TEST_CASE("a capture that keeps the rules ends well, with what is allowed in it"
   must(rig.api.synchronize_stream(rig.forked));
 }
 
-TEST_CASE("an idle fork needs no join", "[fake_cuda]")
+TEST_CASE("an idle fork needs no join", "[backend]")
 {
   const capturing rig;
   must(rig.api.copy(rig.host, rig.place, 64, rig.origin));
@@ -195,7 +195,7 @@ TEST_CASE("an idle fork needs no join", "[fake_cuda]")
   CHECK(rig.api.end_capture(rig.origin, graph) == 0);
 }
 
-TEST_CASE("a broken rule of capture has its number, breaks the capture, and its end gives no graph", "[fake_cuda]")
+TEST_CASE("a broken rule of capture has its number, breaks the capture, and its end gives no graph", "[backend]")
 {
   struct mistake {
     const char* what;
@@ -274,7 +274,7 @@ TEST_CASE("a broken rule of capture has its number, breaks the capture, and its 
   }
 }
 
-TEST_CASE("a merge breaks both captures", "[fake_cuda]")
+TEST_CASE("a merge breaks both captures", "[backend]")
 {
   const capturing rig;
   must(rig.api.begin_capture(rig.outside));
@@ -285,7 +285,7 @@ TEST_CASE("a merge breaks both captures", "[fake_cuda]")
   CHECK(rig.api.end_capture(rig.origin, graph) == 901);
 }
 
-TEST_CASE("a fork that did something has to be joined", "[fake_cuda]")
+TEST_CASE("a fork that did something has to be joined", "[backend]")
 {
   const capturing rig;
   must(rig.api.copy(rig.host, rig.place, 32, rig.forked));
@@ -311,7 +311,7 @@ TEST_CASE("a fork that did something has to be joined", "[fake_cuda]")
   must(rig.api.synchronize_stream(rig.forked));
 }
 
-TEST_CASE("captures begin once and end in the thread that began them", "[fake_cuda]")
+TEST_CASE("captures begin once and end in the thread that began them", "[backend]")
 {
   const capturing rig;
   fake_graph_handle graph;
@@ -329,7 +329,7 @@ TEST_CASE("captures begin once and end in the thread that began them", "[fake_cu
   CHECK(rig.api.end_capture(rig.origin, graph) == 0);
 }
 
-TEST_CASE("memory that a graph names and that is freed is found when the graph runs", "[fake_cuda]")
+TEST_CASE("memory that a graph names and that is freed is found when the graph runs", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();

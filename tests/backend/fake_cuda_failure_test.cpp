@@ -83,7 +83,7 @@ constexpr std::uint64_t calls_of_script = 32;
 
 }  // namespace
 
-TEST_CASE("the fake's list of codes is that of the toolkit", "[fake_cuda]")
+TEST_CASE("the fake's list of codes is that of the toolkit", "[backend]")
 {
   const char* const folder = std::getenv("CHUNKMEM_CUDA_INCLUDE");
   if (folder == nullptr) SKIP("no CUDA toolkit: CHUNKMEM_CUDA_INCLUDE is not set");
@@ -104,7 +104,7 @@ TEST_CASE("the fake's list of codes is that of the toolkit", "[fake_cuda]")
   }
 }
 
-TEST_CASE("codes that end a process are those of the CUDA manual and all that nobody knows", "[fake_cuda]")
+TEST_CASE("codes that end a process are those of the CUDA manual and all that nobody knows", "[backend]")
 {
   for (const int code : {214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 810, 909, 911, 999, 10'000, 777, 1'000, -1})
     CHECK(is_sticky_fake_code(code));
@@ -115,7 +115,7 @@ TEST_CASE("codes that end a process are those of the CUDA manual and all that no
   CHECK(std::string{fake_cuda::name_of(777)} == "unrecognized error code");
 }
 
-TEST_CASE("every call of every function is counted, and none else", "[fake_cuda]")
+TEST_CASE("every call of every function is counted, and none else", "[backend]")
 {
   const fake_cuda api;
   const auto codes = codes_of_script(api);
@@ -140,7 +140,7 @@ TEST_CASE("every call of every function is counted, and none else", "[fake_cuda]
   CHECK_THROWS(api.calls("no_such_function"));
 }
 
-TEST_CASE("each call can fail with each code, and a sticky one is the answer ever after", "[fake_cuda]")
+TEST_CASE("each call can fail with each code, and a sticky one is the answer ever after", "[backend]")
 {
   for (std::uint64_t k = 1; k <= calls_of_script; ++k)
     for (const int code : {2, 400, 719, 999}) {
@@ -159,7 +159,7 @@ TEST_CASE("each call can fail with each code, and a sticky one is the answer eve
     }
 }
 
-TEST_CASE("each of the codes is answered, and stays exactly where it is sticky", "[fake_cuda]")
+TEST_CASE("each of the codes is answered, and stays exactly where it is sticky", "[backend]")
 {
   for (const int code : all_cuda_codes) {
     CAPTURE(code);
@@ -174,7 +174,7 @@ TEST_CASE("each of the codes is answered, and stays exactly where it is sticky",
   }
 }
 
-TEST_CASE("a call that fails does nothing", "[fake_cuda]")
+TEST_CASE("a call that fails does nothing", "[backend]")
 {
   const auto before = [](const std::string& name) {  // the first call of it fails with an error that passes
     const fake_cuda api;
@@ -200,7 +200,7 @@ TEST_CASE("a call that fails does nothing", "[fake_cuda]")
   CHECK(before("destroy_executable").first == fake_live{.executables = 1});
 }
 
-TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything", "[fake_cuda]")
+TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything", "[backend]")
 {
   const fake_cuda api;
   api.fail_call(30, 701, true);
@@ -217,7 +217,7 @@ TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything",
   CHECK(std::ranges::count(codes, 3) == 2);
 }
 
-TEST_CASE("a fault of each operation is told later, and nothing runs from it on", "[fake_cuda]")
+TEST_CASE("a fault of each operation is told later, and nothing runs from it on", "[backend]")
 {
   constexpr std::uint64_t total = 12;
   for (const auto when : {fake_schedule::random, fake_schedule::latest})
@@ -245,7 +245,7 @@ TEST_CASE("a fault of each operation is told later, and nothing runs from it on"
     }
 }
 
-TEST_CASE("a fault wakes callers and streams that wait", "[fake_cuda]")
+TEST_CASE("a fault wakes callers and streams that wait", "[backend]")
 {
   const fake_rig rig;
   const auto one = rig.stream();
@@ -265,7 +265,7 @@ TEST_CASE("a fault wakes callers and streams that wait", "[fake_cuda]")
   CHECK(ran == 0);
 }
 
-TEST_CASE("a fault inside of a graph ends it there", "[fake_cuda]")
+TEST_CASE("a fault inside of a graph ends it there", "[backend]")
 {
   for (std::uint64_t k = 1; k <= 6; ++k) {
     const fake_rig rig;
@@ -285,7 +285,7 @@ TEST_CASE("a fault inside of a graph ends it there", "[fake_cuda]")
   }
 }
 
-TEST_CASE("who is told that the device is lost finds that nothing is written any more", "[fake_cuda]")
+TEST_CASE("who is told that the device is lost finds that nothing is written any more", "[backend]")
 {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const fake_rig rig{fake_cuda_options{.seed = seed, .longest_delay = 200}};
@@ -307,7 +307,7 @@ TEST_CASE("who is told that the device is lost finds that nothing is written any
   }
 }
 
-TEST_CASE("the refusal of a kernel is told by last_error alone, and it does not run", "[fake_cuda]")
+TEST_CASE("the refusal of a kernel is told by last_error alone, and it does not run", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();

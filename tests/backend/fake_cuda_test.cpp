@@ -32,7 +32,7 @@ bool is_poison(const std::byte* place, std::size_t size)
 
 }  // namespace
 
-TEST_CASE("a stream of the fake does what it is given in order", "[fake_cuda]")
+TEST_CASE("a stream of the fake does what it is given in order", "[backend]")
 {
   for (const auto when : schedules) {
     const fake_rig rig{when};
@@ -54,7 +54,7 @@ TEST_CASE("a stream of the fake does what it is given in order", "[fake_cuda]")
   }
 }
 
-TEST_CASE("a destination is spoiled when its operation starts, and written after it", "[fake_cuda]")
+TEST_CASE("a destination is spoiled when its operation starts, and written after it", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -76,7 +76,7 @@ TEST_CASE("a destination is spoiled when its operation starts, and written after
   CHECK(rig.api.operations() == 3);
 }
 
-TEST_CASE("fresh and freed memory of the fake holds NaN bytes", "[fake_cuda]")
+TEST_CASE("fresh and freed memory of the fake holds NaN bytes", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -94,7 +94,7 @@ TEST_CASE("fresh and freed memory of the fake holds NaN bytes", "[fake_cuda]")
   CHECK(is_poison(host, 500));
 }
 
-TEST_CASE("an allocation lives from its place in its stream to that of its free", "[fake_cuda]")
+TEST_CASE("an allocation lives from its place in its stream to that of its free", "[backend]")
 {
   const fake_rig rig{fake_schedule::latest};
   const auto owner = rig.stream();
@@ -145,7 +145,7 @@ TEST_CASE("an allocation lives from its place in its stream to that of its free"
   }
 }
 
-TEST_CASE("memory that is freed in the middle of a copy is a fault", "[fake_cuda]")
+TEST_CASE("memory that is freed in the middle of a copy is a fault", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -166,7 +166,7 @@ TEST_CASE("memory that is freed in the middle of a copy is a fault", "[fake_cuda
   CHECK(rig.api.faults().size() == 1);
 }
 
-TEST_CASE("a copy that leaves its allocation is a fault and writes nothing", "[fake_cuda]")
+TEST_CASE("a copy that leaves its allocation is a fault and writes nothing", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -184,7 +184,7 @@ TEST_CASE("a copy that leaves its allocation is a fault and writes nothing", "[f
   CHECK(is_poison(pageable.data(), size));
 }
 
-TEST_CASE("pageable memory may be copied, and is counted", "[fake_cuda]")
+TEST_CASE("pageable memory may be copied, and is counted", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -199,7 +199,7 @@ TEST_CASE("pageable memory may be copied, and is counted", "[fake_cuda]")
   CHECK(rig.api.faults().empty());
 }
 
-TEST_CASE("a copy onto itself is a fault", "[fake_cuda]")
+TEST_CASE("a copy onto itself is a fault", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -210,7 +210,7 @@ TEST_CASE("a copy onto itself is a fault", "[fake_cuda]")
   CHECK(rig.api.faults().size() == 1);
 }
 
-TEST_CASE("the device, a pool and the system each give so much memory and no more", "[fake_cuda]")
+TEST_CASE("the device, a pool and the system each give so much memory and no more", "[backend]")
 {
   const fake_rig rig{fake_cuda_options{.devices = 2, .device_memory = 1'000, .pinned_memory = 100}};
   const auto& api = rig.api;
@@ -246,7 +246,7 @@ TEST_CASE("the device, a pool and the system each give so much memory and no mor
   CHECK(api.live() == fake_live{.device_allocations = 2, .pinned_allocations = 1, .streams = 1, .pools = 3});
 }
 
-TEST_CASE("without pools memory comes from none, and a free waits for all work", "[fake_cuda]")
+TEST_CASE("without pools memory comes from none, and a free waits for all work", "[backend]")
 {
   const fake_rig rig{fake_cuda_options{.has_pools = false, .when = fake_schedule::latest}};
   const auto stream = rig.stream();
@@ -261,7 +261,7 @@ TEST_CASE("without pools memory comes from none, and a free waits for all work",
   CHECK(is_poison(static_cast<std::byte*>(place), 64));
 }
 
-TEST_CASE("handles that are none, of another GPU or of things destroyed are refused with 400", "[fake_cuda]")
+TEST_CASE("handles that are none, of another GPU or of things destroyed are refused with 400", "[backend]")
 {
   const fake_rig rig;
   const fake_rig other_gpu;
@@ -316,7 +316,7 @@ TEST_CASE("handles that are none, of another GPU or of things destroyed are refu
   CHECK(api.operations() == 0);
 }
 
-TEST_CASE("values that no device can take are refused with 1", "[fake_cuda]")
+TEST_CASE("values that no device can take are refused with 1", "[backend]")
 {
   const fake_rig rig;
   const auto& api = rig.api;
@@ -347,7 +347,7 @@ TEST_CASE("values that no device can take are refused with 1", "[fake_cuda]")
   CHECK(api.operations() == 0);
 }
 
-TEST_CASE("the ledger knows what was made and not given back", "[fake_cuda]")
+TEST_CASE("the ledger knows what was made and not given back", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -372,7 +372,7 @@ TEST_CASE("the ledger knows what was made and not given back", "[fake_cuda]")
   CHECK(rig.api.allocations() == 5);
 }
 
-TEST_CASE("a wait means the record that was the latest when it was asked for", "[fake_cuda]")
+TEST_CASE("a wait means the record that was the latest when it was asked for", "[backend]")
 {
   const fake_rig rig{fake_schedule::latest};
   const auto one = rig.stream();
@@ -395,7 +395,7 @@ TEST_CASE("a wait means the record that was the latest when it was asked for", "
   CHECK(rig.api.synchronizations() == 3);
 }
 
-TEST_CASE("an event destroyed or recorded anew while a stream waits for it changes nothing", "[fake_cuda]")
+TEST_CASE("an event destroyed or recorded anew while a stream waits for it changes nothing", "[backend]")
 {
   const fake_rig rig;
   const auto one = rig.stream();
@@ -412,7 +412,7 @@ TEST_CASE("an event destroyed or recorded anew while a stream waits for it chang
   CHECK(order == 2);
 }
 
-TEST_CASE("the latest schedule runs what is waited for, and what that waits for, and nothing else", "[fake_cuda]")
+TEST_CASE("the latest schedule runs what is waited for, and what that waits for, and nothing else", "[backend]")
 {
   const fake_rig rig{fake_schedule::latest};
   const auto one = rig.stream();
@@ -438,7 +438,7 @@ TEST_CASE("the latest schedule runs what is waited for, and what that waits for,
   CHECK(rig.api.operations() == 6);
 }
 
-TEST_CASE("errors wait for last_error, for each thread alone", "[fake_cuda]")
+TEST_CASE("errors wait for last_error, for each thread alone", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -450,7 +450,7 @@ TEST_CASE("errors wait for last_error, for each thread alone", "[fake_cuda]")
   CHECK(rig.api.last_error() == 0);
 }
 
-TEST_CASE("each thread has its own current device, and streams belong to one", "[fake_cuda]")
+TEST_CASE("each thread has its own current device, and streams belong to one", "[backend]")
 {
   const fake_rig rig{fake_cuda_options{.devices = 2}};
   const auto& api = rig.api;
@@ -491,7 +491,7 @@ TEST_CASE("each thread has its own current device, and streams belong to one", "
   CHECK(ran == 1);
 }
 
-TEST_CASE("without a device every call answers 100", "[fake_cuda]")
+TEST_CASE("without a device every call answers 100", "[backend]")
 {
   const fake_cuda api{fake_cuda_options{.devices = 0}};
   int number = 5;
@@ -503,7 +503,7 @@ TEST_CASE("without a device every call answers 100", "[fake_cuda]")
   CHECK(api.last_error() == 0);
 }
 
-TEST_CASE("a host function or a kernel that calls the runtime gets 800, and is found", "[fake_cuda]")
+TEST_CASE("a host function or a kernel that calls the runtime gets 800, and is found", "[backend]")
 {
   const fake_rig rig;
   const auto stream = rig.stream();
@@ -525,7 +525,7 @@ TEST_CASE("a host function or a kernel that calls the runtime gets 800, and is f
   CHECK(rig.api.live().events == 0);
 }
 
-TEST_CASE("a destroyed stream, and the end of the GPU, finish what is queued", "[fake_cuda]")
+TEST_CASE("a destroyed stream, and the end of the GPU, finish what is queued", "[backend]")
 {
   for (const auto when : schedules) {
     int ran = 0;
@@ -547,7 +547,7 @@ TEST_CASE("a destroyed stream, and the end of the GPU, finish what is queued", "
   }
 }
 
-TEST_CASE("threads share a fake, each with its own stream", "[fake_cuda]")
+TEST_CASE("threads share a fake, each with its own stream", "[backend]")
 {
   const fake_rig rig;
   std::vector<std::thread> threads;
@@ -573,7 +573,7 @@ TEST_CASE("threads share a fake, each with its own stream", "[fake_cuda]")
   CHECK(rig.api.live() == fake_live{.events = 800, .pools = 1});
 }
 
-TEST_CASE("random work with the waits it needs is right under every schedule", "[fake_cuda]")
+TEST_CASE("random work with the waits it needs is right under every schedule", "[backend]")
 {
   for (const auto when : schedules)
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
@@ -588,7 +588,7 @@ TEST_CASE("random work with the waits it needs is right under every schedule", "
     }
 }
 
-TEST_CASE("random work without its waits is wrong under the latest schedule every time", "[fake_cuda]")
+TEST_CASE("random work without its waits is wrong under the latest schedule every time", "[backend]")
 {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);

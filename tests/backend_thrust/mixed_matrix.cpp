@@ -12,7 +12,8 @@
 using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;
 
 // The settings of tests/equality, which holds host_arena to the same reference.
-TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")
+TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit",
+          "[backend_thrust]")
 {
   std::size_t runs = 0;
   for (const precision::setting& it : precision::pairwise_cover()) {

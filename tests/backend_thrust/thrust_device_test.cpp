@@ -119,20 +119,20 @@ std::unique_ptr<any_memory> make_memory(const capacities& limits)
 
 }  // namespace on_thrust
 
-TEST_CASE("thrust_device keeps the laws of a memory backend", "[thrust]")
+TEST_CASE("thrust_device keeps the laws of a memory backend", "[backend_thrust]")
 {
   conformance::memory_backend_laws<device>(
       [](bytes there, bytes here) { return device{{.device_capacity = there, .host_capacity = here}}; });
 }
 
-TEST_CASE("on_caller makes a stream backend of thrust_device", "[thrust]")
+TEST_CASE("on_caller makes a stream backend of thrust_device", "[backend_thrust]")
 {
   conformance::stream_backend_laws<on_caller<device>>([](bytes there, bytes here) {
     return on_caller<device>{thrust_device_options{.device_capacity = there, .host_capacity = here}};
   });
 }
 
-TEST_CASE("copies and fills of every size write their bytes and no others", "[thrust]")
+TEST_CASE("copies and fills of every size write their bytes and no others", "[backend_thrust]")
 {
   constexpr std::uint64_t room = 12'000;
   device mem{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
@@ -155,7 +155,7 @@ TEST_CASE("copies and fills of every size write their bytes and no others", "[th
   }
 }
 
-TEST_CASE("memory of the device tier is the system's, and so are copies and fills", "[thrust]")
+TEST_CASE("memory of the device tier is the system's, and so are copies and fills", "[backend_thrust]")
 {
   books kept;
   {
@@ -180,7 +180,8 @@ TEST_CASE("memory of the device tier is the system's, and so are copies and fill
   CHECK(kept.blocks == 0);  // what was not released
 }
 
-TEST_CASE("a system without memory is out_of_memory, one that fails a device_error, and nothing is changed", "[thrust]")
+TEST_CASE("a system without memory is out_of_memory, one that fails a device_error, and nothing is changed",
+          "[backend_thrust]")
 {
   books kept;
   thrust_device<counted> mem{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}, counted{kept}};
@@ -212,7 +213,7 @@ TEST_CASE("a system without memory is out_of_memory, one that fails a device_err
   CHECK_NOTHROW(mem.fill(place, std::byte{}, 1_MiB));
 }
 
-TEST_CASE("memory that the machine does not have is out_of_memory below the capacity too", "[thrust]")
+TEST_CASE("memory that the machine does not have is out_of_memory below the capacity too", "[backend_thrust]")
 {
   device mem{{.device_capacity = bytes{UINT64_MAX}, .host_capacity = bytes{UINT64_MAX}}};
   for (const tier where : {tier::device, tier::host})
@@ -221,7 +222,7 @@ TEST_CASE("memory that the machine does not have is out_of_memory below the capa
   CHECK(mem.allocate(tier::device, 1_B) != nullptr);
 }
 
-TEST_CASE("thrust_device refuses null addresses and counts releases of what it does not hold", "[thrust]")
+TEST_CASE("thrust_device refuses null addresses and counts releases of what it does not hold", "[backend_thrust]")
 {
   device mem{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
   std::byte* const place = mem.allocate(tier::host, 64_B);
@@ -238,7 +239,7 @@ TEST_CASE("thrust_device refuses null addresses and counts releases of what it d
   CHECK(mem.unknown_releases() == 2);
 }
 
-TEST_CASE("Thrust algorithms are kernels on tensors that come and go", "[thrust]")
+TEST_CASE("Thrust algorithms are kernels on tensors that come and go", "[backend_thrust]")
 {
   using memory = on_caller<device>;
   constexpr std::uint64_t count = 3'000;

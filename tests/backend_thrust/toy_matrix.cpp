@@ -39,14 +39,14 @@ result train_on(Options limits, cm::bytes device, std::string_view which)
 
 }  // namespace
 
-TEST_CASE("training in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")
+TEST_CASE("training in memory of a Thrust system equals training on vectors bit for bit", "[backend_thrust]")
 {
   const bool launched = GENERATE(false, true);
   CAPTURE(launched);
   CHECK(run_matrix<demand_on<memory>, ahead_on<memory>, memory>(on_thrust::capacities{}, launched) == runs_of_matrix);
 }
 
-TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the same decisions", "[thrust]")
+TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the same decisions", "[backend_thrust]")
 {
   const cm::backend::host_arena_options on_arena;
   for (const std::string_view which : {"lru", "belady"}) {

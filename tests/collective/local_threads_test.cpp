@@ -39,7 +39,7 @@ TEST_CASE("local_threads plays a random schedule as vectors do", "[collective]")
   conformance::communicator_plays_schedules(support::thread_harness{}, 1, support::sanitized ? 80 : 300);
 }
 
-TEST_CASE("local_threads plays many random schedules as vectors do", "[.slow]")
+TEST_CASE("local_threads plays many random schedules as vectors do", "[collective][.slow]")
 {
   for (std::uint64_t seed = 2; seed < 40; ++seed)
     conformance::communicator_plays_schedules(support::thread_harness{}, seed, 400);

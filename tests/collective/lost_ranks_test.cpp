@@ -292,7 +292,8 @@ TEST_CASE("schedules that differ on one rank are an error on every rank before a
                R"("relation": "==", "bound": 100)", "%");
 }
 
-TEST_CASE("ten thousand schedules that differ on one rank are an error on every rank before a byte is wrong", "[.slow]")
+TEST_CASE("ten thousand schedules that differ on one rank are an error on every rank before a byte is wrong",
+          "[collective][.slow]")
 {
   write_figure("mismatches_detected_percent", detected_percent(10'000), R"("relation": "==", "bound": 100)", "%");
 }

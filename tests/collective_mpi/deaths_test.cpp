@@ -118,7 +118,7 @@ bool can_run()
   return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv("CHUNKMEM_MPI_RANK") != nullptr;
 }
 
-TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "[collective][deaths]")
+TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "[collective_mpi][deaths]")
 {
   if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   const double late = check_runs(1, 5, std::chrono::milliseconds{1'000});
@@ -129,7 +129,7 @@ TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "
         << R"("command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
 }
 
-TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective][deaths][.slow]")
+TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective_mpi][deaths][.slow]")
 {
   if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   const double late = check_runs(1'000, 50, std::chrono::milliseconds{3'000});

@@ -65,22 +65,22 @@ struct process_harness {
   }
 };
 
-TEST_CASE("mpi moves and adds bytes as a communicator does", "[collective]")
+TEST_CASE("mpi moves and adds bytes as a communicator does", "[collective_mpi]")
 {
   conformance::communicator_moves_bytes(process_harness{});
 }
 
-TEST_CASE("mpi plays a random schedule as vectors do", "[collective]")
+TEST_CASE("mpi plays a random schedule as vectors do", "[collective_mpi]")
 {
   conformance::communicator_plays_schedules(process_harness{}, 1, 300);
 }
 
-TEST_CASE("mpi fails on all ranks, before bytes change", "[collective]")
+TEST_CASE("mpi fails on all ranks, before bytes change", "[collective_mpi]")
 {
   conformance::communicator_fails_for_all(process_harness{});
 }
 
-TEST_CASE("mpi plays many random schedules as vectors do", "[collective][.slow]")
+TEST_CASE("mpi plays many random schedules as vectors do", "[collective_mpi][.slow]")
 {
   for (std::uint64_t seed = 2; seed < 40; ++seed)
     conformance::communicator_plays_schedules(process_harness{}, seed, 400);

@@ -10,7 +10,7 @@ namespace mpi_error_test {
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("an answer of MPI becomes an error with its number, its words and who it was about", "[collective]")
+TEST_CASE("an answer of MPI becomes an error with its number, its words and who it was about", "[collective_mpi]")
 {
   mpi_world::meet();
   const comm_error error = collective::mpi_error("sending", MPI_ERR_RANK, 7);
@@ -20,13 +20,13 @@ TEST_CASE("an answer of MPI becomes an error with its number, its words and who 
   CHECK_THAT(error.what(), ContainsSubstring("chunkmem: sending failed: MPI error ") && ContainsSubstring("rank 7"));
 }
 
-TEST_CASE("a message longer than its room means that ranks ask for different things", "[collective]")
+TEST_CASE("a message longer than its room means that ranks ask for different things", "[collective_mpi]")
 {
   mpi_world::meet();
   CHECK(collective::mpi_error("receiving", MPI_ERR_TRUNCATE).fault().failure == comm_failure::mismatch);
 }
 
-TEST_CASE("only success of MPI is no error", "[collective]")
+TEST_CASE("only success of MPI is no error", "[collective_mpi]")
 {
   mpi_world::meet();
   CHECK_NOTHROW(collective::detail::require_mpi("asking", MPI_SUCCESS));

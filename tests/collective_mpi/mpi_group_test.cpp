@@ -43,7 +43,7 @@ comm_fault look_until_it_throws(mpi_group& group, const mpi_group::attempt& this
   });
 }
 
-TEST_CASE("a group knows its ranks, and its communicators are not the user's", "[collective]")
+TEST_CASE("a group knows its ranks, and its communicators are not the user's", "[collective_mpi]")
 {
   own_group group;
   CHECK(group.one->rank() == mpi_world::rank());
@@ -53,7 +53,7 @@ TEST_CASE("a group knows its ranks, and its communicators are not the user's", "
   CHECK(same == MPI_CONGRUENT);
 }
 
-TEST_CASE("a group that all leave stays healthy", "[collective]")
+TEST_CASE("a group that all leave stays healthy", "[collective_mpi]")
 {
   mpi_world::doomed world;
   mpi_group group{world.session, MPI_COMM_WORLD, mpi_world::patience};
@@ -63,7 +63,7 @@ TEST_CASE("a group that all leave stays healthy", "[collective]")
   CHECK(!world.session.is_broken());
 }
 
-TEST_CASE("the first rank to fail ends the waits of all others, who name it", "[collective]")
+TEST_CASE("the first rank to fail ends the waits of all others, who name it", "[collective_mpi]")
 {
   own_group group;
   if (group.one->rank() == 0) group.one->fail(group.one->error(comm_failure::deadline, {}, std::chrono::seconds{1}));
@@ -79,14 +79,14 @@ TEST_CASE("the first rank to fail ends the waits of all others, who name it", "[
   CHECK(group.session.is_broken());
 }
 
-TEST_CASE("a mismatch that one rank found is a mismatch for all", "[collective]")
+TEST_CASE("a mismatch that one rank found is a mismatch for all", "[collective_mpi]")
 {
   own_group group;
   if (group.one->rank() == 0) group.one->fail(group.one->error(comm_failure::mismatch, {}, {}, 0));
   CHECK(look_until_it_throws(*group.one, {.sequence = 3}).failure == comm_failure::mismatch);
 }
 
-TEST_CASE("who left is lost for what it had not done, and not for what it had", "[collective]")
+TEST_CASE("who left is lost for what it had not done, and not for what it had", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank leaves nobody behind");
   own_group group;

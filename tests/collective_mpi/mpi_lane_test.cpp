@@ -60,7 +60,7 @@ struct own_lane {
 
 constexpr collective::call some{.what = collective::operation::all_gather, .size = 1024, .label = 3};
 
-TEST_CASE("ranks that ask for the same agree, and one after another", "[collective]")
+TEST_CASE("ranks that ask for the same agree, and one after another", "[collective_mpi]")
 {
   own_lane own;
   for (std::uint64_t sequence = 1; sequence <= 100; ++sequence) {
@@ -71,7 +71,7 @@ TEST_CASE("ranks that ask for the same agree, and one after another", "[collecti
   CHECK(!own.group->has_failed());
 }
 
-TEST_CASE("one rank that asks for anything else is found by every rank", "[collective]")
+TEST_CASE("one rank that asks for anything else is found by every rank", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank agrees with itself");
   using collective::operation;
@@ -98,7 +98,7 @@ TEST_CASE("one rank that asks for anything else is found by every rank", "[colle
   }
 }
 
-TEST_CASE("a rank that sends while the others gather is found by every rank", "[collective]")
+TEST_CASE("a rank that sends while the others gather is found by every rank", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank has nobody to send to");
   own_lane own;
@@ -115,7 +115,7 @@ TEST_CASE("a rank that sends while the others gather is found by every rank", "[
   CHECK(fault.failure == comm_failure::mismatch);
 }
 
-TEST_CASE("both ends of a pair agree, or both do not", "[collective]")
+TEST_CASE("both ends of a pair agree, or both do not", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank has no peer");
   for (const bool same : {true, false}) {
@@ -129,7 +129,7 @@ TEST_CASE("both ends of a pair agree, or both do not", "[collective]")
   }
 }
 
-TEST_CASE("every rank's words come in order, counted from its own", "[collective]")
+TEST_CASE("every rank's words come in order, counted from its own", "[collective_mpi]")
 {
   own_lane own;
   for (std::uint64_t length = 1; length <= 5; ++length) {
@@ -146,7 +146,7 @@ TEST_CASE("every rank's words come in order, counted from its own", "[collective
   }
 }
 
-TEST_CASE("a rank that never comes is waited for until the deadline, and named", "[collective]")
+TEST_CASE("a rank that never comes is waited for until the deadline, and named", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank waits for nobody");
   own_lane own{std::chrono::milliseconds{400}};

@@ -21,7 +21,7 @@ std::uint32_t size_of(MPI_Comm group)
   return static_cast<std::uint32_t>(size);
 }
 
-TEST_CASE("processes of one machine share a node, and each has a device of it in turn", "[collective]")
+TEST_CASE("processes of one machine share a node, and each has a device of it in turn", "[collective_mpi]")
 {
   mpi_world::meet();
   const mpi_nodes it{mpi_world::session(), MPI_COMM_WORLD};
@@ -34,7 +34,7 @@ TEST_CASE("processes of one machine share a node, and each has a device of it in
   mpi_world::meet();
 }
 
-TEST_CASE("nodes of a given size are ranks in a row", "[collective]")
+TEST_CASE("nodes of a given size are ranks in a row", "[collective_mpi]")
 {
   mpi_world::meet();
   const mpi_nodes single{mpi_world::session(), MPI_COMM_WORLD, 1};

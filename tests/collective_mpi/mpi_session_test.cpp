@@ -15,7 +15,7 @@ namespace mpi_session_test {
 
 using namespace chunkmem;
 
-TEST_CASE("a session that finds MPI started adopts it and does not end it", "[collective]")
+TEST_CASE("a session that finds MPI started adopts it and does not end it", "[collective_mpi]")
 {
   REQUIRE(mpi_world::session().has_started());
   {
@@ -27,7 +27,7 @@ TEST_CASE("a session that finds MPI started adopts it and does not end it", "[co
   CHECK(has_ended == 0);
 }
 
-TEST_CASE("a session has all threads of MPI", "[collective]")
+TEST_CASE("a session has all threads of MPI", "[collective_mpi]")
 {
   mpi_world::session();
   int level = 0;
@@ -35,7 +35,7 @@ TEST_CASE("a session has all threads of MPI", "[collective]")
   CHECK(level == MPI_THREAD_MULTIPLE);
 }
 
-TEST_CASE("a session knows that a communicator of its own has failed", "[collective]")
+TEST_CASE("a session knows that a communicator of its own has failed", "[collective_mpi]")
 {
   mpi_world::doomed one;
   mpi_world::doomed other;
@@ -51,7 +51,7 @@ TEST_CASE("a session knows that a communicator of its own has failed", "[collect
 }
 
 TEST_CASE("a forked child of a rank ends its copies without MPI, and is told that it has no part in a group",
-          "[collective]")
+          "[collective_mpi]")
 {
   std::optional<collective::mpi_session> session{std::in_place};
   std::optional<collective::mpi> group{std::in_place, *session, MPI_COMM_WORLD,

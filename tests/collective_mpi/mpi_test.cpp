@@ -43,7 +43,7 @@ std::byte* as_bytes(std::vector<float>& numbers)
   return reinterpret_cast<std::byte*>(numbers.data());
 }
 
-TEST_CASE("shares gathered and sums scattered on an agent are there behind its event", "[collective]")
+TEST_CASE("shares gathered and sums scattered on an agent are there behind its event", "[collective_mpi]")
 {
   rig one;
   const std::uint32_t ranks = one.group->ranks();
@@ -62,7 +62,7 @@ TEST_CASE("shares gathered and sums scattered on an agent are there behind its e
   CHECK_NOTHROW(one.group->check());
 }
 
-TEST_CASE("bytes go from rank to rank like through a pipe, while callers exchange words", "[collective]")
+TEST_CASE("bytes go from rank to rank like through a pipe, while callers exchange words", "[collective_mpi]")
 {
   rig one;
   const std::uint32_t mine = index_of(one.group->rank());
@@ -82,7 +82,7 @@ TEST_CASE("bytes go from rank to rank like through a pipe, while callers exchang
   CHECK_NOTHROW(one.group->check());
 }
 
-TEST_CASE("the user's messages and ours do not meet", "[collective]")
+TEST_CASE("the user's messages and ours do not meet", "[collective_mpi]")
 {
   rig one;
   const int next = static_cast<int>((index_of(one.group->rank()) + 1) % one.group->ranks());
@@ -185,19 +185,19 @@ int undetected(int mutants, std::uint32_t seed)
   return missed;
 }
 
-TEST_CASE("calls that differ on one rank are found by every rank before a byte changes", "[collective]")
+TEST_CASE("calls that differ on one rank are found by every rank before a byte changes", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank asks for what it asks for");
   CHECK(undetected(40, 1) == 0);
 }
 
-TEST_CASE("calls that differ are found by every rank, a thousand times", "[collective][.slow]")
+TEST_CASE("calls that differ are found by every rank, a thousand times", "[collective_mpi][.slow]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank asks for what it asks for");
   CHECK(undetected(1'000, 1'000) == 0);
 }
 
-TEST_CASE("ranks with other options do not become a group", "[collective]")
+TEST_CASE("ranks with other options do not become a group", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank has its own options");
   mpi_options options{.deadline = mpi_world::patience};
@@ -207,7 +207,7 @@ TEST_CASE("ranks with other options do not become a group", "[collective]")
   CHECK(own.session.is_broken());
 }
 
-TEST_CASE("options that cannot work are refused before anything is sent", "[collective]")
+TEST_CASE("options that cannot work are refused before anything is sent", "[collective_mpi]")
 {
   mpi_world::doomed own;
   CHECK_THROWS_AS((mpi{own.session, MPI_COMM_WORLD, {.deadline = std::chrono::milliseconds{0}}}), config_error);
@@ -216,7 +216,7 @@ TEST_CASE("options that cannot work are refused before anything is sent", "[coll
                   config_error);
 }
 
-TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collective]")
+TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collective_mpi]")
 {
   rig one;
   const std::uint32_t ranks = one.group->ranks();
@@ -239,7 +239,7 @@ TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collec
 }
 
 TEST_CASE("calls agreed on before are not agreed on again, and their fingerprints say whether ranks differed",
-          "[collective]")
+          "[collective_mpi]")
 {
   rig one;
   std::vector<float> numbers(64);
@@ -259,7 +259,7 @@ TEST_CASE("calls agreed on before are not agreed on again, and their fingerprint
   CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());  // each rank had labels of its own
 }
 
-TEST_CASE("a rank that ends the group ends the waits of all, for callers and agents", "[collective]")
+TEST_CASE("a rank that ends the group ends the waits of all, for callers and agents", "[collective_mpi]")
 {
   for (const bool on_agent : {true, false}) {
     rig one;
@@ -282,7 +282,7 @@ TEST_CASE("a rank that ends the group ends the waits of all, for callers and age
   }
 }
 
-TEST_CASE("a rank that destroys its end while others wait is lost to them", "[collective]")
+TEST_CASE("a rank that destroys its end while others wait is lost to them", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank leaves nobody behind");
   rig one;
@@ -299,7 +299,7 @@ TEST_CASE("a rank that destroys its end while others wait is lost to them", "[co
   CHECK(fault.rank == 0);
 }
 
-TEST_CASE("many groups come and go, and their ends do not disturb one another", "[collective]")
+TEST_CASE("many groups come and go, and their ends do not disturb one another", "[collective_mpi]")
 {
   for (std::uint32_t round = 0; round < 20; ++round) {
     rig one;

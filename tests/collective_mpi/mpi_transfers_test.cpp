@@ -27,7 +27,7 @@ struct own_group {
   std::uint32_t last = (mpi_world::rank() + mpi_world::ranks() - 1) % mpi_world::ranks();
 };
 
-TEST_CASE("messages arrive, and are forgotten when all have", "[collective]")
+TEST_CASE("messages arrive, and are forgotten when all have", "[collective_mpi]")
 {
   own_group group;
   mpi_transfers transfers{2};
@@ -43,7 +43,7 @@ TEST_CASE("messages arrive, and are forgotten when all have", "[collective]")
   CHECK(transfers.awaited() == UINT32_MAX);
 }
 
-TEST_CASE("a receive that nobody answers names its rank, and can be taken back", "[collective]")
+TEST_CASE("a receive that nobody answers names its rank, and can be taken back", "[collective_mpi]")
 {
   own_group group;
   mpi_transfers transfers{2};
@@ -54,7 +54,7 @@ TEST_CASE("a receive that nobody answers names its rank, and can be taken back",
   CHECK(transfers.cancel(1'000'000));
 }
 
-TEST_CASE("a message longer than its room is a mismatch that names the sender", "[collective]")
+TEST_CASE("a message longer than its room is a mismatch that names the sender", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("what Open MPI 4 says of a message to oneself names no message");
   own_group group;

@@ -86,7 +86,7 @@ std::vector<float> sums_of(std::uint32_t ranks, std::size_t count)
 
 constexpr std::size_t counts[] = {0, 1, 64, 65, 127, 1'000, 4'096};
 
-TEST_CASE("shares in pieces of any length become the whole on every rank", "[collective]")
+TEST_CASE("shares in pieces of any length become the whole on every rank", "[collective_mpi]")
 {
   for (const std::uint64_t largest : {256U, 512U, 1'024U, 1U << 30U}) {
     own_work own{1 << 20, largest};
@@ -105,7 +105,7 @@ TEST_CASE("shares in pieces of any length become the whole on every rank", "[col
   }
 }
 
-TEST_CASE("sums in pieces of any length are those in order of ranks, with any staging", "[collective]")
+TEST_CASE("sums in pieces of any length are those in order of ranks, with any staging", "[collective_mpi]")
 {
   for (const std::uint64_t staging : {0U, 700U, 1U << 20U}) {
     for (const std::uint64_t largest : {256U, 1U << 30U}) {
@@ -126,7 +126,7 @@ TEST_CASE("sums in pieces of any length are those in order of ranks, with any st
   }
 }
 
-TEST_CASE("a broadcast reaches every rank from every root, in pieces", "[collective]")
+TEST_CASE("a broadcast reaches every rank from every root, in pieces", "[collective_mpi]")
 {
   for (const std::uint64_t largest : {256U, 1U << 30U}) {
     own_work own{0, largest};
@@ -139,7 +139,7 @@ TEST_CASE("a broadcast reaches every rank from every root, in pieces", "[collect
   }
 }
 
-TEST_CASE("what one rank hands to another arrives, in pieces", "[collective]")
+TEST_CASE("what one rank hands to another arrives, in pieces", "[collective_mpi]")
 {
   if (mpi_world::ranks() < 2) SKIP("one rank has nobody to send to");
   for (const std::uint64_t largest : {256U, 1U << 30U}) {

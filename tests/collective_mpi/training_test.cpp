@@ -82,7 +82,7 @@ void train_in_nodes(job wanted)
   train_on<float, ownership::hierarchical>(process_groups, wanted);
 }
 
-TEST_CASE("processes that train one model get the bits of one rank", "[collective]")
+TEST_CASE("processes that train one model get the bits of one rank", "[collective_mpi]")
 {
   train<float>({.steps = 3, .micro_batches = 2, .clip = 1, .frames = 24});
   train<float>({.steps = 3, .micro_batches = 2, .divided = sharding::zero_1, .clip = 1, .frames = 24});
@@ -90,7 +90,7 @@ TEST_CASE("processes that train one model get the bits of one rank", "[collectiv
   train<bf16>({.steps = 3, .micro_batches = 2, .sums_each = false, .clip = 1, .frames = 24, .rehearses = true});
 }
 
-TEST_CASE("so do processes in nodes, which add inside them first", "[collective]")
+TEST_CASE("so do processes in nodes, which add inside them first", "[collective_mpi]")
 {
   train_in_nodes({.steps = 3, .micro_batches = 2, .clip = 1, .frames = 24});
   train_in_nodes({.steps = 2, .micro_batches = 2, .divided = sharding::zero_1, .clip = 1, .frames = 24});

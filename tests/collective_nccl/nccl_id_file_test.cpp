@@ -71,7 +71,7 @@ void write_file(const std::string& path, const std::string& text)
 
 }  // namespace
 
-TEST_CASE("the identity's file is its owner's alone, is never an old one, and is gone afterwards", "[collective]")
+TEST_CASE("the identity's file is its owner's alone, is never an old one, and is gone afterwards", "[collective_nccl]")
 {
   const temporary_folder place;
   const std::string path = place / "id";
@@ -91,7 +91,7 @@ TEST_CASE("the identity's file is its owner's alone, is never an old one, and is
   CHECK(!std::filesystem::exists(path));
 }
 
-TEST_CASE("the identity of a later run stays where an earlier one ends after its file was removed", "[collective]")
+TEST_CASE("the identity of a later run stays where an earlier one ends after its file was removed", "[collective_nccl]")
 {
   const temporary_folder place;
   const std::string path = place / "id";
@@ -103,7 +103,7 @@ TEST_CASE("the identity of a later run stays where an earlier one ends after its
   CHECK(nccl_id_file::read(path, other, 2));
 }
 
-TEST_CASE("what is no plain file in the place of the identity's is an error at once", "[collective]")
+TEST_CASE("what is no plain file in the place of the identity's is an error at once", "[collective_nccl]")
 {
   using Catch::Matchers::ContainsSubstring;
   const temporary_folder place;
@@ -132,7 +132,7 @@ TEST_CASE("what is no plain file in the place of the identity's is an error at o
   ::close(listening);
 }
 
-TEST_CASE("a file of another length is no identity: a longer one never, a shorter one not yet", "[collective]")
+TEST_CASE("a file of another length is no identity: a longer one never, a shorter one not yet", "[collective_nccl]")
 {
   const temporary_folder place;
   for (const std::size_t size : {0U, 1U, 8U, 135U}) {
@@ -147,7 +147,7 @@ TEST_CASE("a file of another length is no identity: a longer one never, a shorte
   }
 }
 
-TEST_CASE("the identity of a dead run is told from that of this one by the number of the run", "[collective]")
+TEST_CASE("the identity of a dead run is told from that of this one by the number of the run", "[collective_nccl]")
 {
   const temporary_folder place;
   const nccl_id_file left{place / "id", some_id(), 17};
@@ -158,7 +158,7 @@ TEST_CASE("the identity of a dead run is told from that of this one by the numbe
   CHECK_THROWS_AS((nccl_id_file{place / "id", some_id(), 18}), config_error);
 }
 
-TEST_CASE("an identity of another user is refused", "[collective]")
+TEST_CASE("an identity of another user is refused", "[collective_nccl]")
 {
   if (::geteuid() != 0) SKIP("only root makes a file of another user");
   const temporary_folder place;
@@ -167,7 +167,7 @@ TEST_CASE("an identity of another user is refused", "[collective]")
   CHECK_THAT(refusal(place / "id"), Catch::Matchers::ContainsSubstring("is another user's"));
 }
 
-TEST_CASE("a path is told in one line, and a forked child leaves the file", "[collective]")
+TEST_CASE("a path is told in one line, and a forked child leaves the file", "[collective_nccl]")
 {
   const temporary_folder place;
   const std::string path = place / "id\nchunkmem: all is well\x1b[1m";

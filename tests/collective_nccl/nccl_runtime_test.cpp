@@ -18,14 +18,14 @@ using group = collective::nccl<collective::nccl_runtime, collective::self>;
 
 static_assert(communicator<group, device>);
 
-TEST_CASE("NCCL has a sentence for each of its numbers", "[collective]")
+TEST_CASE("NCCL has a sentence for each of its numbers", "[collective_nccl]")
 {
   CHECK(std::string_view{collective::nccl_runtime{}.name_of(0)} == "no error");
   for (int number = 0; number < 8; ++number)
     CHECK(!std::string_view{collective::nccl_runtime{}.name_of(number)}.empty());
 }
 
-TEST_CASE("a group of one goes through every operation on a GPU", "[.gpu]")
+TEST_CASE("a group of one goes through every operation on a GPU", "[collective_nccl][.gpu]")
 {
   int count = 0;
   if (backend::cuda_runtime{}.count_devices(count) != 0 || count == 0) SKIP("no GPU is here");

@@ -31,7 +31,7 @@ static_assert(std::is_nothrow_default_constructible_v<float_environment>);
 
 }  // namespace
 
-TEST_CASE("the rounding mode of the caller is put aside and comes back", "[optimizer]")
+TEST_CASE("the rounding mode of the caller is put aside and comes back", "[core]")
 {
   if (!float_environment::is_supported) SKIP("nothing is known of this processor's floating-point settings");
   const float nearest = third();
@@ -62,7 +62,7 @@ TEST_CASE("the rounding mode of the caller is put aside and comes back", "[optim
   }
 }
 
-TEST_CASE("flags that were up stay up, and those of the work inside do not come out", "[optimizer]")
+TEST_CASE("flags that were up stay up, and those of the work inside do not come out", "[core]")
 {
   if (!float_environment::is_supported) SKIP("nothing is known of this processor's floating-point settings");
   std::feclearexcept(FE_ALL_EXCEPT);
@@ -85,7 +85,7 @@ TEST_CASE("flags that were up stay up, and those of the work inside do not come 
 }
 
 #if defined(__SSE__)
-TEST_CASE("a caller who flushes denormals gets them inside, and his settings back bit by bit", "[optimizer]")
+TEST_CASE("a caller who flushes denormals gets them inside, and his settings back bit by bit", "[core]")
 {
   const unsigned before = __builtin_ia32_stmxcsr();
   for (const unsigned extra :

@@ -129,7 +129,8 @@ TEST_CASE("random operations on every backend equal a model of vectors, and six 
                  {"engine.differential_operations", sum.operations, ">=", 1'000'000}});
 }
 
-TEST_CASE("a hundred million random operations equal the model, and meet every transition and every error", "[.slow]")
+TEST_CASE("a hundred million random operations equal the model, and meet every transition and every error",
+          "[differential][.slow]")
 {
   tally sum;
   CHECK(compare_all(shares_at_length, 1'000'000, 100'000'000, sum) == 0);

@@ -55,12 +55,12 @@ void check_that_they_diverged(const tally& sum)
 
 }  // namespace
 
-TEST_CASE("training that leaves its records at random moments equals training on vectors bit for bit", "[divergence]")
+TEST_CASE("training that leaves its records at random moments equals training on vectors bit for bit", "[differential]")
 {
   check_that_they_diverged(run_all(0, runs_in_ci));
 }
 
-TEST_CASE("so it does in twelve thousand runs", "[divergence][.slow]")
+TEST_CASE("so it does in twelve thousand runs", "[differential][.slow]")
 {
   check_that_they_diverged(run_all(1'000, 13'000));
 }

@@ -66,7 +66,7 @@ tally run_worlds(std::uint64_t first, std::uint64_t count, std::uint64_t operati
 
 }  // namespace
 
-TEST_CASE("a hundred thousand random operations equal the model", "[random]")
+TEST_CASE("a hundred thousand random operations equal the model", "[differential]")
 {
   const tally sum = run_worlds(1, 20, 1000);
   CHECK(sum.operations >= 100'000);
@@ -76,7 +76,7 @@ TEST_CASE("a hundred thousand random operations equal the model", "[random]")
   CHECK(sum.loads > 10'000);
 }
 
-TEST_CASE("three million random operations equal the model", "[.slow]")
+TEST_CASE("three million random operations equal the model", "[differential][.slow]")
 {
   const tally sum = run_worlds(1'000, 200, 3'000);
   CHECK(sum.operations >= 3'000'000);

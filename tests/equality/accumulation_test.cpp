@@ -149,7 +149,7 @@ void compare(const mixed::recipe& how, bool can_be_in_place)
 
 }  // namespace
 
-TEST_CASE("micro-batches give the bits of one batch that adds the same groups", "[parameters]")
+TEST_CASE("micro-batches give the bits of one batch that adds the same groups", "[equality]")
 {
   const mixed::limits clips[] = {{},
                                  {.norm = 5.0F, .kind = mixed::norm_kind::l1},

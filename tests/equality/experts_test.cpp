@@ -104,17 +104,17 @@ void train_all(mixed::rule which, std::uint64_t seeds)
 
 }  // namespace
 
-TEST_CASE("fifty orders of experts in bf16 never fail and never lose a bit", "[parameters]")
+TEST_CASE("fifty orders of experts in bf16 never fail and never lose a bit", "[equality]")
 {
   train_all<cm::bf16>(mixed::rule::adam, support::sanitized ? 1 : 2);
 }
 
-TEST_CASE("fifty orders of experts in fp16 never fail and never lose a bit", "[parameters]")
+TEST_CASE("fifty orders of experts in fp16 never fail and never lose a bit", "[equality]")
 {
   train_all<cm::fp16>(mixed::rule::sgd, 1);
 }
 
-TEST_CASE("experts whose steps have two names never lose a bit", "[parameters]")
+TEST_CASE("experts whose steps have two names never lose a bit", "[equality]")
 {
   for (const bool in_place : {false, true})
     for (const bool rehearsed : {false, true}) {
@@ -124,7 +124,7 @@ TEST_CASE("experts whose steps have two names never lose a bit", "[parameters]")
     }
 }
 
-TEST_CASE("the least device for all experts is enough for any of them, in any order", "[parameters]")
+TEST_CASE("the least device for all experts is enough for any of them, in any order", "[equality]")
 {
   for (const bool in_place : {false, true})
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

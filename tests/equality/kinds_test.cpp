@@ -34,7 +34,7 @@ float rewritten(std::size_t index, std::uint64_t i)
 
 }  // namespace
 
-TEST_CASE("weights are read after training as the reference left them", "[parameters]")
+TEST_CASE("weights are read after training as the reference left them", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
@@ -49,7 +49,7 @@ TEST_CASE("weights are read after training as the reference left them", "[parame
   }
 }
 
-TEST_CASE("evaluation between any two steps changes no bit", "[parameters]")
+TEST_CASE("evaluation between any two steps changes no bit", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::fp16> it{recipe<cm::fp16>(mixed::rule::sgd), how};
@@ -64,7 +64,7 @@ TEST_CASE("evaluation between any two steps changes no bit", "[parameters]")
   }
 }
 
-TEST_CASE("weights rewritten between iterations are taken over by their masters", "[parameters]")
+TEST_CASE("weights rewritten between iterations are taken over by their masters", "[equality]")
 {
   for (const manner& how : manners)
     for (const std::uint32_t when : {0U, 1U, 3U, 4U}) {
@@ -85,7 +85,7 @@ TEST_CASE("weights rewritten between iterations are taken over by their masters"
     }
 }
 
-TEST_CASE("a weight rewritten on the host is taken over, too", "[parameters]")
+TEST_CASE("a weight rewritten on the host is taken over, too", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
@@ -109,7 +109,7 @@ TEST_CASE("a weight rewritten on the host is taken over, too", "[parameters]")
   }
 }
 
-TEST_CASE("gradients are read between backward and step, wherever they lie", "[parameters]")
+TEST_CASE("gradients are read between backward and step, wherever they lie", "[equality]")
 {
   for (const manner& how : manners)
     for (const bool wide : {false, true}) {
@@ -136,7 +136,7 @@ TEST_CASE("gradients are read between backward and step, wherever they lie", "[p
     }
 }
 
-TEST_CASE("gradients that are dropped instead of used leave the weights as they were", "[parameters]")
+TEST_CASE("gradients that are dropped instead of used leave the weights as they were", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
@@ -157,7 +157,7 @@ TEST_CASE("gradients that are dropped instead of used leave the weights as they 
   }
 }
 
-TEST_CASE("a parameter whose gradient was dropped keeps its bytes, the others are updated", "[parameters]")
+TEST_CASE("a parameter whose gradient was dropped keeps its bytes, the others are updated", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
@@ -179,7 +179,7 @@ TEST_CASE("a parameter whose gradient was dropped keeps its bytes, the others ar
   }
 }
 
-TEST_CASE("a step outside of iterations gives the same bits", "[parameters]")
+TEST_CASE("a step outside of iterations gives the same bits", "[equality]")
 {
   for (const manner& how : manners) {
     fixture<cm::bf16> it{recipe<cm::bf16>(), how};
@@ -195,7 +195,7 @@ TEST_CASE("a step outside of iterations gives the same bits", "[parameters]")
   }
 }
 
-TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]")
+TEST_CASE("a frozen weight costs its own bytes and nothing else", "[equality]")
 {
   using manager = cm::manager<adversarial, chosen_gradient>;
   for (const bool in_place : {false, true}) {
@@ -233,7 +233,7 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]"
   }
 }
 
-TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, separate ones sixteen", "[parameters]")
+TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, separate ones sixteen", "[equality]")
 {
   using manager = cm::manager<adversarial, chosen_gradient>;
   constexpr std::uint64_t elements = 64 * 64;

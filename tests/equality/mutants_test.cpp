@@ -87,7 +87,7 @@ verdict hunt(const edge& removed)
 
 }  // namespace
 
-TEST_CASE("every happens-before edge that is removed is noticed", "[mutants]")
+TEST_CASE("every happens-before edge that is removed is noticed", "[equality]")
 {
   const edge edges[] = {
       {agent::to_device, agent::to_host, "a load waits for the victim's write-back, or for its own chunk's"},
@@ -245,7 +245,7 @@ struct directed {
 
 }  // namespace
 
-TEST_CASE("edges that a training step implies are noticed where nothing else orders the two", "[mutants]")
+TEST_CASE("edges that a training step implies are noticed where nothing else orders the two", "[equality]")
 {
   const directed programs[] = {
       {{agent::to_device, side, "a load waits for kernels of an adopted agent on the frame"}, clean_victim, 1, 8},

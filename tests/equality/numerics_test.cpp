@@ -43,7 +43,7 @@ constexpr unsigned masked = 0x1f80U;
 
 }  // namespace
 
-TEST_CASE("every instruction set gives the same bits for every kind of parameter", "[numerics]")
+TEST_CASE("every instruction set gives the same bits for every kind of parameter", "[equality]")
 {
   serial alone;
   const prints expected = prints_of(instruction_set::baseline, 700, alone);
@@ -54,7 +54,7 @@ TEST_CASE("every instruction set gives the same bits for every kind of parameter
   }
 }
 
-TEST_CASE("one, two and three threads give the same bits", "[numerics]")
+TEST_CASE("one, two and three threads give the same bits", "[equality]")
 {
   serial alone;
   constexpr std::size_t elements = 32768 + 4096 + 77;
@@ -73,7 +73,7 @@ TEST_CASE("one, two and three threads give the same bits", "[numerics]")
 #if defined(__SSE__)
 
 TEST_CASE("what the caller told the processor about rounding and denormals changes no bit, and stays told",
-          "[numerics]")
+          "[equality]")
 {
   serial alone;
   const prints expected = prints_of(best_instruction_set(), 300, alone);
@@ -93,7 +93,7 @@ TEST_CASE("what the caller told the processor about rounding and denormals chang
     }
 }
 
-TEST_CASE("an update raises no trap where the caller wants traps", "[numerics]")
+TEST_CASE("an update raises no trap where the caller wants traps", "[equality]")
 {
   const adam kernel;
   serial alone;
@@ -116,7 +116,7 @@ TEST_CASE("an update raises no trap where the caller wants traps", "[numerics]")
 
 #endif
 
-TEST_CASE("a bf16 run with masters is the exact run within the rounding of its states", "[numerics]")
+TEST_CASE("a bf16 run with masters is the exact run within the rounding of its states", "[equality]")
 {
   constexpr std::size_t count = 1'000;
   const adam kernel;

@@ -43,7 +43,7 @@ void update(Fixture& it)
 
 }  // namespace
 
-TEST_CASE("a rehearsal between steps, or between backward and step, changes no bit", "[parameters]")
+TEST_CASE("a rehearsal between steps, or between backward and step, changes no bit", "[equality]")
 {
   for (const manner& how : both) {
     fixture<cm::bf16> it{recipe(), how};
@@ -63,7 +63,7 @@ TEST_CASE("a rehearsal between steps, or between backward and step, changes no b
 
 TEST_CASE(
     "evaluation between backward and step reads separate weights, and is refused where gradients have their bytes",
-    "[parameters]")
+    "[equality]")
 {
   for (const manner& how : both) {
     fixture<cm::bf16> it{recipe(), how};
@@ -85,7 +85,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("gradients add up over iterations without a step, or say why they cannot", "[parameters]")
+TEST_CASE("gradients add up over iterations without a step, or say why they cannot", "[equality]")
 {
   mixed::recipe how = recipe();
   how.micro_batches = 2;
@@ -120,7 +120,7 @@ TEST_CASE("gradients add up over iterations without a step, or say why they cann
   }
 }
 
-TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[parameters]")
+TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[equality]")
 {
   for (const bool in_place : {false, true}) {
     fixture<cm::bf16> it{recipe(), {.in_place = in_place, .launched = true, .more_frames = 8}};
@@ -139,7 +139,7 @@ TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[para
   }
 }
 
-TEST_CASE("a weight rewritten between backward and step is what the step updates", "[parameters]")
+TEST_CASE("a weight rewritten between backward and step is what the step updates", "[equality]")
 {
   for (const manner& how : both) {
     fixture<cm::bf16> it{recipe(), how};
@@ -159,7 +159,7 @@ TEST_CASE("a weight rewritten between backward and step is what the step updates
   }
 }
 
-TEST_CASE("a gradient that is changed through its list is measured again", "[parameters]")
+TEST_CASE("a gradient that is changed through its list is measured again", "[equality]")
 {
   // Of each the norm was taken in another way: by its pin, by its handle, not at all.
   for (const manner& how : both)
@@ -183,7 +183,7 @@ TEST_CASE("a gradient that is changed through its list is measured again", "[par
     }
 }
 
-TEST_CASE("pins that are still held stop a step where it can be taken again", "[parameters]")
+TEST_CASE("pins that are still held stop a step where it can be taken again", "[equality]")
 {
   for (const manner& how : both)
     for (const bool on_gradient : {false, true}) {

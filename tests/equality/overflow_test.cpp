@@ -76,14 +76,14 @@ void train(const mixed::recipe& how, const manner& with)
 
 }  // namespace
 
-TEST_CASE("an overflow in any step changes nothing but the loss scale", "[parameters]")
+TEST_CASE("an overflow in any step changes nothing but the loss scale", "[equality]")
 {
   skip_everywhere<cm::bf16>(mixed::rule::adam);
   skip_everywhere<cm::fp16>(mixed::rule::sgd);
   skip_everywhere<float>(mixed::rule::adam);
 }
 
-TEST_CASE("gradients clipped by each norm and by value give the bits of the reference", "[parameters]")
+TEST_CASE("gradients clipped by each norm and by value give the bits of the reference", "[equality]")
 {
   const mixed::limits kinds[] = {{.norm = 20.0F, .kind = mixed::norm_kind::l1},
                                  {.norm = 0.5F, .kind = mixed::norm_kind::l2},
@@ -105,7 +105,7 @@ TEST_CASE("gradients clipped by each norm and by value give the bits of the refe
     }
 }
 
-TEST_CASE("gradients in single precision add up over micro-batches as in the reference", "[parameters]")
+TEST_CASE("gradients in single precision add up over micro-batches as in the reference", "[equality]")
 {
   for (const mixed::rule which : {mixed::rule::adam, mixed::rule::sgd})
     for (const std::uint32_t micro_batches : {1U, 3U, 8U}) {
@@ -118,7 +118,7 @@ TEST_CASE("gradients in single precision add up over micro-batches as in the ref
     }
 }
 
-TEST_CASE("learning rates by group replace the one rate", "[parameters]")
+TEST_CASE("learning rates by group replace the one rate", "[equality]")
 {
   mixed::recipe how = recipe<cm::bf16>(mixed::rule::adam, 1, 2);
   how.rates[0] = 0.004F;
@@ -126,7 +126,7 @@ TEST_CASE("learning rates by group replace the one rate", "[parameters]")
   for (const bool in_place : {false, true}) train<cm::bf16>(how, {.in_place = in_place});
 }
 
-TEST_CASE("a loss scale that never changes gives the bits of the reference", "[parameters]")
+TEST_CASE("a loss scale that never changes gives the bits of the reference", "[equality]")
 {
   mixed::recipe how = recipe<cm::bf16>(mixed::rule::adam, 1, 2);
   how.scale = {.scale = 512.0F};

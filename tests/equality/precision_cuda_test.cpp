@@ -32,12 +32,12 @@ int run_rows(const std::vector<setting>& rows)
 
 }  // namespace
 
-TEST_CASE("training in any precision on a CUDA runtime equals training on vectors", "[precision]")
+TEST_CASE("training in any precision on a CUDA runtime equals training on vectors", "[equality]")
 {
   CHECK(run_rows(pairwise_cover()) >= 20);
 }
 
-TEST_CASE("so it does on a CUDA runtime in every combination", "[precision][.slow]")
+TEST_CASE("so it does on a CUDA runtime in every combination", "[equality][.slow]")
 {
   std::vector<setting> rows;
   for (const setting& it : all_settings())

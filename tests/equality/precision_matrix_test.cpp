@@ -60,7 +60,7 @@ tally run_all(const std::vector<setting>& settings)
 
 }  // namespace
 
-TEST_CASE("the cover of the matrix has every pair that is not refused", "[precision]")
+TEST_CASE("the cover of the matrix has every pair that is not refused", "[equality]")
 {
   const std::vector<setting> allowed = allowed_settings();
   const std::vector<setting> chosen = pairwise_cover();
@@ -78,7 +78,7 @@ TEST_CASE("the cover of the matrix has every pair that is not refused", "[precis
   REQUIRE(allowed.size() == 3840);
 }
 
-TEST_CASE("training in any precision equals training on vectors bit for bit", "[precision]")
+TEST_CASE("training in any precision equals training on vectors bit for bit", "[equality]")
 {
   const tally sum = run_all(pairwise_cover());
   write_figure(sum);
@@ -86,7 +86,7 @@ TEST_CASE("training in any precision equals training on vectors bit for bit", "[
 }
 
 TEST_CASE("so it does in every combination, each with one layout, placement and way to update after the other",
-          "[precision][.slow]")
+          "[equality][.slow]")
 {
   std::vector<setting> all = allowed_settings();
   for (std::size_t index = 0; index < all.size(); ++index)

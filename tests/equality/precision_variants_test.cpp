@@ -97,34 +97,34 @@ void train_all(const circumstances& with = {})
 
 }  // namespace
 
-TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]")
+TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[equality]")
 {
   train_all<device_only>();
 }
 
-TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[precision]")
+TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[equality]")
 {
   train_all<cm::placement::device_margin>();
   train_all<cm::placement::fixed_split>();
   train_all<half_on_device>();
 }
 
-TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]")
+TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[equality]")
 {
   train_all<one_each_layout>();
 }
 
-TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[precision]")
+TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[equality]")
 {
   train_all<cm::size_class_layout>();
 }
 
-TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[precision]")
+TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[equality]")
 {
   train_all<>({.least_host = true, .overflows = false});
 }
 
-TEST_CASE("a skipped step on the least host does not stop those after it", "[precision]")
+TEST_CASE("a skipped step on the least host does not stop those after it", "[equality]")
 {
   train_all<>({.least_host = true});
 }

@@ -53,7 +53,7 @@ const std::size_t private_weight = mixed::index_of(1, mixed::part::up);
 
 }  // namespace
 
-TEST_CASE("a weight whose gradient has its bytes cannot be read, and nothing changes", "[parameters]")
+TEST_CASE("a weight whose gradient has its bytes cannot be read, and nothing changes", "[equality]")
 {
   // The attempt says that the weight is wanted there: from the next iteration on its gradient lies apart, so one
   // attempt each.
@@ -81,7 +81,7 @@ TEST_CASE("a weight whose gradient has its bytes cannot be read, and nothing cha
   }
 }
 
-TEST_CASE("several micro-batches are refused in place, before anything begins", "[parameters]")
+TEST_CASE("several micro-batches are refused in place, before anything begins", "[equality]")
 {
   fixture_type it{recipe(), {.in_place = true}};
   for (const std::uint32_t micro_batches : {2U, 4U}) CHECK_THROWS_AS(it.m.iteration(micro_batches), cm::config_error);
@@ -92,7 +92,7 @@ TEST_CASE("several micro-batches are refused in place, before anything begins", 
   CHECK(it.difference() == "");
 }
 
-TEST_CASE("gradients in place are refused where no weight could lend its bytes", "[parameters]")
+TEST_CASE("gradients in place are refused where no weight could lend its bytes", "[equality]")
 {
   adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
   {
@@ -123,7 +123,7 @@ TEST_CASE("gradients in place are refused where no weight could lend its bytes",
   }
 }
 
-TEST_CASE("nothing is written to a gradient after it was declared done", "[parameters]")
+TEST_CASE("nothing is written to a gradient after it was declared done", "[equality]")
 {
   for (const manner& how : both)
     train_with_mistakes(how, recipe(), nothing, [](fixture_type& it, std::uint32_t) {
@@ -145,7 +145,7 @@ TEST_CASE("nothing is written to a gradient after it was declared done", "[param
     });
 }
 
-TEST_CASE("a gradient has the element type that its policy says", "[parameters]")
+TEST_CASE("a gradient has the element type that its policy says", "[equality]")
 {
   for (const manner& how : both)
     for (const bool wide : {false, true}) {
@@ -180,7 +180,7 @@ TEST_CASE("a gradient has the element type that its policy says", "[parameters]"
     }
 }
 
-TEST_CASE("a 16-bit weight with a master is not written inside an iteration", "[parameters]")
+TEST_CASE("a 16-bit weight with a master is not written inside an iteration", "[equality]")
 {
   for (const manner& how : both)
     train_with_mistakes(
@@ -197,7 +197,7 @@ TEST_CASE("a 16-bit weight with a master is not written inside an iteration", "[
         nothing);
 }
 
-TEST_CASE("a gradient in place waits until nobody else holds the weight", "[parameters]")
+TEST_CASE("a gradient in place waits until nobody else holds the weight", "[equality]")
 {
   for (const bool by_handle : {false, true})
     train_with_mistakes(
@@ -220,7 +220,7 @@ TEST_CASE("a gradient in place waits until nobody else holds the weight", "[para
         nothing);
 }
 
-TEST_CASE("a parameter in 32 bits has no master", "[parameters]")
+TEST_CASE("a parameter in 32 bits has no master", "[equality]")
 {
   fixture_type it{recipe(), {}};
   it.step(0);
@@ -230,7 +230,7 @@ TEST_CASE("a parameter in 32 bits has no master", "[parameters]")
   CHECK(it.difference() == "");
 }
 
-TEST_CASE("a step that lacks a rate for a group, or meets integers, changes nothing", "[parameters]")
+TEST_CASE("a step that lacks a rate for a group, or meets integers, changes nothing", "[equality]")
 {
   fixture_type it{recipe(), {.in_place = true}};
   it.step(0);
@@ -259,7 +259,7 @@ TEST_CASE("a step that lacks a rate for a group, or meets integers, changes noth
   CHECK_THROWS_AS(cm::optimizer::step(m, kernel), cm::usage_error);
 }
 
-TEST_CASE("two optimizers with masters in one manager are one name too many", "[parameters]")
+TEST_CASE("two optimizers with masters in one manager are one name too many", "[equality]")
 {
   adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
@@ -269,7 +269,7 @@ TEST_CASE("two optimizers with masters in one manager are one name too many", "[
   CHECK_THROWS_AS(m.use(second), cm::usage_error);
 }
 
-TEST_CASE("settings of clipping and loss scale that cannot work are refused", "[parameters]")
+TEST_CASE("settings of clipping and loss scale that cannot work are refused", "[equality]")
 {
   using cm::optimizer::loss_scale;
   CHECK_THROWS_AS(loss_scale::fixed(0.0F), cm::usage_error);

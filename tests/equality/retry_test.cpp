@@ -163,7 +163,7 @@ void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride,
 
 }  // namespace
 
-TEST_CASE("a copy that fails in mid step is an error from which training recovers", "[parameters]")
+TEST_CASE("a copy that fails in mid step is an error from which training recovers", "[equality]")
 {
   for (const bool in_place : {false, true}) {
     fail_copies(mixed::rule::adam, in_place, support::sanitized ? 13 : 3);
@@ -171,19 +171,19 @@ TEST_CASE("a copy that fails in mid step is an error from which training recover
   }
 }
 
-TEST_CASE("so is one of an update that waited until its weight was used", "[parameters]")
+TEST_CASE("so is one of an update that waited until its weight was used", "[equality]")
 {
   fail_copies(mixed::rule::adam, false, support::sanitized ? 31 : 5, mixed::updating::late);
   fail_copies(mixed::rule::sgd, true, support::sanitized ? 23 : 4, mixed::updating::late);
 }
 
-TEST_CASE("so is one of an update that was done before the norm was known, or is undone", "[parameters]")
+TEST_CASE("so is one of an update that was done before the norm was known, or is undone", "[equality]")
 {
   fail_copies(mixed::rule::adam, true, support::sanitized ? 31 : 4, mixed::updating::early);
   fail_copies(mixed::rule::sgd, false, support::sanitized ? 23 : 5, mixed::updating::early);
 }
 
-TEST_CASE("a step that finds no room is an error from which training recovers", "[parameters]")
+TEST_CASE("a step that finds no room is an error from which training recovers", "[equality]")
 {
   const mixed::recipe how = recipe(mixed::rule::adam);
   for (const bool in_place : {false, true})
@@ -223,7 +223,7 @@ TEST_CASE("a step that finds no room is an error from which training recovers", 
       }
 }
 
-TEST_CASE("a step that was decided to be skipped stays skipped when it is taken again", "[parameters]")
+TEST_CASE("a step that was decided to be skipped stays skipped when it is taken again", "[equality]")
 {
   // Infinity is in the first gradient alone, and weights share chunks: making the first weight again may fail half way.
   constexpr std::uint32_t count = 10;
@@ -295,7 +295,7 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
   CHECK(failures > 0);
 }
 
-TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
+TEST_CASE("so is every copy of a training run", "[equality][.slow]")
 {
   for (const bool in_place : {false, true})
     for (const auto updates : {mixed::updating::at_once, mixed::updating::late, mixed::updating::early})

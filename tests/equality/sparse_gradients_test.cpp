@@ -101,7 +101,7 @@ struct tables_on {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[parameters]", adversarial,
+TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[equality]", adversarial,
                    cm::backend::host_arena)
 {
   const auto options = [] {
@@ -126,7 +126,7 @@ TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody a
   CHECK(it.m.report().divergences == 0);
 }
 
-TEST_CASE("so it has where its weight lay", "[parameters]")
+TEST_CASE("so it has where its weight lay", "[equality]")
 {
   tables_on<cm::bf16, adversarial, cm::gradient::in_place> it{
       cm::gradient::in_place{}, support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
@@ -142,7 +142,7 @@ TEST_CASE("so it has where its weight lay", "[parameters]")
     CHECK(cm::to_float(it.m.acquire(it.weights.slice(index), cm::access::read).span()[5]) == 3.0F);
 }
 
-TEST_CASE("where zeros could not be written the gradient is not there, and can be asked for again", "[parameters]")
+TEST_CASE("where zeros could not be written the gradient is not there, and can be asked for again", "[equality]")
 {
   using failing = support::failing<adversarial>;
   const support::adversarial_options room{.device_capacity = 64_KiB, .host_capacity = 256_KiB};
@@ -161,7 +161,7 @@ TEST_CASE("where zeros could not be written the gradient is not there, and can b
   CHECK(std::count(found.begin(), found.end(), 0.0F) == std::ptrdiff_t{rows});
 }
 
-TEST_CASE("later writes of a step do not zero again, and without zeros nothing changes", "[parameters]")
+TEST_CASE("later writes of a step do not zero again, and without zeros nothing changes", "[equality]")
 {
   tables_on<float, cm::backend::host_arena, cm::gradient::separate> it{
       cm::gradient::separate{}, cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
@@ -176,7 +176,7 @@ TEST_CASE("later writes of a step do not zero again, and without zeros nothing c
   CHECK(more.span()[rows - 1] == 2.0F);
 }
 
-TEST_CASE("a step may drop what it never wrote, and repeats itself", "[parameters]")
+TEST_CASE("a step may drop what it never wrote, and repeats itself", "[equality]")
 {
   cm::backend::host_arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
   cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};

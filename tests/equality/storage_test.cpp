@@ -84,7 +84,7 @@ std::vector<float> update_plainly(bool spoilt, double& norm)
 
 }  // namespace
 
-TEST_CASE("stochastic rounding gives the same bits on every device", "[parameters]")
+TEST_CASE("stochastic rounding gives the same bits on every device", "[equality]")
 {
   for (const mixed::rule which : {mixed::rule::adam, mixed::rule::sgd})
     for (const bool masters : {false, true})
@@ -108,7 +108,7 @@ TEST_CASE("stochastic rounding gives the same bits on every device", "[parameter
       }
 }
 
-TEST_CASE("workers that share an update, and the norm before it, change no bit", "[parameters]")
+TEST_CASE("workers that share an update, and the norm before it, change no bit", "[equality]")
 {
   cm::optimizer::serial alone;
   cm::optimizer::thread_pool two{2};

@@ -253,27 +253,27 @@ void drop_where_nothing_is_updated()
 }  // namespace
 
 TEMPLATE_TEST_CASE("a step that was cut short is void after a load, and the bits are those of the run that was saved",
-                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
-                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
+                   "[faults]", (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
+                   (training<on_device, cm::gradient::separate>))
 {
   load_and_go_on<TestType>();
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it",
-                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
-                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
+TEMPLATE_TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it", "[faults]",
+                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
+                   (training<on_device, cm::gradient::separate>))
 {
   refuse_and_step_again<TestType>();
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgotten with its gradients",
-                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
-                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
+TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgotten with its gradients", "[faults]",
+                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
+                   (training<on_device, cm::gradient::separate>))
 {
   drop_where_nothing_is_updated<TestType>();
 }
 
-TEST_CASE("a half-done step says what to do, and a rehearsal in between changes nothing", "[fault_sweeps]")
+TEST_CASE("a half-done step says what to do, and a rehearsal in between changes nothing", "[faults]")
 {
   training<on_host, cm::gradient::separate> it, undisturbed;
   undisturbed.fill();
@@ -311,7 +311,7 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
 
 TEMPLATE_TEST_CASE(
     "updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void",
-    "[fault_sweeps]", cm::gradient::separate, cm::gradient::in_place)
+    "[faults]", cm::gradient::separate, cm::gradient::in_place)
 {
   using late_training = training<on_host_later, TestType>;
   support::memory_folder folder;
@@ -376,7 +376,7 @@ TEMPLATE_TEST_CASE(
   CHECK(same);
 }
 
-TEST_CASE("a load that is cut short leaves nothing that could be saved or trained", "[fault_sweeps]")
+TEST_CASE("a load that is cut short leaves nothing that could be saved or trained", "[faults]")
 {
   using training_type = training<on_host, cm::gradient::separate>;
   support::memory_folder folder;
@@ -420,7 +420,7 @@ TEST_CASE("a load that is cut short leaves nothing that could be saved or traine
   CHECK((before > 3 && cut > 3));
 }
 
-TEST_CASE("a load that is refused leaves gradients, and a half-done step, as they were", "[fault_sweeps]")
+TEST_CASE("a load that is refused leaves gradients, and a half-done step, as they were", "[faults]")
 {
   training<on_host, cm::gradient::in_place> undisturbed, it;
   for (auto* each : {&undisturbed, &it}) {

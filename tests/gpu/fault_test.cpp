@@ -4,7 +4,7 @@
 #include <support/catch.hpp>
 
 // Hidden, and a ctest of its own: no process uses the GPU after it.
-TEST_CASE("a kernel that writes where nothing is ends the backend, with that cause for good", "[.fault]")
+TEST_CASE("a kernel that writes where nothing is ends the backend, with that cause for good", "[gpu][.fault]")
 {
   if (const std::string why = gpu::why_not(); !why.empty()) SKIP(why);
   gpu::kernel_runner runner;

@@ -4,7 +4,8 @@
 
     python3 tests/layout/check_layout.py [<top of the tree>]
 
-Headers: names, includes, floors, the umbrella header. All sources: their licence and the width of their lines.
+Headers: names, includes, floors, the umbrella header. Tests: their tags. All sources: their licence and the width of
+their lines.
 Every violation is told, each with what to change.
 """
 import pathlib
@@ -31,6 +32,8 @@ WIDTH = 120
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 HASH_SOURCES = (".cmake", "CMakeLists.txt", ".sh", ".py")  # their comments begin with #
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
+# A test case: its name, perhaps of several literals, and its first tag.
+CASE = re.compile(r'^\w*TEST_CASE\w*\([^"]*(?:"(?:[^"\\]|\\.)*"\s*)+(?:,\s*"\[([^]]*)\])?', re.MULTILINE)
 
 
 def folder_of(header):
@@ -179,6 +182,19 @@ def catch_violations(root):
                 yield f"catch: {path}:{number} names Approx, write Catch::Approx"
 
 
+def tag_violations(root):
+    """The first tag of each test case is its folder, so that tags find tests as folders do."""
+    for path in tree.cpp_files_of(root):
+        parts = pathlib.PurePath(path).parts
+        if parts[0] != "tests" or len(parts) != 3:
+            continue  # tests/package/strangers/ are programs of others
+        text = (root / path).read_text(encoding="utf-8")
+        for case in CASE.finditer(text):
+            if case[1] != parts[1]:
+                has = f"has the first tag [{case[1]}]" if case[1] else "has no tag"
+                yield f"tag: {path}:{text.count(chr(10), 0, case.start()) + 1} {has}, write [{parts[1]}] first"
+
+
 def licence_violations(root):
     """Each source says its licence in its first line; the line may follow `#!...` or `// expect: ...`."""
     for path in tree.files_of(root):
@@ -197,7 +213,9 @@ def violations_of(root):
         return [f"no headers in {headers.include}/chunkmem"]
     rules = (opt_in_violations, floor_violations, name_violations, include_violations, umbrella_violations)
     found = [violation for rule in rules for violation in rule(headers)]
-    return [*found, *width_violations(root), *catch_violations(root), *licence_violations(root)]
+    for rule in (width_violations, catch_violations, tag_violations, licence_violations):
+        found += rule(root)
+    return found
 
 
 def main():

@@ -165,6 +165,17 @@ class Sources(TinyTree):
         self.source("tests/core/a_test.cpp", "CHECK(x == Approx(1));")
         self.expect("catch: tests/core/a_test.cpp:2 names Approx")
 
+    def test_the_first_tag_of_a_case_is_its_folder(self):
+        self.source("tests/core/a_test.cpp", 'TEST_CASE("one \\"(a)\\"", "[core]")', "TEMPLATE_TEST_CASE(",
+                    '    "two, "', '    "in two lines",', '    "[core][.slow]", int)')
+        self.source("tests/package/strangers/b_test.cpp", 'TEST_CASE("no tag")')
+        self.source("tests/core/c.cpp", 'out << "TEST_CASE(\\"printed\\", \\"[other]\\")";')
+        self.expect()
+        self.source("tests/core/a_test.cpp", 'TEST_CASE("one", "[old]")', 'TEST_CASE("two")', "",
+                    'TEST_CASE_METHOD(rig, "three", "[.slow][core]")')
+        self.expect("tag: tests/core/a_test.cpp:2 has the first tag [old], write [core] first",
+                    "a_test.cpp:3 has no tag", "a_test.cpp:5 has the first tag [.slow]")
+
     def test_each_source_says_its_licence(self):
         self.source("tests/core/a_test.cpp")
         self.write("tests/compile_fail/b.cpp", "// expect: a message", f"// {LICENCE}")

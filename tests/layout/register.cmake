@@ -7,6 +7,7 @@ chunkmem_test(layout.map COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_map.p
 chunkmem_test(layout.workflow COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_workflow.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(format COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_format.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
+chunkmem_test(layout.counts COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_counts.py")
 
 # The campaign on a GPU: its commands, and what it makes of their answers.
 chunkmem_test(layout.gpu_campaign COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/gpu_campaign.sh" "${PROJECT_SOURCE_DIR}"

@@ -53,7 +53,7 @@ std::vector<std::byte> some_bits(std::size_t size)
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("LibTorch sees the bits of a lent tensor, writes to it, and its tensors fill weights", "[interop]",
+TEMPLATE_TEST_CASE("LibTorch sees the bits of a lent tensor, writes to it, and its tensors fill weights", "[libtorch]",
                    float, cm::bf16, cm::fp16, std::int32_t, std::int64_t, std::uint8_t)
 {
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};

@@ -56,7 +56,7 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
   int periodic = 0;
   int open = 0;
   planner maker{transfer::lookahead{}};
-  iteration_plan<eviction::belady> plan;  // used again and again, as an engine does
+  iteration_plan plan;  // used again and again, as an engine does
   for (std::uint64_t seed = 1; seed <= 160; ++seed) {
     support::dice dice{seed};
     conformance::demand_run run;
@@ -91,7 +91,7 @@ TEST_CASE("an iteration that does not fit has no plan", "[manager]")
   const support::random_iteration it{{1, 1}, {0, 1}, {0, 0}, record};
   const auto state = support::cache_for<eviction::belady>(it, 1, 2);
   planner maker{transfer::lookahead{}};
-  iteration_plan<eviction::belady> plan;
+  iteration_plan plan;
   plan.valid = true;
   maker.make(plan, state, record, it.chunk_of_slot);
   CHECK_FALSE(plan.valid);
@@ -112,7 +112,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
     state.unpin(tier::host, chunk_id{index}, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
-  iteration_plan<shy_belady> plan;
+  iteration_plan plan;
   const auto loads = [&] { return std::ranges::count(plan.actions, transfer::move_kind::load, &transfer::move::kind); };
   maker.make(plan, state, record, own);
   REQUIRE(plan.valid);
@@ -136,7 +136,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
     made[chunk_id{0}].put(tier::device, frame_id{first}, true);
     return made;
   };
-  iteration_plan<eviction::belady> plan;
+  iteration_plan plan;
   for (std::uint32_t index = 0; index < 9; ++index) {
     plan.put_aside();
     plan.start = start(index);

@@ -57,13 +57,6 @@ support::toy::outcome train(const manager_options& options, cm::bytes& chunk)
 
 }  // namespace
 
-TEST_CASE("a chunk is four MiB unless the options say otherwise", "[manager]")
-{
-  CHECK(manager_options{}.chunk_bytes == 4_MiB);
-  CHECK(manager_options{.chunk_bytes = 256_B}.chunk_bytes == bytes{256});
-  CHECK(manager_options{}.chunk_bytes.count() % tensor_alignment.count() == 0);
-}
-
 TEST_CASE("tensors in the order of first use come with fewer loads where they were declared in another order",
           "[manager]")
 {

@@ -77,7 +77,7 @@ constexpr const char* good = R"({"traceEvents":[{"name":"thread_name","ph":"M","
 }  // namespace
 
 // The trace is written by the ctest perfetto.trace: a training of the example gpt that evicts.
-TEST_CASE("the trace of a training is one that Perfetto draws whole", "[.trace]")
+TEST_CASE("the trace of a training is one that Perfetto draws whole", "[perfetto][.trace]")
 {
   const char* const folder = std::getenv("CHUNKMEM_TRACE");
   REQUIRE(folder != nullptr);
@@ -97,7 +97,7 @@ TEST_CASE("the trace of a training is one that Perfetto draws whole", "[.trace]"
   CHECK(found.at("to device: loads C") >= done.at("loads"));
 }
 
-TEST_CASE("the check of this test sees what Perfetto would draw wrongly", "[trace]")
+TEST_CASE("the check of this test sees what Perfetto would draw wrongly", "[perfetto]")
 {
   CHECK(checked(json::parse(good)) == std::map<std::string, std::size_t>{{"a X", 2}, {"a i", 1}});
   const auto broken = [](std::string_view old, const char* fresh) {

@@ -161,12 +161,13 @@ void check_kills(std::uint64_t first_seed, std::uint64_t least, const char* name
 
 }  // namespace
 
-TEST_CASE("after each of twenty kills while ranks save, other ranks go on from the newest whole checkpoint", "[kills]")
+TEST_CASE("after each of twenty kills while ranks save, other ranks go on from the newest whole checkpoint",
+          "[rank_kills]")
 {
   check_kills(1, 20, "test_rank_kills");
 }
 
-TEST_CASE("the same after a thousand kills", "[kills][.slow]")
+TEST_CASE("the same after a thousand kills", "[rank_kills][.slow]")
 {
   check_kills(1'000, 1'000, nullptr);
 }

@@ -202,7 +202,7 @@ TEST_CASE("files and weights of a training that goes on over other ranks are tho
   CHECK(differing(rows) == 0);
 }
 
-TEST_CASE("a thousand random trainings go on over other ranks", "[.slow]")
+TEST_CASE("a thousand random trainings go on over other ranks", "[resharding][.slow]")
 {
   std::mt19937_64 random{1000};
   std::vector<row> rows;

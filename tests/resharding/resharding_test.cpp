@@ -231,7 +231,8 @@ std::vector<move> moves_in_ci()
 
 }  // namespace
 
-TEST_CASE("the moves that are tried have every pair of ranks, sizes of chunks, stages and element types", "[sharding]")
+TEST_CASE("the moves that are tried have every pair of ranks, sizes of chunks, stages and element types",
+          "[resharding]")
 {
   constexpr std::array<std::uint32_t, 7> choices{4, 4, 3, 3, 4, 4, 3};
   std::set<std::array<std::uint32_t, 4>> pairs;
@@ -250,7 +251,7 @@ TEST_CASE("the moves that are tried have every pair of ranks, sizes of chunks, s
 
 TEST_CASE(
     "what W ranks saved goes on over W', in other chunks and stages, with the bits of a training that never stopped",
-    "[sharding]")
+    "[resharding]")
 {
   const auto all = moves_in_ci();
   const std::uint64_t wrong = differing(all);
@@ -263,7 +264,7 @@ TEST_CASE(
       << "\n";
 }
 
-TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[sharding]")
+TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[resharding]")
 {
   using namespace cm::ownership;
   job groups = side{3, 0, 3, 3}.as_job(saved_at, 4);
@@ -283,7 +284,7 @@ TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[sh
   CHECK(go_on<float, whole>(folder, groups, the_kernel, right) == "");
 }
 
-TEST_CASE("a manager goes on with what ranks saved, and they with what it saved", "[sharding]")
+TEST_CASE("a manager goes on with what ranks saved, and they with what it saved", "[resharding]")
 {
   using one_rank = support::ranks::one_rank<float, cm::optimizer::adam>;
   for (std::uint32_t ranks = 1; ranks <= 4; ++ranks) {
@@ -311,7 +312,7 @@ TEST_CASE("a manager goes on with what ranks saved, and they with what it saved"
   }
 }
 
-TEST_CASE("every combination of ranks, sizes of chunks and stages goes on with the same bits", "[.slow]")
+TEST_CASE("every combination of ranks, sizes of chunks and stages goes on with the same bits", "[resharding][.slow]")
 {
   std::vector<move> all;
   std::uint64_t seed = 0;

@@ -159,7 +159,7 @@ TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")
       << "\n";
 }
 
-TEST_CASE("two thousand random trainings over ranks have the bits of one rank", "[.slow]")
+TEST_CASE("two thousand random trainings over ranks have the bits of one rank", "[sharding][.slow]")
 {
   CHECK(differing(1'000, 2'000) == 0);
 }

@@ -107,7 +107,6 @@ class sequence {
  public:
   using value_type = Element;
   using iterator = Element*;
-  using const_iterator = const Element*;
 
   sequence() = default;
   explicit sequence(std::size_t count, const Element& value = Element{}) { resize(count, value); }

@@ -67,7 +67,6 @@ template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, 
           chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
 class engine {
  public:
-  using rules_type = Rules;
   using checks_type = Checks;
   using eviction_type = Eviction;
   using transfer_type = Transfer;

@@ -34,7 +34,6 @@ struct kept_plan {
 
 /// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed
 /// before.
-template <class Eviction>
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
@@ -142,7 +141,7 @@ class iteration_planner {
   explicit iteration_planner(Transfer transfer) : transfer_{std::move(transfer)} {}
 
   /// Makes `plan` for an iteration that starts from `now`; not valid where the iteration does not fit.
-  void make(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, access_record& record,
+  void make(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     plan.valid = plan.retains = false;
@@ -164,7 +163,7 @@ class iteration_planner {
   /// that each costs a plan. After some of them a plan is sought that ends where it began; where it does not do so
   /// either, it is given up.
   /// @pre make() was called for the record
-  void settle(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void settle(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
     constexpr std::uint32_t patience = 4;
@@ -177,7 +176,7 @@ class iteration_planner {
 
   /// All memory that a later search of `settle` will want, so that a steady iteration allocates nothing. Three replays.
   /// @pre make() was called for the record   @throws std::bad_alloc   the plan is as before
-  void reserve_search(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void reserve_search(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
   try {
     if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
@@ -199,7 +198,7 @@ class iteration_planner {
   }
 
   /// The entries know which of them have actions, of the plan that is followed now.
-  static void mark(const iteration_plan<Eviction>& plan, access_record& record) noexcept
+  static void mark(const iteration_plan& plan, access_record& record) noexcept
   {
     for (access_entry& entry : record.entries()) entry.has_actions = false;
     for (const transfer::move& action : plan.actions) record.entries()[action.access_index].has_actions = true;
@@ -238,7 +237,7 @@ class iteration_planner {
 
   /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the
   /// frames of the plan before, as long as that moves no more. @return   it fits
-  bool retain(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  bool retain(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
     bool fits = false;
@@ -257,7 +256,7 @@ class iteration_planner {
 
   /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk
   /// more.
-  void close(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void close(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   {
     if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
@@ -279,7 +278,7 @@ class iteration_planner {
   }
 
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
-  void tune(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void tune(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     plan.variant = trial_.best(now, record, chunk_of_slot);
@@ -298,7 +297,7 @@ class iteration_planner {
     plan.tuned = true;
   }
 
-  void finish(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, access_record& record,
+  void finish(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,
               std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log,
               bool may_move_early)
   {

@@ -376,7 +376,7 @@ class schedule {
     access_record& record = recorder_.record();
     if constexpr (Transfer::plans) {
       if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
-      iteration_plan<Eviction>& plan = plans_[recorder_.index()];
+      iteration_plan& plan = plans_[recorder_.index()];
       if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
       if (!plan.valid) return false;
       chunks_->start_of(record, plan.without_host_copies());
@@ -390,7 +390,7 @@ class schedule {
   }
 
   /// The iteration has been followed from here before, or a plan is made.
-  void plan_from_here(iteration_plan<Eviction>& plan, access_record& record)
+  void plan_from_here(iteration_plan& plan, access_record& record)
   {
     if (plan.recall(chunks_->table())) return planner_.mark(plan, record);
     const bool is_first = plan.made++ == 0;
@@ -442,7 +442,7 @@ class schedule {
 
   recorder recorder_;
   iteration_planner<Eviction, Transfer> planner_;
-  std::vector<iteration_plan<Eviction>> plans_;  // by record
+  std::vector<iteration_plan> plans_;  // by record
   registry* tensors_;
   gradient_places* places_;
   chunk_cache<Eviction>* chunks_;
