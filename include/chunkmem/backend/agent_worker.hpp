@@ -23,6 +23,10 @@ namespace backend {
 
 /// How far one agent has come: the number of operations it finished. An event of value v is reached at v.
 ///
+///     progress done;
+///     std::jthread agent{[&] { done.advance(); }};
+///     done.wait_for(1);  // sleeps until the agent has finished its first operation
+///
 /// Sleeps on a condition variable and never spins: on two cores a spinning waiter takes the time of the one it waits
 /// for. Cost: one load where the value is reached; else one sleep. No allocation.
 ///

@@ -157,6 +157,8 @@ class cuda_session {
 /// Makes a device the calling thread's own for a scope, and puts the thread's device back. No call where it is the
 /// same.
 ///
+///     const cuda_current_device<Api> current{session, 1};  // device 1 until the end of the scope
+///
 /// The runtime makes streams, events and memory on the thread's device, and launches kernels only there. A thread that
 /// works with another device pays for a context on both: give each thread the device of its backend.
 /// @throws device_error   (constructor) the runtime refuses; nothing was switched
