@@ -64,6 +64,8 @@ static_assert(ordered_kernel<decide_kernel>);
 
 /// Works out, on the device, what all elements of one group share in the next update: from the number of updates and
 /// the learning rate that lie in device memory, so that a captured step can be repeated.
+///
+///     loop_launcher::run(factors_kernel{options, state, rate, factors});
 template <class Options, class Factors>
 class factors_kernel {
  public:
@@ -90,6 +92,9 @@ class factors_kernel {
 
 /// Writes a few learning rates to where a device step reads them. They travel in the kernel, so nothing on the host has
 /// to stay until it has run.
+///
+///     const float rates[] = {1e-3F, 1e-4F};
+///     loop_launcher::run(rates_kernel{rates_of_groups, rates});
 class rates_kernel {
  public:
   static constexpr std::size_t most = 24;

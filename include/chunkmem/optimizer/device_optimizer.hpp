@@ -31,6 +31,9 @@ struct device_progress {
 };
 
 /// The loss scale of a device_optimizer in device memory, pinned while this lives.
+///
+///     const auto scale = optimizer.scale_on(agent::compute);
+///     multiply_loss(scale.data());  // a kernel on compute
 template <class Manager>
 class device_scale {
  public:

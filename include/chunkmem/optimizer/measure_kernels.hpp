@@ -97,6 +97,8 @@ class measure_kernel {
 static_assert(lane_kernel<measure_kernel>);
 
 /// Makes every tensor one without blocks: what is not measured afterwards adds nothing.
+///
+///     loop_launcher::run(clear_ranges_kernel{memory.ranges(), memory.sizes().parameters});
 class clear_ranges_kernel {
  public:
   clear_ranges_kernel(block_range* ranges, std::uint64_t tensors) noexcept : ranges_{ranges}, tensors_{tensors} {}
@@ -115,6 +117,9 @@ class clear_ranges_kernel {
 static_assert(element_kernel<clear_ranges_kernel>);
 
 /// The measure of each tensor: the sums of its blocks, added in their order.
+///
+///     const std::uint64_t tensors = memory.sizes().parameters;
+///     loop_launcher::run(sum_blocks_kernel{memory.sums(), memory.ranges(), memory.measures(), tensors});
 class sum_blocks_kernel {
  public:
   using total_type = gradient_measure;
