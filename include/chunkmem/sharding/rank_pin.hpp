@@ -133,6 +133,10 @@ class rank_pin {
 };
 
 /// The gradient of a weight while it is being written: what this rank adds to the sum. As gradient_pin.
+///
+///     auto gradient = model.gradient(weight);
+///     for (float& it : gradient.span()) it = gradient.beta() == 0 ? of_this_rank : it + of_this_rank;
+///     model.gradient_done(std::move(gradient));
 template <element Element, class Manager>
 class rank_gradient {
  public:
