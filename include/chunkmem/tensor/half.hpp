@@ -133,6 +133,9 @@ class bf16 {
 };
 
 /// An IEEE half, with five bits of exponent: as bf16 otherwise. The largest number is 65504, and the smallest is 2^-24.
+///
+///     const fp16 third{1.0F / 3};                      // to nearest
+///     const float number = static_cast<float>(third);  // 0.333251953
 class fp16 {
  public:
   constexpr fp16() noexcept = default;  ///< zero
