@@ -72,6 +72,10 @@ using progress_table = std::array<progress, max_agents>;
 
 /// One thread that does what it is given, in order.
 ///
+///     agent_worker copies{agent::to_device, table, totals};
+///     copies.enqueue(std::move(work));
+///     table[index_of(agent::to_device)].wait_for(copies.given());
+///
 /// A ring of 256 operations; an enqueue that finds it full waits for the oldest, and is counted. Waits name only what
 /// was given before, so a full ring always empties. Good for copies of chunks; poor for work of less than a few
 /// microseconds, which a wake-up costs.
