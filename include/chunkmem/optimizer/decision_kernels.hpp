@@ -20,6 +20,8 @@ namespace optimizer {
 /// Adds up the measures of all tensors in their order and decides: update or skip, and by what gradients are
 /// multiplied.
 ///
+///     loop_launcher::run(decide_kernel{measures, tensors, clipping{.norm = 1.0F}, true, state});
+///
 /// The rule of `step`, with the loss scale that lies in the state. Doing it again gives the same.
 class decide_kernel {
  public:
@@ -133,6 +135,8 @@ struct loss_scale_rule {
 }
 
 /// The end of a step: counts it, and what `loss_scale` does after an update or a skip.
+///
+///     loop_launcher::run(finish_kernel{state, rule});
 class finish_kernel {
  public:
   finish_kernel(device_step_state* state, const loss_scale_rule& rule) noexcept : state_{state}, rule_{rule} {}

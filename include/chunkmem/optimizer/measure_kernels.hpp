@@ -25,6 +25,8 @@ struct block_range {
 
 /// The measures of the blocks of one gradient: those of `measure_one_block`, bit by bit.
 ///
+///     loop_launcher::run(measure_kernel{gradient, dtype::float32, elements, sums, range, 0});
+///
 /// Cost: one pass over the gradient, a lane reads every 32nd element; three operations in double for each.
 class measure_kernel {
  public:
