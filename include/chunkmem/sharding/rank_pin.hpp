@@ -43,6 +43,9 @@ struct filling {
 
 /// A tensor of a sharded_model whose bytes stay where they are while the pin lives. As pin.
 ///
+///     const auto pin = model.acquire(weight, access::read);
+///     const std::span<const float> whole = pin.span();  // on the device
+///
 /// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share
 /// when the pin ends.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
