@@ -12,7 +12,7 @@
 namespace chunkmem::inline v0 {
 
 /// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
-/// which then stays until `reset`, so that a step that is tried again finds its place. Not for users: see manager.
+/// which then stays until `reset`, so that a step that is tried again finds its place.
 ///
 ///     update_order order;
 ///     order.reset(completed.size());

@@ -45,11 +45,9 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 
 /// The half of a sharded_model that comes before training: tensors are declared, and become units and shares.
 ///
-///     const auto weight = model.template add<float>({1'024, 1'024}, role::parameter);  // of a sharded_model
+///     const auto weight = model.add<float>({1'024, 1'024}, role::parameter);  // of a sharded_model
 ///     model.name(weight, "embedding");
 ///     model.seal();
-///
-/// Not for users by itself: see sharded_model.
 template <stream_backend Backend, rank_group<Backend> Ranks, class... Policies>
   requires(detail::rank_kinds::check<Policies...>())
 class rank_tensors {
