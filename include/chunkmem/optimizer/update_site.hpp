@@ -49,8 +49,8 @@ struct update_request {
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
 ///
-/// Where the calling thread decides, it calls `await_measures()` before: this returns when the thread knows the measures
-/// of all gradients.
+/// Where the calling thread decides, it calls `await_measures()` before: it returns when the measures of all gradients
+/// are known.
 template <class Site>
 concept update_site =
     requires(Site site, tensor_handle parameter, step_decision decision, const step_options& options) {
