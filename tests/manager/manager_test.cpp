@@ -36,14 +36,14 @@ static_assert(!std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction:
 static_assert(std::same_as<cm::manager<arena, cm::inference_rules, cm::eviction::lru, cm::trace::counter_sink>,
                            cm::manager<arena, cm::trace::counter_sink, cm::inference_rules, cm::eviction::lru>>);
 
-TEST_CASE("make_manager takes the types of the policies it is given", "[manager]")
+TEST_CASE("a manager is given settings of its policies as values, in any order", "[manager]")
 {
   arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
   cm::trace::counter_totals totals;
   cm::transfer::lookahead ahead;
   ahead.window = 3;
-  auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::trace::counter_sink{totals}, ahead);
-  static_assert(std::same_as<decltype(m), cm::manager<arena, cm::transfer::lookahead, cm::trace::counter_sink>>);
+  cm::manager<arena, cm::transfer::lookahead, cm::trace::counter_sink> m{
+      memory, {.chunk_bytes = 4_KiB}, cm::trace::counter_sink{totals}, ahead};
   const auto weights = m.add_stacked<float>(6, {1024}, cm::role::parameter);
   for (std::uint32_t index = 0; index < 6; ++index)
     for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = 1;

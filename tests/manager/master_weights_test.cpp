@@ -348,7 +348,7 @@ TEST_CASE("what gradients in place cannot do is refused when it is asked for", "
 TEST_CASE("wide gradients of 16-bit weights are asked for as float", "[manager]")
 {
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
-  auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::gradient::separate{.wide = true});
+  cm::manager<arena, cm::gradient::separate> m{memory, {.chunk_bytes = 4_KiB}, cm::gradient::separate{.wide = true}};
   m.use(lists);
   const auto weight = m.add<cm::bf16>({100}, cm::role::parameter);
   {

@@ -33,8 +33,8 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
       &now, [](const void* context) { return *static_cast<const std::uint32_t*>(context); }};
   backend::simulated memory{
       {.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
-  auto m = make_manager(memory, {.chunk_bytes = 1_KiB},
-                        planner::timeline_sink{memory, costs, access_indices, copies, &left});
+  manager<backend::simulated, planner::timeline_sink> m{
+      memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, access_indices, copies, &left}};
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);
   const auto third = m.add<float>({256}, role::frozen);

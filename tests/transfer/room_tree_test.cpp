@@ -34,8 +34,6 @@ TEST_CASE("a room tree adds and finds what a plain row does", "[transfer]")
                                           plain.begin() + static_cast<std::ptrdiff_t>(to));
       if (tree.least(from, to) != *least)
         FAIL("seed " << seed << ", step " << step << ": " << tree.least(from, to) << " for " << *least);
-      if (tree.where_least(from, to) != static_cast<std::size_t>(least - plain.begin()))
-        FAIL("seed " << seed << ", step " << step << ": where");
     }
   }
 }

@@ -23,6 +23,10 @@ namespace backend {
 
 /// How far one agent has come: the number of operations it finished. An event of value v is reached at v.
 ///
+///     progress done;
+///     std::jthread agent{[&] { done.advance(); }};
+///     done.wait_for(1);  // sleeps until the agent has finished its first operation
+///
 /// Sleeps on a condition variable and never spins: on two cores a spinning waiter takes the time of the one it waits
 /// for. Cost: one load where the value is reached; else one sleep. No allocation.
 ///
@@ -67,6 +71,10 @@ class progress {
 using progress_table = std::array<progress, max_agents>;
 
 /// One thread that does what it is given, in order.
+///
+///     agent_worker copies{agent::to_device, table, totals};
+///     copies.enqueue(std::move(work));
+///     table[index_of(agent::to_device)].wait_for(copies.given());
 ///
 /// A ring of 256 operations; an enqueue that finds it full waits for the oldest, and is counted. Waits name only what
 /// was given before, so a full ring always empties. Good for copies of chunks; poor for work of less than a few

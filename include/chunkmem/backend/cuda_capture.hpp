@@ -14,6 +14,12 @@ namespace backend {
 
 /// The writing down of work: begins on one stream, forks to others, and joins them again at its end.
 ///
+///     cuda_capture<Api> capture{session, order};
+///     capture.begin(origin);                                 // from here on `origin` writes down
+///     bool is_whole = capture.connect(origin, edge, other);  // and `other`, from here on
+///     is_whole = capture.connect(other, edge, origin) && capture.end(graph) && is_whole;
+///     if (!is_whole) capture.leave();
+///
 /// A capture always ends: where its work is lost, the streams leave it all the same, and work as before. Calls that
 /// fail in passing are made a second time, since nobody outside could make them again. Cost: two calls to begin and to
 /// end, three for each other stream.

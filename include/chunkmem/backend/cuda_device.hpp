@@ -35,6 +35,9 @@ struct cuda_device_options {
 
 /// A GPU: memory of a private pool, pinned memory of the host, a stream for each agent.
 ///
+///     cuda_device<cuda_runtime> memory{{.device_capacity = 20_GiB, .host_capacity = 100_GiB}};
+///     manager<cuda_device<cuda_runtime>> m{memory};
+///
 /// Includes no header of CUDA: the runtime's functions come from `Api`, which is `cuda_runtime` in programs and a
 /// device on threads in tests. Memory that is not from here, such as a tensor of a framework, may be copied and filled
 /// too.

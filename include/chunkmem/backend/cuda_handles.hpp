@@ -10,6 +10,11 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// An event of the runtime, destroyed with its owner.
+///
+///     const cuda_event<Api> point{session};
+///     if (!order.record(point.get(), earlier)) return;  // the calling thread has waited for `earlier`
+///     if (!order.follow(later, point.get())) (void)order.finish(point.get(), earlier);
+///
 /// @pre   the device of the backend is current where one is made
 /// @throws device_error   (constructor) the runtime gives none
 template <cuda_api Api>
@@ -38,6 +43,11 @@ class cuda_event {
 };
 
 /// A stream of the runtime: made here and destroyed with its owner, or the caller's and left alone.
+///
+///     const cuda_stream<Api> own{session};              // destroyed at the end of the scope
+///     const cuda_stream<Api> theirs{session, foreign};  // left alone
+///     (void)session.finish(own.get());
+///
 /// @pre   the device of the backend is current where one is made
 /// @throws device_error   (constructor) the runtime gives none
 template <cuda_api Api>

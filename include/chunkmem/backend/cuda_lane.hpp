@@ -15,6 +15,10 @@ namespace backend {
 
 /// A stream and how far everybody is with it.
 ///
+///     cuda_lane<Api> lane{session};
+///     const std::uint64_t value = ++lane.given;
+///     if (!order.record(lane.point(value), lane.stream())) lane.finished(value);  // the calling thread has waited
+///
 /// The event of value v is entry v modulo 256 of a ring. Where a later value has taken the entry over, a wait for the
 /// earlier one waits for the later: more than was asked, never less, and no cycle, since both lie in the past of
 /// whoever asks. Cost: 256 events of the runtime and 40 KiB, made at once.

@@ -17,6 +17,10 @@ namespace backend {
 
 /// The memory of a CUDA backend: a private pool of its device, and pinned memory of the host.
 ///
+///     cuda_memory<Api> memory{session, 0, 20_GiB, 100_GiB};
+///     std::byte* const place = memory.allocate(tier::device, 64_MiB, own);
+///     memory.release(tier::device, place, own);
+///
 /// Budgets are kept by the ledger, in bytes asked for; the pool's own limit lies above, since it rounds. Nothing goes
 /// back to the system before the end, so the same arena may be taken again at no cost. Where the device has no pools,
 /// plain memory of the device takes their place. Cost: a call or two of the runtime, and one wait for the own stream;

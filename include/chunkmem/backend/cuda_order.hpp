@@ -11,6 +11,9 @@ namespace backend {
 
 /// Events of the runtime that order work even where a call of theirs fails.
 ///
+///     cuda_order<Api> order{session};
+///     if (order.record(point, earlier) && !order.follow(later, point)) (void)order.finish(point, earlier);
+///
 /// Where an event cannot be recorded, the calling thread waits for the stream instead; where a stream cannot be made to
 /// wait, the caller is told and waits itself; where waiting for an event fails, it waits for the stream. Each is
 /// counted as a recovery. Only where that fails too is the session lost: then nobody knows what is over. While a graph

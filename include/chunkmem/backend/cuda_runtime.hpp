@@ -18,6 +18,8 @@ namespace backend {
 
 /// The CUDA runtime as a `cuda_api`. For any C++20 compiler: no kernel is in here.
 ///
+///     cuda_device<cuda_runtime> memory{{.device_capacity = 20_GiB, .host_capacity = 100_GiB}};
+///
 /// Holds nothing. Cost: that of the runtime's functions. @threads   any, as the runtime's own
 class cuda_runtime {
  public:

@@ -14,6 +14,9 @@ namespace backend {
 
 /// Every call of the runtime that one backend makes goes through here: counted, and its error remembered.
 ///
+///     cuda_session<Api> session{Api{}};
+///     session.require("cudaEventRecord", [&](const Api& api) { return api.record_event(point, stream); });
+///
 /// An error that passes is fetched from the runtime once, so that nobody meets it again. An error that ends CUDA loses
 /// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything.
 /// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
@@ -156,6 +159,8 @@ class cuda_session {
 
 /// Makes a device the calling thread's own for a scope, and puts the thread's device back. No call where it is the
 /// same.
+///
+///     const cuda_current_device<Api> current{session, 1};  // device 1 until the end of the scope
 ///
 /// The runtime makes streams, events and memory on the thread's device, and launches kernels only there. A thread that
 /// works with another device pays for a context on both: give each thread the device of its backend.

@@ -24,6 +24,10 @@ namespace backend {
 
 /// The agents of a CUDA backend: a stream each, and the order between them, captured or not.
 ///
+///     cuda_streams<Api> streams{session};
+///     const agent mine = streams.adopt(nullptr);
+///     streams.wait(agent::compute, streams.record(mine));  // later work of compute follows that of `mine`
+///
 /// A *cover* orders all streams after everything given so far, with one event for all: around a graph, since what the
 /// ring recorded while capturing means nothing outside of it. Nothing ever asks whether an event is reached. Cost: one
 /// call to record, one to wait, none to wait for what is known to be over; a cover is three calls for each stream.

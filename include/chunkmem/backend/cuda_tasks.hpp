@@ -16,6 +16,10 @@ namespace backend {
 
 /// The callables that a stream was given to run on the host and has not run yet: a ring of 256.
 ///
+///     cuda_tasks tasks;
+///     void* const place = tasks.put(std::move(task));  // where not is_full()
+///     if (launch(&cuda_tasks::run, place)) tasks.keep(); else tasks.take_back();
+///
 /// The runtime gets the address of one slot for each. After an error that ends CUDA nobody can tell whether it will
 /// still run one, so memory with callables that were not run is kept for good then, and their captures are not
 /// destroyed. It stays reachable: a checker of leaks finds nothing to complain of. Cost: no allocation after

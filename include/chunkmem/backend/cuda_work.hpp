@@ -30,6 +30,10 @@ struct copy_range {
 
 /// What agents of a CUDA backend can be given: copies, fills, launches.
 ///
+///     cuda_work<Api> work{session, memory, streams, 0};
+///     work.copy(std::array{copy_range{to, from, size}}, agent::to_device);
+///     work.launch(agent::compute, [=](typename Api::stream_type on) { my_kernel(on); });
+///
 /// Cost: one call of the runtime for each copy and fill; a launch asks for errors before and after. No allocation.
 /// @throws usage_error    unknown agent, null address, or what cannot be captured while capturing; nothing was enqueued
 /// @throws device_error   nothing was enqueued, unless said otherwise

@@ -32,6 +32,9 @@ struct host_arena_options {
 
 /// A device played by capped host memory: real bytes, real concurrency, no GPU.
 ///
+///     host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
+///     manager<host_arena> m{memory};
+///
 /// Each copy agent is a thread. Compute is the calling thread: what is launched on it runs at once, and a wait of
 /// compute blocks; with `async_compute` it is a thread too, the only way to see a missing compute edge without a GPU.
 /// Pages are mapped when first touched, so resident memory counts only what is used. Good for embedding, tests and

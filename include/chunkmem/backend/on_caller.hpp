@@ -21,6 +21,9 @@ namespace backend {
 
 /// Makes a stream backend of any memory backend: every agent is the calling thread, and its work is done at return.
 ///
+///     on_caller<my_memory> memory{};  // my_memory: as memory_backend asks
+///     manager<on_caller<my_memory>> m{memory};
+///
 /// Good for memory that has no streams (a Thrust system on the CPU, one's own allocator), and for finding out whether a
 /// wrong result comes from the order of work: here there is only one. Poor for speed, because no copy overlaps compute.
 /// An event's value is the number of operations its agent was given.

@@ -17,6 +17,9 @@ namespace backend {
 
 /// A callable without arguments, kept inline: queueing it never touches the heap.
 ///
+///     inline_task task{[=] { std::memset(to, 0, count); }};
+///     task();
+///
 /// The callable must not throw: it stands for a kernel, and a kernel has nobody to throw to; one that does ends the
 /// program. Cost: one indirect call to run, one to move.
 ///

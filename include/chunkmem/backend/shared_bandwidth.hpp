@@ -13,6 +13,10 @@ namespace backend {
 
 /// A rate that several works share in virtual time.
 ///
+///     shared_bandwidth memory{50e9};
+///     const std::uint64_t first = memory.serve(0, 1'000'000, bytes{25'000'000});  // half of the rate until 1'000'000
+///     const std::uint64_t second = memory.serve(0, 500'000, bytes{50'000'000});   // what is left, until 1'500'000
+///
 /// Each work takes its bytes at an even pace over its own time. What was given first keeps its pace; what is given
 /// later gets what is left, and lasts longer where that is too little. So no more than the rate is ever in use, and
 /// what starts earlier than something given before it finds the rate unused until then. Good where works are many and

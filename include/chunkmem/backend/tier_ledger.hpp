@@ -16,6 +16,10 @@ namespace backend {
 
 /// Keeps the books of a backend without a memory of its own: who holds what, and that no tier holds too much.
 ///
+///     tier_ledger ledger{64_MiB, 1_GiB};
+///     ledger.require(tier::device, 1_MiB);  // throws where the tier has no room
+///     ledger.add(tier::device, allocate(1_MiB), 1_MiB);
+///
 /// Counts the bytes asked for, not what the system rounds them to. `require`, then get the memory, then `add`: `add`
 /// cannot fail, so a failure in between leaves nothing behind. Good for set-up, where allocations are few; poor as a
 /// general allocator, because finding one is a scan.

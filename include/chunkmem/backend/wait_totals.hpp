@@ -13,6 +13,10 @@ namespace backend {
 
 /// Adds up waits that blocked. Cost: two additions for each; no lock.
 ///
+///     wait_totals totals;
+///     totals.add(wait_cause::demand_miss, 1'200);                    // on any thread
+///     const wait_total waited = totals.of(wait_cause::demand_miss);  // 1 wait, 1200 ns
+///
 /// @threads   any
 class wait_totals {
  public:

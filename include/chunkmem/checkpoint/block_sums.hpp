@@ -44,6 +44,11 @@ struct block_range {
 }
 
 /// Checksums of the blocks of a file that is written from its begin to its end, in any pieces.
+///
+///     block_sums sums{header.size()};
+///     sums.add(header);
+///     sums.add(content);
+///     const std::vector<std::uint64_t> all = sums.take();  // of the header, then of each 4 MiB
 class block_sums {
  public:
   block_sums() = default;

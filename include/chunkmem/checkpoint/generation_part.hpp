@@ -23,6 +23,12 @@ namespace checkpoint {
 
 /// Writes the files of one generation without the manifest: all files, or the files of one rank.
 ///
+///     generation_part part{folder, number};
+///     part.begin_file(header.size());
+///     part.write(header), part.write(content);
+///     part.end_file();
+///     part.finish();
+///
 /// Each file is written under a temporary name, synced, and renamed. Unless `keep` is called, all files are removed
 /// again, as far as possible.
 template <file_folder Folder>

@@ -24,6 +24,10 @@ namespace checkpoint {
 
 /// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks.
 ///
+///     generation_reader generation{folder, number};
+///     generation.check(0, generation.blocks());
+///     generation.read(0, generation.generation().files[0].payload, to);
+///
 /// @throws of all calls that read: corrupt_data   a file differs from the file that was written; io_error   it cannot
 ///   be read
 template <file_folder Folder>

@@ -20,6 +20,12 @@ namespace checkpoint {
 
 /// Makes a generation of files that have their names for good. Its manifest is written last of all. Only a synced
 /// manifest makes a generation.
+///
+///     manifest_writer writer{folder};
+///     try { writer.write(content); } catch (...) {
+///       if (writer.withdraw()) remove_files();
+///       throw;
+///     }
 template <file_folder Folder>
 class manifest_writer {
  public:

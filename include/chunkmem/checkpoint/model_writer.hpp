@@ -127,6 +127,9 @@ template <class Manager>
 }
 
 /// Hands the items of a manager to a writer of generations, as many bytes at a time as are wanted.
+///
+///     model_writer writer{m, plan};
+///     while (!writer.is_done()) writer.write(to, 1 << 20);  // other work may come between
 template <class Manager>
 class model_writer {
  public:

@@ -20,6 +20,9 @@ namespace checkpoint {
 
 /// An open safetensors file of any program: its table of tensors, and its bytes. It has no checksums: damage of tensors
 /// is not seen.
+///
+///     safetensors_file file{folder.open("model.safetensors"), "model.safetensors"};
+///     for (const stored_tensor& it : file.tensors()) std::puts(it.name.c_str());
 template <file_reader Reader>
 class safetensors_file {
  public:

@@ -34,6 +34,10 @@ struct async_save_options {
 
 /// A save that goes on while its trainer does. It ends with `wait`, or with this object: then its error is lost. The
 /// manager outlives it. A forked child may destroy it, which changes no file; every other call there is a usage_error.
+///
+///     pending_save save = save_async(m, folder);
+///     while (!save.is_over()) step();
+///     const saved_generation saved = save.wait();  // throws what the save threw
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;

@@ -65,6 +65,9 @@ struct part_label {
 }
 
 /// Tensors of a checkpoint by name, over all files and ranks.
+///
+///     const stored_index index{generation};
+///     if (const stored_value* weight = index.find("embedding"); weight != nullptr) wanted = weight->extents;
 class stored_index {
  public:
   using map_type = std::map<std::string_view, stored_value>;

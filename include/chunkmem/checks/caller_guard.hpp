@@ -14,6 +14,9 @@ namespace checks {
 
 /// Which thread is inside of a manager, and in which call: a second one is refused.
 ///
+///     caller_guard callers;
+///     const auto inside = callers.enter("acquire");  // throws where another thread is inside
+///
 /// Threads may take turns. A call within a call of the same thread is no second caller.
 /// Cost: one exchange of an atomic for each outermost call. @threads   any
 class caller_guard {

@@ -24,6 +24,10 @@ namespace checks {
 
 /// Looks for the mistakes of a trainer that neither the compiler nor a usage_error finds. See checks::full.
 ///
+///     full_checks checks;
+///     checks.attach(about);
+///     const auto inside = checks.enter("acquire", call_place{});  // throws what was noted since the last call
+///
 /// A mistake that shows where nothing may be thrown, at the end of a pin or while a chunk leaves, is noted; the next
 /// call of the manager throws it. It names the tensor, its list and the line that asked for the last pin.
 class full_checks {

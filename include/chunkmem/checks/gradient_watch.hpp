@@ -17,6 +17,12 @@ namespace checks {
 
 /// Whether each gradient of a step was asked how it is to be written, and was written whole.
 ///
+///     gradient_watch watch;
+///     watch.reset(1);
+///     watch.opened(0, content, dtype::float32, true, true);
+///     watch.asked(0);                                                            // its beta was read
+///     const unwritten_count left = watch.unwritten(0, content, dtype::float32);  // all elements: none was written
+///
 /// Its first opening of a step marks every element as unwritten; one that still has the mark later was not written.
 /// Numbers and bytes only: it knows no manager.
 class gradient_watch {

@@ -21,6 +21,11 @@ namespace checks {
 /// Which bytes of the arenas somebody may touch: those of pins and leases that live. The address sanitizer is told of
 /// all others.
 ///
+///     guarded_bytes guard;
+///     guard.add_arena(arena);
+///     guard.open(arena.first(1'024));   // a pin begins
+///     guard.close(arena.first(1'024));  // and ends: the sanitizer reports the next access
+///
 /// Where a program is built with the sanitizer, it reports a read after a release, a write past a tensor into its
 /// neighbour, and a use of free frames and gaps. Elsewhere only the book is kept. Cost: O(log open pins) for each pin,
 /// and the sanitizer's own 1/8 of the bytes.

@@ -13,6 +13,10 @@ namespace checks {
 
 /// Mistakes that were found where nothing may be thrown, such as the end of a pin, until something may.
 ///
+///     mistake_note mistakes;
+///     mistakes.add(error_text{} << "chunkmem: a pin ended on another thread");  // where nothing may be thrown
+///     mistakes.raise();                                                         // where it may
+///
 /// The first one is kept as a sentence, since others often follow from it; the rest are counted. No allocation.
 class mistake_note {
  public:

@@ -16,6 +16,11 @@ namespace checks {
 
 /// The checksum of each tensor while nobody may write it: while pins only read it, and while no pin holds it.
 ///
+///     pinned_cells cells;
+///     cells.reset(1);
+///     cells.pinned(0, content, false, from);
+///     const bool is_fine = cells.released(0, content, true) == pinned_cells::finding::fine;
+///
 /// A cell is the bytes of a tensor in one list. A gradient that lies in its weight's bytes has the weight's cell.
 /// Cost: one pass over the bytes for each first pin and each last release. Numbers and bytes only: it knows no manager.
 class pinned_cells {

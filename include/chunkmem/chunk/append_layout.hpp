@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 
 /// Fills one chunk after the other, in the order of declaration; never looks back.
 ///
+///     manager<backend::host_arena, append_layout> m{memory};
+///
 /// Neighbours in the model become neighbours in a chunk, which is what a layer-by-layer trainer wants. What does not
 /// fit the rest of a chunk opens the next one; what is larger than a frame gets a window of frames for itself. Bytes
 /// that are given back are used again only where they are the last ones of the open chunk.

@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 
 /// Puts each tensor where the least room is left over, in the order of declaration; a new chunk is the last resort.
 ///
+///     manager<backend::host_arena, best_fit_layout> m{memory};
+///
 /// Good where sizes vary, and where tensors come and go: what is given back is used again. The rest of a window of
 /// several frames is filled too. Poor for neighbours: a small tensor may land in a chunk that is used at quite another
 /// time.

@@ -20,6 +20,12 @@ namespace chunkmem::inline v0 {
 
 /// The free bytes of chunks: finds the tightest gap for a tensor, and joins what is given back with its neighbours.
 ///
+///     chunk_gaps gaps;
+///     gaps.reset(frame_size{1_MiB});
+///     if (!gaps.tightest(512)) gaps.open(1);  // no gap is that large: one more chunk
+///     gaps.take(*gaps.tightest(512), 512);
+///     gaps.give(0, 0, 512);
+///
 /// A gap is one entry in two orders, by place and by size, and no two gaps touch: that is what keeps a byte from being
 /// handed out twice. Cost: O(log gaps) for each call, times the number of different chunk lengths for a search.
 class chunk_gaps {

@@ -20,6 +20,10 @@ namespace chunkmem::inline v0 {
 
 /// Finds the size of frames with which a layout wastes the least bytes; exact.
 ///
+///     chunk_size_search<append_layout> search;
+///     search.add(sizes, 2);  // in two lists
+///     const bytes frame = search.find(frame_limits{.least = 1_MiB, .most = 64_MiB}).frame;
+///
 /// A group is one role in one list, or in several lists of equal element size. All groups have frames of one size. The
 /// search goes from one size at which a decision of the layout may change to the next, and passes over sizes that could
 /// not win even if all chunks were full: `n` frames of a larger size hold the payload only from `payload / n` on.

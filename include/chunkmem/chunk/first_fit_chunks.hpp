@@ -16,6 +16,11 @@ namespace chunkmem::inline v0 {
 
 /// Chunks that are filled from their beginning: finds the first one with room, from any chunk on.
 ///
+///     first_fit_chunks chunks;
+///     chunks.reset(frame_size{1_MiB});
+///     const chunk_place first = chunks.place(512);
+///     const chunk_place next = chunks.place(512, first.chunk);  // in the same chunk, if it has room
+///
 /// Chunks of one length are a kind of their own, since only among them a larger frame never changes who has more room.
 /// Cost: O(log chunks) for each call, times the number of different lengths.
 class first_fit_chunks {

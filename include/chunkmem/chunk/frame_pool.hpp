@@ -10,6 +10,10 @@ namespace chunkmem::inline v0 {
 
 /// The free frames of a tier, handed out lowest first as windows of neighbours.
 ///
+///     frame_pool frames;
+///     frames.reset(8);
+///     if (const frame_id first = frames.lowest(3); first != frame_pool::none) frames.take(first, 3);
+///
 /// Lowest first keeps the top of the arena free for leases. Cost: O(1) words for one frame; for a window O(free runs).
 class frame_pool {
  public:

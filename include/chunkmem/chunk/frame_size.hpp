@@ -10,6 +10,9 @@
 namespace chunkmem::inline v0 {
 
 /// The size of a frame, and what follows from it for tensors: the arithmetic that all layouts share.
+///
+///     const frame_size frame{1_MiB};
+///     const std::uint32_t frames = frame.frames_for(frame_size::padded(3_MiB));  // 3
 class frame_size {
  public:
   static constexpr std::uint64_t never = UINT64_MAX;  ///< no frame is as large as that

@@ -12,6 +12,10 @@
 namespace chunkmem::inline v0 {
 
 /// A row of numbers that finds the first one that is large enough. Cost: O(log size); it allocates where it grows.
+///
+///     max_tree room;
+///     for (const std::uint64_t free : {10, 40, 30}) room.push_back(free);
+///     const std::size_t first = room.first(0, 20);  // 1
 class max_tree {
  public:
   static constexpr std::size_t none = SIZE_MAX;

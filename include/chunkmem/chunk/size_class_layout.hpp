@@ -20,6 +20,8 @@ namespace chunkmem::inline v0 {
 
 /// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors into what is left.
 ///
+///     manager<backend::host_arena, size_class_layout> m{memory};
+///
 /// Good for models whose tensors are all known at the start, which is what a sealed manager has; the least waste of all
 /// layouts here. The body is tried in the order of declaration, where each tensor goes to the first chunk with room
 /// from that of its neighbour on, and by falling size; the order of declaration stays unless the other one saves

@@ -14,6 +14,12 @@ namespace chunkmem::inline v0 {
 
 /// The arena of one tier: chunks in frames from the bottom, leases from the top, never a byte in both.
 ///
+///     tier_space space;
+///     space.reset(64_MiB, 1_MiB, 64);
+///     space.place(chunk_id{0}, space.pool().lowest(2), 2);
+///     const std::uint64_t begin = space.find_lease(4'096, [](frame_id) { return false; });
+///     if (begin != tier_space::no_place) space.take_lease(begin, 4'096);
+///
 /// Numbers only; the bytes are somebody else's. A lease may begin anywhere that is a multiple of `tensor_alignment`;
 /// the frames it touches are lost to chunks until it ends. What is left over after the last whole frame serves leases
 /// too. Cost: chunks O(1); leases O(live leases + frames passed over), no allocation while the number of live leases

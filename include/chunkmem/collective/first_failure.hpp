@@ -13,6 +13,10 @@ namespace collective {
 
 /// The first error of a communicator, told by any thread, thrown to the calling one.
 ///
+///     first_failure failure;
+///     failure.tell(error);  // on any thread
+///     failure.check();      // on the calling one: throws the first that was told
+///
 /// Cost of asking: one load. Telling copies the error, which does not allocate.
 ///
 /// @threads   any

@@ -23,6 +23,9 @@ namespace collective {
 
 /// The ranks that take part, that failed, and that left. The lanes of a communicator share this.
 ///
+///     mpi_group group{session, MPI_COMM_WORLD, std::chrono::seconds{60}};
+///     mpi_lane lane{group};  // how its ranks reach each other
+///
 /// Every rank sends every other rank exactly one notice in its life, over a communicator of its own: that it failed, or
 /// that it left and how far it had come. A waiting rank looks for notices, so the first rank to fail ends the waits of
 /// all. A rank that left after its part of an operation lets the others finish the operation. There is no standing

@@ -24,6 +24,12 @@ namespace collective {
 
 /// One thread's own way to the other ranks: waits with a deadline, agreement on calls, words of all.
 ///
+///     mpi_lane lane{group};
+///     lane.agree(now);
+///     lane.receive(now, last, place, size);
+///     lane.send(now, next, own, size);
+///     lane.wait(now);
+///
 /// Agreement: each rank sends the least and the greatest fingerprint that it knows to the rank 1, 2, 4, ... further,
 /// and receives as much. After ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. If
 /// they did not, they tell one another their calls, so that the error can name them (dissemination: Hensgen, Finkel,

@@ -15,6 +15,11 @@ namespace collective {
 
 /// Messages under way to and from other ranks, waited for together.
 ///
+///     mpi_transfers transfers{2};
+///     transfers.receive(group, 5, last, place, size);
+///     transfers.send(group, 5, next, own, size);
+///     while (!transfers.are_done()) std::this_thread::yield();
+///
 /// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could
 /// still write into memory that its owner has long taken back. Cost: a test looks at all messages. Only a call with
 /// more messages than ever before allocates.

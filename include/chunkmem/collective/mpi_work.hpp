@@ -25,6 +25,10 @@ namespace collective {
 
 /// How the bytes of each operation travel. An agent runs this.
 ///
+///     mpi_work work{group, 4_MiB, 64_MiB};
+///     work.expect();  // when it is enqueued
+///     work.run(job);  // on the agent
+///
 /// Shares go from each rank straight to every other rank, all at once. A sum takes one piece of each rank's share at a
 /// time into the staging room, and adds the pieces in order of ranks. A broadcast goes down a binomial tree. Messages
 /// are cut at `largest_message`, since MPI counts with an int.

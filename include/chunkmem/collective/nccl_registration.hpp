@@ -12,6 +12,8 @@ namespace collective {
 
 /// Memory that NCCL may reach without a copy of its own: an arena, told once, for as long as this lives.
 ///
+///     const nccl_registration told{group, arena, size};  // while the arena is used
+///
 /// Its communicator outlives this. After a failure NCCL is not called any more: the abort has ended the registration.
 template <nccl_api Api, class Control>
 class nccl_registration {

@@ -24,6 +24,8 @@ namespace collective {
 
 /// NCCL as a `nccl_api`, with communicators that never block the caller. For any C++20 compiler: no kernel is in here.
 ///
+///     nccl<nccl_runtime, local_threads> ranks{control};  // NCCL for the bytes, threads for the words
+///
 /// Holds nothing. Cost: that of NCCL's functions. @threads   one for each communicator at a time
 class nccl_runtime {
  public:

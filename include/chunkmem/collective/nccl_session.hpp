@@ -21,6 +21,9 @@ namespace collective {
 
 /// One handle of NCCL, its first error, and its one end.
 ///
+///     auto& session = ranks.session();
+///     session.run("telling it memory", [&](auto& api, auto handle) { return api.enroll(handle, place, size, told); });
+///
 /// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds the lock. The first
 /// failure ends the control communicator too, so that the other ranks hear of it before their deadline. From then on
 /// NCCL is called only once more, for the abort.

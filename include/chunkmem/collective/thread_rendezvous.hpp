@@ -40,6 +40,9 @@ struct rendezvous_waits {
 
 /// Ranks that are threads of one process meet here. They compare their requests, and see each other's memory.
 ///
+///     thread_rendezvous meeting{4, 60'000'000'000, 1'000'000'000};
+///     meeting.take(0);  // on the thread of rank 0
+///
 /// - A rendezvous is decided under one lock, and once. When the last rank is there with the same request, the
 ///   rendezvous takes place on every rank that takes part. Otherwise it fails on every rank.
 /// - A failure ends the whole group. It does not break off a rendezvous that takes place: only library code runs until

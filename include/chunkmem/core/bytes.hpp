@@ -10,6 +10,8 @@ namespace chunkmem::inline v0 {
 
 /// A number of bytes that cannot wrap around.
 ///
+///     const bytes budget = layers * 64_MiB + 512_B;  // throws size_overflow instead of wrapping
+///
 /// Sums, differences and products that do not fit 64 bits throw instead of wrapping: a wrapped size is the
 /// shortest road to a wrong budget. Cost: one compare per operation.
 class bytes {

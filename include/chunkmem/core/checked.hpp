@@ -10,6 +10,8 @@ namespace chunkmem::inline v0 {
 
 /// A count that cannot wrap around, for formulas: elements, operations. What bytes is to sizes.
 ///
+///     const std::uint64_t elements = (checked{12} * layers * hidden * hidden).value();
+///
 /// It comes from a whole number without a word, so that a formula reads as it stands in a book. Cost: one compare for
 /// each operation.
 class checked {

@@ -89,12 +89,16 @@ class typed_error : public quiet_standard<Standard>, public error {
 }  // namespace detail
 
 /// The caller asked for something that the rules forbid; nothing was changed.
+///
+///     try { (void)m.acquire(unwritten, access::read); } catch (const usage_error& wrong) { std::puts(wrong.what()); }
 class usage_error : public detail::typed_error<std::logic_error, error_code::usage> {
  public:
   using typed_error::typed_error;
 };
 
 /// A setting that cannot work; found before anything ran.
+///
+///     try { m.seal(); } catch (const config_error& wrong) { std::puts(wrong.what()); }  // says what to change
 class config_error : public detail::typed_error<std::invalid_argument, error_code::config> {
  public:
   using typed_error::typed_error;
@@ -108,6 +112,8 @@ struct device_fault {
 };
 
 /// A device operation failed. The bytes it would have written are not valid; the source is intact.
+///
+///     try { step(); } catch (const device_error& failed) { if (failed.fault().is_sticky) end_process(); }
 ///
 /// Where the fault is sticky, whoever met it refuses all further work with this first cause.
 class device_error : public detail::typed_error<std::runtime_error, error_code::device> {
@@ -128,6 +134,8 @@ struct io_fault {
 };
 
 /// A file could not be read or written.
+///
+///     try { save(m, folder); } catch (const io_error& failed) { if (failed.fault().number == ENOSPC) make_room(); }
 class io_error : public detail::typed_error<std::runtime_error, error_code::io> {
  public:
   using typed_error::typed_error;
@@ -140,12 +148,16 @@ class io_error : public detail::typed_error<std::runtime_error, error_code::io> 
 };
 
 /// Bytes that were written before are not what they were; nothing of them was used.
+///
+///     try { load(); } catch (const corrupt_data&) { load_older(); }
 class corrupt_data : public detail::typed_error<std::runtime_error, error_code::corrupt> {
  public:
   using typed_error::typed_error;
 };
 
 /// A text or file does not have the form that it should have; nothing of it was used.
+///
+///     try { (void)profile_text::read(in); } catch (const format_error&) { record_again(); }
 class format_error : public detail::typed_error<std::runtime_error, error_code::format> {
  public:
   using typed_error::typed_error;
@@ -177,6 +189,8 @@ struct comm_fault {
 
 /// Ranks could not finish an operation together. What it would have written is not valid.
 ///
+///     try { step(); } catch (const comm_error& failed) { std::puts(failed.what()), leave(); }
+///
 /// Every later call of the communicator throws this first cause.
 class comm_error : public detail::typed_error<std::runtime_error, error_code::comm> {
  public:
@@ -190,12 +204,16 @@ class comm_error : public detail::typed_error<std::runtime_error, error_code::co
 };
 
 /// A promise of this library to itself was broken: a defect, please report it.
+///
+///     try { step(); } catch (const internal_error& defect) { std::puts(defect.what()); }
 class internal_error : public detail::typed_error<std::logic_error, error_code::internal> {
  public:
   using typed_error::typed_error;
 };
 
 /// A size does not fit 64 bits.
+///
+///     try { (void)(1_GiB * UINT64_MAX); } catch (const size_overflow& wrong) { std::puts(wrong.what()); }
 class size_overflow : public detail::typed_error<std::overflow_error, error_code::size_overflow> {
  public:
   size_overflow(std::string_view what, std::uint64_t left, std::uint64_t right) noexcept
@@ -217,6 +235,8 @@ struct memory_shortage {
 };
 
 /// No room is left, after everything that may move was considered.
+///
+///     try { step(); } catch (const out_of_memory& full) { std::cerr << full.what() << full.shortage().needed; }
 class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
  public:
   explicit out_of_memory(const memory_shortage& shortage) noexcept

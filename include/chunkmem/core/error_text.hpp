@@ -14,6 +14,8 @@ namespace chunkmem::inline v0 {
 
 /// One sentence built in place, so that an error can be thrown when the heap has nothing left.
 ///
+///     throw usage_error{error_text{} << "chunkmem: a tensor of " << size << " B (give it elements)"};
+///
 /// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see
 /// `printable`. Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take
 /// its place. Cost: no allocation, O(characters).

@@ -9,6 +9,9 @@ namespace chunkmem::inline v0 {
 
 /// While it lives, this thread computes by the standard's rules: to nearest, with denormals, without traps.
 ///
+///     const float_environment standard;
+///     for (float& it : numbers) it *= 0.5F;
+///
 /// The caller's settings come back at the end, and the flags of exceptions as they were. It sets MXCSR on x86 with SSE
 /// (the x87 unit of `long double` stays as it is) and FPCR on 64-bit ARM; elsewhere it does nothing, and `is_supported`
 /// is false. Loads and stores stay on their side of both ends, but arithmetic on what is in registers may be moved

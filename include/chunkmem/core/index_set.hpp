@@ -12,6 +12,11 @@ namespace chunkmem::inline v0 {
 
 /// A set of small integers that finds its neighbours at once: a tree of 64-bit words.
 ///
+///     index_set free;
+///     free.reset(1'000);
+///     free.insert(7);
+///     const std::uint32_t lowest = free.first_from(0);  // 7
+///
 /// A million members need four levels; insert and erase touch one word unless a word becomes empty or stops being so.
 /// Good for free frames (the lowest) and for Belady keys (the last before now). Memory: 1.02 bits per possible member.
 /// Cost: O(levels), no allocation after `reset`.

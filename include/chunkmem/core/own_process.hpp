@@ -13,6 +13,9 @@ namespace chunkmem::inline v0 {
 
 /// The process that made this: tells a forked child what it must leave to its parent.
 ///
+///     const own_process made_in;             // a member
+///     if (made_in.is_here()) worker.join();  // in the destructor
+///
 /// A child of `fork` has a copy of all memory, but none of the threads; files, devices and other ranks it shares with
 /// its parent. Limit: a child in a new namespace of processes that gets the number of its parent is taken for the
 /// parent. Cost: `is_here` is one short system call: for waits, copies and ends, not for what is called all the time.

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 /// One policy out of a list, chosen when the program runs: what any_eviction, any_layout, any_placement and
 /// any_transfer are.
 ///
+///     eviction::any_eviction<eviction::belady, eviction::lru> policy{"lru"};  // config_error where none has this name
+///
 /// Good for command lines and for tests that walk through all policies with one type of manager; poor on a hot path,
 /// since each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the
 /// default. Cost: one indirect call for each call; the memory of the largest.

@@ -12,6 +12,9 @@ namespace chunkmem::inline v0 {
 
 /// A value that only the process which made it destroys: for threads, and for what threads wait on.
 ///
+///     process_owned<std::thread> worker{work};
+///     if (worker.is_owner()) worker->join();
+///
 /// In a forked child the threads do not exist: to join one, or to end a condition variable that one waits on, would
 /// last for ever, and what a thread was changing may be half changed. There the value is left as it is, with all memory
 /// that it holds. Cost: the number of a process beside the value.

@@ -23,6 +23,10 @@ namespace chunkmem::inline v0 {
 
 /// A new file in the place of an older one, for traces and plans: the older one is never written to.
 ///
+///     replaced_file file{"run.csv", "a table of events", replaced_file::naming::at_end};
+///     file.write(text);
+///     file.finish();
+///
 /// The file is made anew, beside its name (`.new`), and then takes the name. So a link that somebody has put there is
 /// never followed, what has another name too stays as it is, and a reader of the older file goes on with the older one.
 /// A link, a folder, a pipe or another user's file in a shared folder is refused and stays. A device, such as

@@ -72,7 +72,8 @@ inline void sort_bytes(std::byte* first, std::size_t count, const record_order& 
 ///
 ///     sort_records(std::span{moves}, [](const move& left, const move& right) { return left.order < right.order; });
 ///
-/// @param less   a strict order in which no two of these records are equal, since equal ones may change places
+/// @param less   a strict weak order. Records of which neither comes first may change places: where that matters, let
+///   `less` compare what tells them apart
 /// @complexity   O(n log n) calls of `less` through a pointer; nothing is allocated
 /// @throws       nothing
 template <class Record, class Less>

@@ -16,6 +16,11 @@ namespace chunkmem::inline v0 {
 
 /// Reads a text of lines of words, as this library writes them, and believes nothing.
 ///
+///     text_reader text{in, "a profile", 1'000};
+///     text.next_line();  // "slots 12"
+///     const std::uint64_t slots = text.value("slots", UINT32_MAX);
+///     text.expect_end();
+///
 /// Memory: one line. @throws format_error   from each call that does not find what it wants; names the line
 class text_reader {
  public:

@@ -15,6 +15,8 @@ namespace eviction {
 
 /// Evicts the chunk whose next use is farthest away, by the recorded iteration; the default.
 ///
+///     manager<backend::host_arena, eviction::belady> m{memory};
+///
 /// The fewest loads that any policy can reach with frames of one size. Without a record it is `lru`. An access belongs
 /// to one chunk, so next uses are unique keys: a bit for each access replaces a heap. Chunks that the record never
 /// touches go first, lowest id first. Source: Belady 1966 (IBM Systems Journal 5.2). Cost: O(1) words for each call,

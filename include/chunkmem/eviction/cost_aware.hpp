@@ -17,6 +17,8 @@ namespace eviction {
 /// Evicts the chunk whose absence moves the fewest bytes for each byte it frees; the farthest next use decides among
 /// equals.
 ///
+///     manager<backend::host_arena, eviction::cost_aware> m{memory, {}, eviction::cost_aware{0.5}};  // theta
+///
 /// A chunk costs a load where its next use needs its bytes, and a write-back where the host has not got them. Per byte
 /// that is 0, 1 or 2, whatever its size: so optimizer states on the device (2, for a whole iteration) outlive weights
 /// (1, for a part of it), which `belady` gets wrong. Good where an iteration repeats and bytes count; poor for a single

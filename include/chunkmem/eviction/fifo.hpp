@@ -14,6 +14,8 @@ namespace eviction {
 
 /// Evicts the chunk that came to the device longest ago: first in, first out.
 ///
+///     manager<backend::host_arena, eviction::fifo> m{memory};
+///
 /// A chunk keeps its place in the queue while it is pinned; only leaving the device and coming back puts it at the end.
 /// Good as a yardstick; poor wherever a chunk is used again and again. What came at the same time goes by the lower id.
 /// Cost: a heap in an array, 20 bytes for each chunk and O(log candidates) for each call but `victim`.

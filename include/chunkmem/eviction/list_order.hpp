@@ -13,6 +13,8 @@ namespace eviction {
 
 /// Evicts the chunk with the lowest id: the first in the order of declaration.
 ///
+///     manager<backend::host_arena, eviction::list_order> m{memory};
+///
 /// What PatrickStar does while it records, and where its next uses tie. Good as a yardstick and where a trainer walks
 /// its tensors once in their order; poor when the first ones are wanted again soonest. Source: Fang et al. 2021, arXiv
 /// 2108.05818. Cost: O(1) words for each call, 1.02 bits for each chunk.

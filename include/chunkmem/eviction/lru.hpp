@@ -13,6 +13,8 @@ namespace eviction {
 
 /// Evicts the chunk whose last pin ended longest ago.
 ///
+///     manager<backend::host_arena, eviction::lru> m{memory};
+///
 /// Good when nothing is known of the future; poor for a trainer that walks its layers in a cycle, where the chunk used
 /// longest ago is the next one needed. Cost: a linked list in an array, 16 bytes for each chunk and O(1) for each call;
 /// a chunk that comes back after others were let go of takes a step for each of them.

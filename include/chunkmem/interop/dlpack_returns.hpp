@@ -12,6 +12,9 @@ namespace chunkmem::inline v0 {
 namespace interop {
 
 /// One lent tensor. It comes back when its consumer calls the deleter.
+///
+///     struct lent_pin final : lent_tensor { my_pin pin; };
+///     dlpack_returns::address::drop(dlpack_returns::address{returns}, new lent_pin);  // in the deleter
 class lent_tensor {
  public:
   lent_tensor() = default;

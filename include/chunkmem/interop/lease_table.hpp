@@ -15,6 +15,10 @@ namespace interop {
 
 /// Finds the lease of an address. Allocators get an address back, and a lease is an object.
 ///
+///     lease_table table{m};
+///     std::byte* const place = table.take(tier::device, 1_MiB, agent::compute);
+///     table.give(place, 1_MiB);
+///
 /// The search begins with the last lease: containers and frameworks mostly give the last allocation back first. Room
 /// for entries is kept. So a step that takes as much as the step before allocates nothing on the heap. Cost: O(1) in
 /// the order of a stack, else O(live leases).

@@ -17,6 +17,10 @@ namespace interop {
 /// Leases that are taken and given back in streams of a framework. stream_memory and other allocators of streams are
 /// made of them.
 ///
+///     stream_leases<Manager, Stream> leases{m};
+///     void* const place = leases.take(stream, tier::device, 1'000, 256);
+///     leases.give(stream, place, 1'000);
+///
 /// A stream is adopted the first time it is seen. A stream may give back bytes that another stream took: the other
 /// stream is then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
 ///

@@ -14,6 +14,11 @@ namespace chunkmem::inline v0 {
 
 /// Tells a check policy about pins, frames and gradients: this part knows which bytes belong to which tensor.
 ///
+///     checked_bytes<checks::full, true> watch;
+///     watch.reset(tensors);
+///     watch.pinned(slot, data, access::read);
+///     watch.released(slot, data, access::read);
+///
 /// Every call is empty where the policy is off. Where the calling thread cannot read the device, only calls and
 /// gradients are looked at. Cost: that of the policy; O(slots) where a chunk leaves.
 /// @tparam SeesBytes   the calling thread can read all tiers

@@ -62,6 +62,9 @@ struct chunk_share {
 };
 
 /// This rank's shares of all derived chunks.
+///
+///     const chunk_shares shares = gathered.shares(tensors);
+///     for (const chunk_share& run : shares.of(whole)) copy(run);
 class chunk_shares {
  public:
   chunk_shares() = default;

@@ -58,6 +58,9 @@ struct lease_token {
 
 /// The parts that run a model, and the way of an access through them: acquire, release, lease and drop, for slots.
 ///
+///     const access_token held = engine.acquire(slot, entry_kind::read, agent::host);
+///     engine.release(held);
+///
 /// The parts know each other only as far as their constructors say; what needs several of them is a function here. An
 /// access asks the states, steps in the schedule, brings the chunk with the copy engine, and commits.
 /// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it

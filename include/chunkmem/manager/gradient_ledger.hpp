@@ -20,6 +20,11 @@ namespace chunkmem::inline v0 {
 /// Notes of each gradient of this step whether it is done, when, and with what norms; and whether an update or a load
 /// is half done.
 ///
+///     gradient_ledger notes;
+///     notes.reset(1);
+///     notes.note_opened(weight);
+///     notes.finish(weight, measure);
+///
 /// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
 /// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
 /// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a

@@ -33,6 +33,10 @@ struct frame_hazards {
 
 /// Makes agents wait for each other, and remembers what each already knows.
 ///
+///     hazard_tracker<Backend> tracker{backend, health};
+///     tracker.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);  // before the stream reads it
+///     tracker.stamp(agent::compute, frame, false);                                    // when it was given that work
+///
 /// A copy agent is stamped with the event of each copy. Other streams are stamped with their epoch, a number that costs
 /// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events
 /// are remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs

@@ -71,12 +71,4 @@ using manager_for = manager_among<Backend, Policies...>;
 template <stream_backend Backend, class... Policies>
 using manager = detail::manager_for<Backend, Policies...>;
 
-/// A manager that is given its policies as values: their types are its policies.
-template <stream_backend Backend, class... Policies>
-[[nodiscard]] manager<Backend, Policies...> make_manager(Backend& backend, const manager_options& options,
-                                                         Policies... policies)
-{
-  return manager<Backend, Policies...>{backend, options, policies...};
-}
-
 }  // namespace chunkmem::inline v0

@@ -12,6 +12,12 @@ namespace chunkmem::inline v0 {
 /// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of
 /// a part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
 ///
+///     micro_batch_ledger named;
+///     named.reserve(2);
+///     named.begin(2);
+///     named.name(0);
+///     named.expect_complete();  // throws: the second was not named
+///
 /// Cost: one bit for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
 class micro_batch_ledger {
  public:

@@ -18,6 +18,9 @@ namespace chunkmem::inline v0 {
 /// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
 /// in.
 ///
+///     model_places<append_layout, placement::host_first> places{{}, {}};
+///     const bytes frame = places.seal(tensors, 1_MiB, 64_MiB);
+///
 /// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
 /// it; `assign_tiers` asks the placement policy once leases were measured.
 template <chunk_layout Layout, placement_policy Placement>

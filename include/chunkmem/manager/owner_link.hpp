@@ -21,6 +21,9 @@ struct owner_link {
 };
 
 /// The manager's end of the link: cuts it when the manager ends, and frees it where nothing is held any more.
+///
+///     manager_link<Engine> link{engine};
+///     const holder<Engine, access_token> held{link.get(), take};
 template <class Engine>
 class manager_link {
  public:

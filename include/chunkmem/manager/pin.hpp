@@ -129,6 +129,9 @@ class gradient_pin : public pin<Element, Engine> {
 };
 
 /// Bytes for a while, for activations and workspace: same arena and same budget as the chunks. Contents undefined.
+///
+///     const auto workspace = m.lease(tier::device, 64_MiB);
+///     const std::span<float> numbers = workspace.span<float>();  // until `workspace` ends
 template <class Engine>
 class lease : public holder<Engine, lease_token> {
  public:

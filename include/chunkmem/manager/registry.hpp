@@ -38,6 +38,11 @@ struct tensor_info {
 
 /// Tensors, lists and slots: what was declared, and where a layout put it.
 ///
+///     registry tensors;
+///     const tensor_id weight = tensors.add({1'024, 1'024}, dtype::float32, role::parameter, group_id{0});
+///     tensors.seal(append_layout{}, 4_MiB);
+///     const chunk_id chunk = tensors.chunk_of(weight);
+///
 /// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change. A master
 /// list has bytes for 16-bit parameters only.
 class registry {

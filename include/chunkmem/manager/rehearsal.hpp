@@ -27,6 +27,9 @@ struct settles_always {
 
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
+///     rehearsal<Eviction, Transfer> trial{frames, Eviction{}, record, filled};
+///     const std::uint64_t least = trial.smallest_device(host, 1'000);  // frames; 1001 where 1000 are too few
+///
 /// The step is tried from the starts that a manager goes back to: as
 /// the recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty
 /// device. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.

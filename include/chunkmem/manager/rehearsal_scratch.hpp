@@ -14,6 +14,11 @@ namespace chunkmem::inline v0 {
 
 /// Bytes that pins and leases of a rehearsal point to where it wants some; see rehearse_on.
 ///
+///     rehearsal_scratch scratch;
+///     scratch.begin(size);
+///     std::byte* const place = scratch.to_write(size);
+///     scratch.end(false);  // no pin points to `place` any more
+///
 /// Two blocks: one of zeros for what is read, one for what is written. Pages are the system's until they are touched.
 /// A larger block takes the place of a smaller one, which stays until the end, since pins may point to it.
 class rehearsal_scratch {

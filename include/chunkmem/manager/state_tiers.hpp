@@ -14,6 +14,10 @@ namespace chunkmem::inline v0 {
 
 /// The tier in which the optimizer states of each parameter live, by the placement policy and by measured leases.
 ///
+///     state_tiers<placement::host_first> tiers{{}};
+///     tiers.reset(tensors, 1_MiB, 64_MiB);
+///     const tier where = tiers.preferred_tier(weight);
+///
 /// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
 /// `assign` asks the policy again. Cost: O(slots) for each assignment.
 template <placement_policy Placement>

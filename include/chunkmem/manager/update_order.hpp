@@ -12,7 +12,12 @@
 namespace chunkmem::inline v0 {
 
 /// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
-/// which then stays until `reset`, so that a step that is tried again finds its place. Not for users: see manager.
+/// which then stays until `reset`, so that a step that is tried again finds its place.
+///
+///     update_order order;
+///     order.reset(completed.size());
+///     order.arrange([&](std::uint32_t parameter) { return completed[parameter]; });
+///     for (const std::uint32_t parameter : order.all()) std::cout << parameter << '\n';
 class update_order {
  public:
   /// From here on nothing asks for memory.

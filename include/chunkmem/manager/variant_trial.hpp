@@ -23,6 +23,9 @@ inline constexpr trial_length long_trial{18, 12};
 
 /// Tries the settings of a tuned eviction policy on a recorded iteration: which moves the fewest bytes when it repeats?
 ///
+///     variant_trial<eviction::cost_aware> trial;
+///     cache.choose(trial.best(cache, record, chunk_of_slot));
+///
 /// Cost: five replays for each setting, nothing where there is one only; no allocation when sizes repeat.
 template <class Eviction>
 class variant_trial {

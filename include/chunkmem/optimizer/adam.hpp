@@ -161,6 +161,10 @@ struct prepared_adam {
 
 /// Adam, with the weight decay of AdamW or with L2: two lists beside each parameter, and a master where it has 16 bits.
 ///
+///     optimizer::adam adam{{.weight_decay = 0.1F}};
+///     m.use(adam);                                         // before the first access
+///     optimizer::step(m, adam, {.learning_rate = 1e-3F});  // after each backward pass
+///
 /// Every product that feeds a sum is an explicit fused multiply-add, quotients and roots are the correctly rounded
 /// ones, what is stored has no denormals: no compiler flag and no instruction set changes the bits.
 /// Source: Kingma and Ba 2014 (arXiv 1412.6980); Loshchilov and Hutter 2017 (arXiv 1711.05101).

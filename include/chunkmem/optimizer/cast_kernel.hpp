@@ -13,6 +13,8 @@ namespace optimizer {
 
 /// Elements in another type: between float32, bfloat16 and float16, to nearest, or by the random bits of a key.
 ///
+///     loop_launcher::run(cast_kernel{{master, dtype::float32}, {weight, dtype::bfloat16}, elements});
+///
 /// The bits of `to_float`, `round_to` and `round_stochastic`; from float32 to float32 it copies. Good for masters from
 /// weights and weights from masters. The two may be the same bytes where their types have the same size.
 class cast_kernel {

@@ -20,6 +20,8 @@ namespace optimizer {
 /// Adds up the measures of all tensors in their order and decides: update or skip, and by what gradients are
 /// multiplied.
 ///
+///     loop_launcher::run(decide_kernel{measures, tensors, clipping{.norm = 1.0F}, true, state});
+///
 /// The rule of `step`, with the loss scale that lies in the state. Doing it again gives the same.
 class decide_kernel {
  public:
@@ -64,6 +66,8 @@ static_assert(ordered_kernel<decide_kernel>);
 
 /// Works out, on the device, what all elements of one group share in the next update: from the number of updates and
 /// the learning rate that lie in device memory, so that a captured step can be repeated.
+///
+///     loop_launcher::run(factors_kernel{options, state, rate, factors});
 template <class Options, class Factors>
 class factors_kernel {
  public:
@@ -90,6 +94,9 @@ class factors_kernel {
 
 /// Writes a few learning rates to where a device step reads them. They travel in the kernel, so nothing on the host has
 /// to stay until it has run.
+///
+///     const float rates[] = {1e-3F, 1e-4F};
+///     loop_launcher::run(rates_kernel{rates_of_groups, rates});
 class rates_kernel {
  public:
   static constexpr std::size_t most = 24;
@@ -128,6 +135,8 @@ struct loss_scale_rule {
 }
 
 /// The end of a step: counts it, and what `loss_scale` does after an update or a skip.
+///
+///     loop_launcher::run(finish_kernel{state, rule});
 class finish_kernel {
  public:
   finish_kernel(device_step_state* state, const loss_scale_rule& rule) noexcept : state_{state}, rule_{rule} {}

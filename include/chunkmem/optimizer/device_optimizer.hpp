@@ -31,6 +31,9 @@ struct device_progress {
 };
 
 /// The loss scale of a device_optimizer in device memory, pinned while this lives.
+///
+///     const auto scale = optimizer.scale_on(agent::compute);
+///     multiply_loss(scale.data());  // a kernel on compute
 template <class Manager>
 class device_scale {
  public:
@@ -50,6 +53,10 @@ class device_scale {
 
 /// An optimizer whose steps run on the device: kernels measure the gradients, decide, and update. The calling thread
 /// waits for nothing. The bits are those of `step` with the same kernel.
+///
+///     device_optimizer<manager<backend::host_arena>, adam, loop_launcher> optimizer{m, adam{}};
+///     optimizer.prepare();                       // with the filling of weights
+///     optimizer.step({.learning_rate = 1e-3F});  // after each backward pass
 ///
 /// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a
 /// step has to remember, such as the count of updates and the loss scale, lies in a buffer of the manager, and a

@@ -22,6 +22,10 @@ struct device_step_sizes {
 
 /// Where a device step keeps what it works with: one run of device memory, which the caller owns.
 ///
+///     const device_step_sizes sizes{.groups = 1, .parameters = 10, .blocks = 1'000};
+///     std::byte* const start = memory.allocate(tier::device, device_step_memory<adam>::size(sizes));
+///     const device_step_memory<adam> places{start, sizes};
+///
 /// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change.
 /// Size: 72 B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096
 /// elements of a gradient.

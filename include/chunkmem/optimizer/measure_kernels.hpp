@@ -25,6 +25,8 @@ struct block_range {
 
 /// The measures of the blocks of one gradient: those of `measure_one_block`, bit by bit.
 ///
+///     loop_launcher::run(measure_kernel{gradient, dtype::float32, elements, sums, range, 0});
+///
 /// Cost: one pass over the gradient, a lane reads every 32nd element; three operations in double for each.
 class measure_kernel {
  public:
@@ -97,6 +99,8 @@ class measure_kernel {
 static_assert(lane_kernel<measure_kernel>);
 
 /// Makes every tensor one without blocks: what is not measured afterwards adds nothing.
+///
+///     loop_launcher::run(clear_ranges_kernel{memory.ranges(), memory.sizes().parameters});
 class clear_ranges_kernel {
  public:
   clear_ranges_kernel(block_range* ranges, std::uint64_t tensors) noexcept : ranges_{ranges}, tensors_{tensors} {}
@@ -115,6 +119,9 @@ class clear_ranges_kernel {
 static_assert(element_kernel<clear_ranges_kernel>);
 
 /// The measure of each tensor: the sums of its blocks, added in their order.
+///
+///     const std::uint64_t tensors = memory.sizes().parameters;
+///     loop_launcher::run(sum_blocks_kernel{memory.sums(), memory.ranges(), memory.measures(), tensors});
 class sum_blocks_kernel {
  public:
   using total_type = gradient_measure;

@@ -95,6 +95,10 @@ struct momentum_sgd_work : sgd_factors {
 /// Stochastic gradient descent, with momentum and Nesterov's form of it: one list beside each parameter, none without
 /// momentum, and a master where the parameter has 16 bits.
 ///
+///     optimizer::sgd sgd{{.momentum = 0.9F}};
+///     m.use(sgd);                                        // before the first access
+///     optimizer::step(m, sgd, {.learning_rate = 0.1F});  // after each backward pass
+///
 /// The momentum is the plain sum of gradients, the learning rate comes after it. The same rules for bits as `adam`.
 /// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B
 /// without momentum.

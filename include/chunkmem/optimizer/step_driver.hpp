@@ -140,10 +140,10 @@ class step_driver {
     });
   }
 
-  /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration had
-  /// named
-  ///   too few of its micro-batches; a learning rate that no update can be made with; too many updates to count.
-  ///   Nothing was changed
+  /// Looks at what a step is given before anything of it is done.
+  /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration named
+  ///   too few of its micro-batches, which is said once; a learning rate that no update can be made with; too many
+  ///   updates to count. Weights, states and gradients are as before
   void check(const step_options& options)
   {
     if constexpr (Site::counts_in_kernel) {

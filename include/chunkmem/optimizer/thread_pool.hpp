@@ -20,6 +20,9 @@ namespace optimizer {
 
 /// An executor with threads of its own; the thread that calls `run` is one of them.
 ///
+///     thread_pool workers{4};
+///     step(m, adam, {.learning_rate = 1e-3F}, workers);
+///
 /// Parts are taken one by one, so that a slow thread takes fewer. Every thread works under a float_environment. Threads
 /// without work look for more for some microseconds and then sleep. A `run` inside another one, or beside one that
 /// another thread began, takes all its parts on its own thread. So does a forked child, where the pool's threads do not

@@ -34,18 +34,23 @@ struct update_request {
 };
 
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
-/// device_optimizer). A `step_driver` also calls these templates of its site:
+/// device_optimizer). The concept asks for three calls and two constants:
+///
+/// - `begin()` comes before the first access of a step.
+/// - `overwrites(parameter)`: an update from its master writes every element of the value.
+/// - `end(decision, options)` comes after the last parameter of a step that is no rehearsal.
+/// - `has_bytes`: the calling thread may read and write the bytes.
+/// - `counts_in_kernel`: `kernel.progress.number` counts the updates; otherwise the site counts them.
+///
+/// A `step_driver` also makes these calls, whose arguments no concept can name:
 ///
 /// - `at_place(planned, work)` calls `work(place)` with the place to pin at: a `memory_location` or an `agent`.
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
-/// - `await_measures()` returns when the measures of all gradients are known to the calling thread.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
-/// - `overwrites(parameter)`: an update from its master writes every element of the value.
 ///
-/// `begin()` comes before the first access of a step, `end()` after the last parameter of a step that is no rehearsal.
-/// `has_bytes`: the calling thread may read and write the bytes. `counts_in_kernel`: `kernel.progress.number` counts
-/// the updates; otherwise the site counts them.
+/// Where the calling thread decides, it calls `await_measures()` before: it returns when the measures of all gradients
+/// are known.
 template <class Site>
 concept update_site =
     requires(Site site, tensor_handle parameter, step_decision decision, const step_options& options) {

@@ -29,6 +29,10 @@ namespace planner {
 
 /// Writes down the bytes on the device while the most is leased, once in each iteration that follows a record.
 ///
+///     peak_watch watch;
+///     device_use most;
+///     watch.see(m, leased, most);  // after each use
+///
 /// The recorded iteration tells the highest sum of leases, so looks are rare. A look costs a snapshot.
 class peak_watch {
  public:

@@ -73,6 +73,9 @@ struct training_timeline {
 
 /// A trace sink that knows when copies really begin and end. On virtual clocks both times are known once a copy is
 /// enqueued.
+///
+///     std::vector<timed_copy> copies;
+///     manager<backend::simulated, timeline_sink> m{clocks, {}, timeline_sink{clocks, costs, indices, copies}};
 class timeline_sink {
  public:
   using policy_kind = sink_kind;

@@ -35,7 +35,6 @@ class external_memory_monitor {
     context_ = &source;
     ask_ = [](const void* context) { return (*const_cast<Source*>(static_cast<const Source*>(context)))(); };
   }
-  [[nodiscard]] bool is_watching() const noexcept { return ask_ != nullptr; }
 
   /// Asks now. @throws as the source
   void sample()

@@ -59,7 +59,8 @@ class recorder {
   /// The record of the current iteration, or of the last one; empty while it is being recorded.
   [[nodiscard]] access_record& record() noexcept { return current_ == nullptr ? nothing_ : current_->done; }
 
-  /// Which of the names the current or last iteration has, counted from 0. @pre one has begun
+  /// Which of the names the current or last iteration has, counted from 0.
+  /// @pre one has begun, and since then no record was adopted and no `begin` has failed
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
   /// The record of a name, or null where none was made yet. A name may have two: then the record of iterations that
   /// begin with updates.
@@ -83,8 +84,8 @@ class recorder {
     });
     return found;
   }
-  /// Gives a name a record from elsewhere. The next iteration of the name follows it. Guarantee: strong.
-  /// @throws usage_error   there is one already, or an iteration is running
+  /// Gives a name a record from elsewhere. The next iteration of the name follows it.
+  /// @throws usage_error   there is one already, or an iteration is running; std::bad_alloc. All records are as before
   void adopt(std::string_view name, bool updates_first, access_record record,
              std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
@@ -131,7 +132,8 @@ class recorder {
 
   /// @param updates_first   updates of the last step wait. The iteration then does more, and has a record of its own
   /// @return   true where the slots' next accesses must be loaded from the record
-  /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
+  /// @throws usage_error   an iteration is running, which goes on; std::bad_alloc: none has begun. All records are as
+  ///   before
   bool begin(std::string_view name, bool updates_first = false)
   {
     expects(!is_inside(), "an iteration began inside another one: end the first one before, by its end()");

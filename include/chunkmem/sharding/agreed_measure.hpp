@@ -39,6 +39,11 @@ namespace sharding {
 
 /// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
 ///
+///     agreed_measure measure;
+///     measure.begin(ranks, plan.tensors(), has_gradient);
+///     measure.add(ranks, plan, 0, dtype::float32, share, optimizer::on_this_thread);  // and each other unit
+///     const double norm = std::sqrt(measure.total().squares);
+///
 /// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each
 /// tensor in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each
 /// other for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the

@@ -14,6 +14,9 @@ namespace sharding {
 
 /// The device of a rank as the calling thread's own, for a scope; the device that the thread had before is put back.
 ///
+///     using scope = device_scope<cuda_runtime>;
+///     const scope device{scope::device_of(rank_in_node, ranks_of_node)};  // before the backend of this rank
+///
 /// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's
 /// device. Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else
 /// three.

@@ -53,6 +53,10 @@ decltype(auto) with_element(dtype type, Work work)
 
 /// Declares the units of a plan in a manager of one rank: each whole, its gradients, and the share that this rank owns.
 ///
+///     gathered_units units;
+///     const auto same = [](auto it) { return it; };
+///     units.declare(m, plan, rank, false, same, same);  // gradients as their weights, tensors as in the plan
+///
 /// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike. Memory: on the
 /// host what the rank owns, and on the device whole units only while they are used; where they are kept, all of them.
 class gathered_units {

@@ -37,6 +37,9 @@ struct unit_runs {
 /// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an
 /// ownership.
 ///
+///     using mover = gathering<Communicator>;
+///     manager<backend::host_arena, mover> m{memory, {}, mover{ranks, memory.adopt()}};
+///
 /// Cost: that of the steps, O(1) beside it. Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W
 /// to each and from each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818).

@@ -21,6 +21,10 @@ namespace sharding {
 
 /// What a save over ranks does with the generations that were there before it: it keeps the newest whole ones. Every
 /// rank makes the same calls.
+///
+///     older_generations older{ranks, folder, options};
+///     older.find();         // before the save
+///     older.remove(saved);  // after its commit
 template <exchanges_words Communicator, file_folder Folder>
 class older_generations {
  public:

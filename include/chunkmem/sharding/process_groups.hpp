@@ -14,6 +14,9 @@ namespace sharding {
 
 /// One rank's ends of three groups: of all ranks, of those of its node, and of those in its place of every node.
 ///
+///     process_groups ranks{all, node, across};
+///     sharded_model<backend::host_arena, decltype(ranks), ownership::hierarchical> m{memory, ranks};
+///
 /// For ownerships that work inside nodes and across them (ownership::hierarchical). A node of one rank makes plain data
 /// parallelism of that, a single node makes ownership::sharded. The ends outlive this; ranks of a node are numbered one
 /// after the other.
@@ -47,6 +50,9 @@ class process_groups {
 };
 
 /// A single group as process groups: one node that has all ranks.
+///
+///     const one_process_group ranks{all};
+///     collective::local_threads& node = ranks.of(ownership::process_group::node);  // `all`
 template <class Communicator>
 class one_process_group {
  public:

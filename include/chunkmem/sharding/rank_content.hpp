@@ -24,6 +24,10 @@ namespace sharding {
 
 /// What one rank of a model has to save and to load, as items made of runs of the model's tensors.
 ///
+///     rank_content<Model> content{model};
+///     content.agree_on_names();
+///     for (const checkpoint::model_item& it : content.items()) std::cout << it.size() << '\n';
+///
 /// The items of shares come in the same order on every rank, and so do those of which each rank has its own: buffers
 /// and registered states.
 /// @tparam Model   a sharded_model

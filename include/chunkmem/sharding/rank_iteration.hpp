@@ -10,6 +10,11 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// An iteration of a sharded_model: as iteration, and where a micro-batch ends its gradients are added over ranks.
+///
+///     auto iteration = model.iteration(2);
+///     iteration.pass(pass::forward, 0);
+///     iteration.pass(pass::backward, 0);
+///     iteration.pass(pass::forward, 1);  // micro-batch 0 ends
 template <class Model>
 class rank_iteration {
   using inner_type = chunkmem::iteration<typename Model::engine_type>;

@@ -42,6 +42,9 @@ struct filling {
 
 /// A tensor of a sharded_model whose bytes stay where they are while the pin lives. As pin.
 ///
+///     const auto pin = model.acquire(weight, access::read);
+///     const std::span<const float> whole = pin.span();  // on the device
+///
 /// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share
 /// when the pin ends.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
@@ -132,6 +135,10 @@ class rank_pin {
 };
 
 /// The gradient of a weight while it is being written: what this rank adds to the sum. As gradient_pin.
+///
+///     auto gradient = model.gradient(weight);
+///     for (float& it : gradient.span()) it = gradient.beta() == 0 ? of_this_rank : it + of_this_rank;
+///     model.gradient_done(std::move(gradient));
 template <element Element, class Manager>
 class rank_gradient {
  public:

@@ -33,6 +33,10 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// One save of one rank, step by step: see checkpoint::save. Every rank makes the same calls in the same order.
+///
+///     rank_save save{model, folder, options};
+///     save.prepare(), save.begin(), save.write(), save.commit();
+///     const checkpoint::saved_generation saved = save.finish();
 template <class Model, file_folder Folder>
 class rank_save {
  public:

@@ -59,6 +59,10 @@ class syncing_part {
 /// A save of one rank that goes on while all of them train. Every rank makes the same calls, but for `let_go` and
 /// `most_buffered`, at the same places between its other calls. Ends with `wait`; ended without, no generation comes of
 /// it, and the files of this rank go. The model and the folder outlive it.
+///
+///     auto save = checkpoint::save_async(model, folder);
+///     while (!save.is_over()) step();
+///     const checkpoint::saved_generation saved = save.wait();
 template <class Model, file_folder Folder>
 class rank_pending_save {
  public:

@@ -55,6 +55,12 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 
 /// A model whose weights, gradients and optimizer states are divided over ranks that train it together: ZeRO on chunks.
 ///
+///     sharded_model<backend::host_arena, collective::local_threads> m{memory, ranks};
+///     const auto weight = m.add<float>({1'024, 1'024}, role::parameter);
+///     m.use(adam);
+///     { auto it = m.iteration(); train(m, weight); }  // forward and backward, on every rank
+///     m.step(adam, {.learning_rate = 1e-3F});
+///
 /// Calls are those of a manager, and every rank makes the same ones in the same order. Weights lie in units of whole
 /// chunks; a rank keeps one share of each, on the host or where its manager puts it, with the states of that share. A
 /// unit is whole on the device while it is used: loading it brings the own share and gathers the others'. Gradients are

@@ -20,6 +20,10 @@ namespace sharding {
 
 /// Ranks that are threads of this process: their groups, of all of them, of each node, and of each place in nodes.
 ///
+///     thread_ranks{4, 2}.run([](thread_ranks::place& here) {
+///       sharded_model<backend::host_arena, collective::local_threads> m{memory_of(here.rank()), here.all()};
+///     });
+///
 /// @threads   any
 class thread_ranks {
  public:

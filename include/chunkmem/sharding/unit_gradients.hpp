@@ -46,10 +46,14 @@ struct unit_note {
 
 /// Gradients on their way from a backward pass to the sums that ranks own.
 ///
+///     unit_gradients<Manager> gradients;
+///     gradients.reset(unit_of, units.size(), {});
+///     const auto opened = gradients.open(m, units[0], 0, agent::host);  // add to what is there if opened.adds
+///
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
 /// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
 /// room is free again. Where they are added in the last micro-batch alone they may leave the device between
-/// micro-batches. Not for users: see sharded_model.
+/// micro-batches. A sharded_model has one.
 template <class Manager>
 class unit_gradients {
  public:

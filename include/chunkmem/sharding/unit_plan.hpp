@@ -48,6 +48,11 @@ struct tensor_part {
 
 /// Places tensors in units that W ranks can divide without cutting a block of `measure_block` elements. Numbers only.
 ///
+///     unit_plan<append_layout> plan;
+///     const std::uint32_t weight = plan.add(dtype::float32, group_id{0}, true, 5'000);
+///     plan.seal(48_KiB, 3);
+///     const unit_place place = plan.place(weight);
+///
 /// So the norm of all gradients is the sum of the same blocks, in the same order, however many ranks there are.
 /// Padding: less than a block for each tensor, and what the layout leaves at the end of a unit. Cost: that of the
 /// layout.

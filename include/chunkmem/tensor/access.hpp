@@ -38,6 +38,8 @@ class access {
 };
 
 /// The type of `access::read_write` and `access::write`, and of a choice between the two at run time.
+///
+///     const write_access how = adds ? access::read_write : access::write;
 class write_access : public access {
   friend class access;
   constexpr explicit write_access(access_mode mode) : access{mode} {}

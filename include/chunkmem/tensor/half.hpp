@@ -104,6 +104,9 @@ namespace detail {
 
 /// A brain floating-point number: the upper 16 bits of a float, with eight bits of exponent.
 ///
+///     const bf16 third{1.0F / 3};                      // to nearest
+///     const float number = static_cast<float>(third);  // 0.333984375
+///
 /// For storage: a value is made from a float, rounded to the nearest as `round_to` does, and converts back exactly.
 /// Both conversions are explicit, and there is no arithmetic. An integer or a double does not convert: bits are given
 /// to `from_bits`, and a double becomes a float first.
@@ -133,6 +136,9 @@ class bf16 {
 };
 
 /// An IEEE half, with five bits of exponent: as bf16 otherwise. The largest number is 65504, and the smallest is 2^-24.
+///
+///     const fp16 third{1.0F / 3};                      // to nearest
+///     const float number = static_cast<float>(third);  // 0.333251953
 class fp16 {
  public:
   constexpr fp16() noexcept = default;  ///< zero

@@ -23,6 +23,10 @@ struct restart_state {
 class registration;
 
 /// The objects that a manager was given by `use`: the manager's side of the ties.
+///
+///     registrations given;
+///     given.make_room();
+///     given.add(registered);
 class registrations {
  public:
   registrations() noexcept = default;
@@ -44,6 +48,8 @@ class registrations {
 };
 
 /// Ties an object to the manager that it was given to by `use`, and tells each of the two that the other is gone.
+///
+///     struct my_kernel { registration registered; };
 ///
 /// The object has it as a public member `registered`. The first `use` ties the object to that manager for good. A copy
 /// of the object is not tied, and an assignment keeps the tie of its target: so a tied object stays where it is.

@@ -13,6 +13,9 @@ namespace chunkmem::inline v0 {
 
 /// Extents of a tensor, row-major, at most six.
 ///
+///     const shape weight{1'024, 4'096};
+///     const std::uint64_t elements = weight.elements();  // 4194304
+///
 /// @throws usage_error     more than six extents, or one of them is zero
 /// @throws size_overflow   the number of elements needs more than 64 bits
 class shape {

@@ -12,6 +12,9 @@ namespace chunkmem::inline v0 {
 
 /// Runs a table of rules: one look-up for a legal event, one clear sentence for an illegal one.
 ///
+///     tensor_state state = tensor_state::free;
+///     state_machine<training_rules>::apply(state, tensor_event::materialize, tensor_id{0}, "value");  // hold
+///
 /// Holds nothing: the state is the caller's, so that a slot keeps it in one byte. Cost: one load, one compare.
 template <tensor_rules Rules>
 class state_machine {

@@ -20,6 +20,10 @@ namespace trace {
 
 /// The events of a run, kept until they are saved. The user owns it; a chrome_sink adds to it.
 ///
+///     chrome_trace events;             // given to a chrome_sink, and outlives its manager
+///     events.describe(m.residency());  // after some iterations
+///     save(events, "run.json");
+///
 /// Room for all events is reserved at once. Events past the bound are counted and not kept, so the trace shows the
 /// start of a run. Cost: 32 bytes per event kept.
 ///

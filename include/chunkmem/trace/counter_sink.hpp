@@ -13,6 +13,8 @@ namespace chunkmem::inline v0 {
 namespace trace {
 
 /// Sums of the events so far. The user owns it; a counter_sink adds to it.
+///
+///     const std::uint64_t loads = totals[trace_event_kind::load].count;
 class counter_totals {
  public:
   struct total {

@@ -16,6 +16,9 @@ namespace trace {
 
 /// A table of events in a file, one line for each. The user owns it; a csv_sink adds to it.
 ///
+///     csv_file file{"run.csv"};  // given to a csv_sink, and outlives its manager
+///     file.close();              // throws if a line is missing
+///
 /// Columns: `what` (the kind of the event), chunk (empty where there is none), bytes (of an iteration: its number),
 /// from, to, begin and end in nanoseconds.
 class csv_file {

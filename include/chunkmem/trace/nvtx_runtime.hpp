@@ -15,6 +15,8 @@ namespace trace {
 
 /// NVTX 3, which comes with the CUDA toolkit as headers alone. For any C++20 compiler; `NVTX_DISABLE` makes it empty.
 ///
+///     nvtx_domain<nvtx_runtime> domain{"my trainer"};
+///
 /// Holds nothing. Cost: some nanoseconds a call where no profiler listens. @threads   any
 class nvtx_runtime {
  public:

@@ -45,6 +45,8 @@ concept nvtx_api =
 
 /// A domain of NVTX with the ranges that are open in it. The user owns it; an nvtx_sink adds to it.
 ///
+///     nvtx_domain<nvtx_runtime> domain{"my trainer"};  // given to an nvtx_sink, and outlives its manager
+///
 /// An iteration is a range, from its first event to its end, with its number as payload. Every other event is a mark in
 /// a category of its kind, with its bytes as payload. The profiler itself shows a copy as a bar, on its stream.
 ///
@@ -105,6 +107,8 @@ class nvtx_domain {
 };
 
 /// A range of the calling thread, such as a pass or a layer: it lasts as long as this.
+///
+///     const nvtx_scope forward{domain, "forward"};  // until the end of the scope
 template <nvtx_api Api>
 class nvtx_scope {
  public:

@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 namespace trace {
 
 /// The last events of a run. The user owns it; a ring_sink adds to it. Room for all is taken at once.
+///
+///     for (std::size_t age = 0; age < ring.size(); ++age) std::cout << name_of(ring.last(age).what) << '\n';
 class event_ring {
  public:
   /// @throws usage_error   no room for a single event

@@ -65,16 +65,6 @@ class kept_intervals {
     return std::min(room_.least(it.first, problem_->room().size()), room_.least(0, it.last));
   }
 
-  /// The row of an interval that has the fewest free bytes.
-  [[nodiscard]] std::uint32_t tightest_row(std::size_t which) const noexcept
-  {
-    const interval& it = problem_->intervals()[which];
-    const std::size_t rows = problem_->room().size();
-    if (!it.wraps) return static_cast<std::uint32_t>(room_.where_least(it.first, it.last));
-    const bool ends = room_.least(it.first, rows) <= room_.least(0, it.last);
-    return static_cast<std::uint32_t>(ends ? room_.where_least(it.first, rows) : room_.where_least(0, it.last));
-  }
-
   /// Bytes that keeping the interval saves. @pre the interval is dropped
   [[nodiscard]] std::uint64_t saving(std::size_t which) const noexcept
   {

@@ -167,6 +167,8 @@ class device_only_input {
 
 /// Chooses the chunks that live on the device alone, where the host has no room for every host copy.
 ///
+///     const retention_plan plan = device_only_search{input, problem, prices, effort}();
+///
 /// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies say what a chunk costs
 /// more than with a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
 /// plan of its own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on

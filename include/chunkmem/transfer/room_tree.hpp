@@ -54,22 +54,6 @@ class room_tree {
     return begin < end ? least_in(1, 0, leaves_, begin, end) : endless;
   }
 
-  /// The index of the smallest number of [begin, end); the first such index. @pre begin < end
-  [[nodiscard]] std::size_t where_least(std::size_t begin, std::size_t end) const noexcept
-  {
-    const std::int64_t value = least(begin, end);
-    std::size_t low = begin + 1;  // the smallest end for which [begin, end) holds the number
-    std::size_t high = end;
-    while (low < high) {
-      const std::size_t middle = low + (high - low) / 2;
-      if (least(begin, middle) == value)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    return low - 1;
-  }
-
  private:
   void add_to(std::size_t node, std::int64_t value) noexcept
   {
