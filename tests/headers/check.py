@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every header compiles alone, included twice, without a warning, while each single capital letter is a macro.
+
+    python3 tests/headers/check.py [component=include folder ...] compiler [compiler ...]
+
+Users have macros like N, so no header of ours may use them as names. Headers of cmake/opt_in_headers.txt are tried
+where their component is given, and named where it is not; what they include uses such names itself, so these headers
+are searched for them as words.
+
+Fewer compilations than headers: where all that stands before a header in a unit is among what it includes itself, the
+compiler sees what it would see with that header alone, because headers include at their top. So one unit holds a chain
+of headers, each one included by the next, directly or through others; the fewest chains are a matching (Dilworth).
+"""
+import concurrent.futures
+import pathlib
+import re
+import string
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WARNINGS = ["-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-fsyntax-only"]
+
+
+def own_includes(text):
+    """What a header includes of ours."""
+    return re.findall(r"^#include <(chunkmem/[^>]+)>", text, re.MULTILINE)
+
+
+def includes_late(text):
+    """An include of ours stands below code, so what precedes the code is not all that the header includes."""
+    seen_code = False
+    for line in text.splitlines():
+        if line.startswith("#include <chunkmem/") and seen_code:
+            return True
+        seen_code = seen_code or not (re.match(r"\s*($|//|#)", line))
+    return False
+
+
+def closures(includes):
+    """By header: all that it includes, directly or through others."""
+    known = {}
+
+    def closure(header):
+        if header not in known:
+            known[header] = set()
+            for included in includes[header]:
+                known[header] |= {included} | closure(included)
+        return known[header]
+
+    for header in includes:
+        closure(header)
+    return known
+
+
+def fewest_chains(headers, included):
+    """The headers in the fewest chains in which each one is included by the next: a matching by augmenting paths."""
+    after = {header: [other for other in headers if header in included[other]] for header in headers}
+    before = {}
+
+    def has_path(header, seen):
+        for other in after[header]:
+            if other not in seen:
+                seen.add(other)
+                if other not in before or has_path(before[other], seen):
+                    before[other] = header
+                    return True
+        return False
+
+    for header in headers:
+        has_path(header, set())
+    followed = {header: other for other, header in before.items()}
+    chains = []
+    for header in headers:
+        if header not in before:
+            chain = [header]
+            while chain[-1] in followed:
+                chain.append(followed[chain[-1]])
+            chains.append(chain)
+    return chains
+
+
+def words_of_one_letter(text):
+    """Lines of a header that use a single capital letter as a name."""
+    code = re.sub(r'"[^"]*"', "", re.sub(r"//.*", "", text))
+    return [line for line in code.splitlines() if re.search(r"(?<!\w)[A-Z](?!\w)", line)]
+
+
+def flags_of(component, folders):
+    """What the compiler gets for headers of a component, or for those of none."""
+    if component is None:
+        return WARNINGS + [f"-D{letter}=1" for letter in string.ascii_uppercase]
+    flags = list(WARNINGS)
+    for _, folder in folders:
+        if folder != "/usr/include":  # earlier than the compilers' own folder, it would hide the standard library
+            flags += ["-isystem", folder]
+    return flags + (["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"] if component == "thrust" else [])
+
+
+def compile_chain(compiler, flags, chain):
+    """What the compiler says of the headers of a chain, each included twice; nothing where all is well."""
+    unit = "".join(f"#include <{header}>\n" * 2 for header in chain)
+    run = subprocess.run([*compiler.split(), *flags, f"-I{ROOT}/include", "-x", "c++", "-"], input=unit, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    failed = run.returncode != 0 or run.stdout
+    return f"{run.stdout}\n{' then '.join(chain)} do not compile with {compiler}" if failed else ""
+
+
+def main(arguments):
+    folders = [tuple(it.split("=", 1)) for it in arguments if "=" in it]
+    compilers = [it for it in arguments if "=" not in it]
+    if not compilers:
+        sys.exit("usage: check.py [component=include folder ...] compiler [compiler ...]")
+    texts = {str(path.relative_to(ROOT / "include")): path.read_text()
+             for path in sorted((ROOT / "include").rglob("*.hpp"))}
+    component_of = dict(line.split() for line in (ROOT / "cmake/opt_in_headers.txt").read_text().splitlines()
+                        if line and not line.startswith("#"))
+    component_of = {f"chunkmem/{header}": component for header, component in component_of.items()}
+    included = closures({header: own_includes(text) for header, text in texts.items()})
+    errors = [f"{header} includes another header of ours below code" for header in texts if includes_late(texts[header])]
+    given = {component for component, _ in folders}
+    work = []
+    for component in [None, *sorted(set(component_of.values()))]:
+        headers = [header for header in texts if component_of.get(header) == component]
+        if component is not None and component not in given:
+            print(*(f"SKIPPED: {header}, there is no {component}" for header in headers), sep="\n")
+            continue
+        if component is not None:
+            errors += [f"{header} uses a single capital letter as a name: {line.strip()}"
+                       for header in headers for line in words_of_one_letter(texts[header])]
+        flags = flags_of(component, folders)
+        work += [(compiler, flags, chain) for chain in fewest_chains(headers, included) for compiler in compilers]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        errors += [said for said in pool.map(lambda it: compile_chain(*it), work) if said]
+    print(*errors, sep="\n")
+    tried = len({header for _, _, chain in work for header in chain})
+    if tried == 0 or errors:
+        sys.exit(f"headers: failed ({len(errors)} errors, {tried} headers)")
+    print(f"headers: {tried} alone, twice, with each of: {', '.join(compilers)} ({len(work)} units)")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/headers/check.py finds what it is for, and its chains show as much as each header alone.
+
+    python3 tests/headers/check_the_checker.py compiler
+"""
+import contextlib
+import io
+import itertools
+import pathlib
+import random
+import sys
+import tempfile
+import unittest
+
+import check
+
+COMPILER = sys.argv.pop() if len(sys.argv) > 1 else "g++"
+
+
+def random_tree(seed, size):
+    """Headers, each of which includes some of those before it."""
+    chance = random.Random(seed)
+    names = [f"h{index}" for index in range(size)]
+    return check.closures({name: chance.sample(names[:index], chance.randint(0, min(index, 2)))
+                           for index, name in enumerate(names)})
+
+
+def widest_row(included):
+    """The most headers none of which includes another one: no cover has fewer chains (Dilworth)."""
+    for size in range(len(included), 0, -1):
+        for row in itertools.combinations(included, size):
+            if not any(one in included[other] for one in row for other in row):
+                return size
+    return 0
+
+
+class Chains(unittest.TestCase):
+    def test_what_precedes_a_header_is_what_it_includes(self):
+        for seed in range(200):
+            included = random_tree(seed, 30)
+            chains = check.fewest_chains(list(included), included)
+            self.assertEqual(sorted(included), sorted(header for chain in chains for header in chain))
+            for chain in chains:
+                for index, header in enumerate(chain):
+                    self.assertLessEqual(set(chain[:index]), included[header])
+
+    def test_no_cover_has_fewer(self):
+        for seed in range(40):
+            included = random_tree(seed, 9)
+            self.assertEqual(len(check.fewest_chains(list(included), included)), widest_row(included))
+
+
+class Headers(unittest.TestCase):
+    """A tree of two headers, sound, and then with one mistake at a time."""
+
+    def run_on(self, base, user):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            (top / "include/chunkmem").mkdir(parents=True)
+            (top / "cmake").mkdir()
+            (top / "cmake/opt_in_headers.txt").write_text("")
+            (top / "include/chunkmem/base.hpp").write_text(base)
+            (top / "include/chunkmem/user.hpp").write_text(user)
+            kept, check.ROOT = check.ROOT, top
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(said):
+                    check.main([COMPILER])
+                return True, said.getvalue()
+            except SystemExit as failed:
+                return False, said.getvalue() + str(failed)
+            finally:
+                check.ROOT = kept
+
+    BASE = "#pragma once\n#include <vector>\ninline int first(const std::vector<int>& of) { return of[0]; }\n"
+    USER = "#pragma once\n#include <chunkmem/base.hpp>\ninline int twice(int it) { return 2 * first({it}); }\n"
+
+    def test_sound(self):
+        passed, said = self.run_on(self.BASE, self.USER)
+        self.assertTrue(passed, said)
+        self.assertIn("2 alone, twice", said)
+        self.assertIn("(1 units)", said)
+
+    def test_mistakes(self):
+        for base, user, wanted in (
+                (self.BASE.replace("#include <vector>\n", ""), "#include <vector>\n" + self.USER, "base.hpp"),
+                (self.BASE.replace("#pragma once", ""), self.USER, "redefinition"),
+                (self.BASE, self.USER.replace("it", "N"), "user.hpp"),
+                (self.BASE, self.USER.replace("2 * first", "2.5 * first"), "float-conversion"),
+                (self.BASE, self.USER + "#include <chunkmem/base.hpp>\n", "below code")):
+            passed, said = self.run_on(base, user)
+            self.assertFalse(passed, said)
+            self.assertIn(wanted, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
