@@ -46,6 +46,8 @@ struct divided_tensor {
 
 /// The content of a generation. A generation is whole when its manifest is whole, and every file that the manifest
 /// names.
+///
+///     for (const stored_file& it : generation.content().files) std::cout << it.name << ' ' << it.size << '\n';
 struct manifest {
   std::uint64_t generation = 0;
   std::vector<stored_file> files{};  ///< safetensors, in the order in which they were written; files of rank 0 first

@@ -34,6 +34,8 @@ struct item_piece {
 };
 
 /// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
+///
+///     for (const model_item& it : content_of(m)) std::cout << it.name << ": " << it.size() << " B\n";
 struct model_item {
   std::string name;             ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
   dtype type = dtype::float32;  ///< of what is saved

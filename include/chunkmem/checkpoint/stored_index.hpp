@@ -30,6 +30,8 @@ struct stored_run {
 };
 
 /// A tensor of a checkpoint: where all of its elements are.
+///
+///     if (const stored_value* found = index.find("embedding"); found != nullptr) runs = found->runs.size();
 struct stored_value {
   dtype type = dtype::float32;
   std::vector<std::uint64_t> extents;
@@ -43,6 +45,8 @@ struct stored_value {
 }
 
 /// A name in the form of a part's.
+///
+///     if (const auto part = part_of_name("embedding[0:4096]")) std::cout << part->tensor << '\n';  // embedding
 struct part_label {
   std::string_view tensor;
   std::uint64_t first = 0;
