@@ -10,6 +10,8 @@
 namespace chunkmem::inline v0 {
 
 /// What the device of a rank holds at one moment, in whole frames.
+///
+///     const device_use now = planner::device_use_of(m.residency());
 struct device_use {
   bytes values;  ///< 16-bit chunks: weights, or the gradients in their place
   bytes states;  ///< chunks of the optimizer's states and masters
