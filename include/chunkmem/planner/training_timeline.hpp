@@ -59,6 +59,8 @@ struct access_index_source {
 };
 
 /// The events of one iteration, for pictures.
+///
+///     for (const timed_copy& it : forecast.timeline.copies) std::cout << it.begin << ".." << it.end << " ns\n";
 struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
   std::uint64_t end = 0;

@@ -23,6 +23,8 @@ struct split_trial {
 };
 
 /// The result of a search for a split.
+///
+///     std::cout << choice.best.streamed << " chunks, " << choice.best.seconds << " s\n";
 struct split_choice {
   split_trial best;  ///< the fewest seconds; of equal ones the fewest streamed
   /// all that were simulated, by chunks streamed: the first streams none, the last as many as it may
