@@ -18,6 +18,9 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// A file of a generation: whole if it is this long and its blocks have these checksums.
+///
+///     std::uint64_t size = 0;
+///     for (const stored_file& it : content.files) size += it.size;
 struct stored_file {
   std::string name;
   std::uint64_t size = 0;
@@ -29,6 +32,8 @@ struct stored_file {
 };
 
 /// A list of an optimizer, and the version of the meaning of its bytes.
+///
+///     for (const stored_list& it : content.lists) std::cout << it.name << ", version " << it.version << '\n';
 struct stored_list {
   std::string name;
   std::uint32_t version = 0;
@@ -37,6 +42,8 @@ struct stored_list {
 };
 
 /// A tensor that lies in parts: they are called `name[first:end]`, by elements in row-major order.
+///
+///     for (const divided_tensor& it : content.divided) std::cout << it.name << '\n';
 struct divided_tensor {
   std::string name;
   std::vector<std::uint64_t> extents{};  ///< of the whole

@@ -23,6 +23,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// Elements of a stored tensor that lie in an item, one after the other.
+///
+///     for (const item_piece& it : item.pieces) std::cout << it.elements << " of " << it.name << '\n';
 struct item_piece {
   std::string name;                    ///< of the tensor
   std::vector<std::uint64_t> extents;  ///< of all of it

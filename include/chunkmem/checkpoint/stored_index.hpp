@@ -22,6 +22,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// Elements of a tensor that lie in one file, one after the other.
+///
+///     for (const stored_run& it : weight.runs) std::cout << it.elements << " in file " << it.file << '\n';
 struct stored_run {
   std::uint64_t first = 0;  ///< element of the tensor, in row-major order
   std::uint64_t elements = 0;
