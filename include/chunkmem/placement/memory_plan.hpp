@@ -24,6 +24,8 @@ struct device_use {
 };
 
 /// What a plan of memory was made from. What is measured later is held against it.
+///
+///     const bytes tide = plan.assumed.tide;
 struct plan_assumptions {
   bytes tide;                     ///< the most that is leased on the device at once
   bytes modelled_tide;            ///< of it, what the formulas of the model say; the rest was measured
