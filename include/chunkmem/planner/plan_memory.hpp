@@ -55,6 +55,8 @@ inline constexpr std::uint32_t most_split_trials = 12;
 inline constexpr std::uint32_t most_plan_trials = most_split_trials + 9;
 
 /// Hears nothing.
+///
+///     const memory_plan_choice choice = plan_memory(shape, how, share, rank_settings{}, no_progress{});
 struct no_progress {
   constexpr void operator()(const plan_trial&) const noexcept {}
 };

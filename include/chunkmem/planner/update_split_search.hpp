@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// A split that was simulated.
+///
+///     for (const split_trial& it : choice.trials) std::cout << it.streamed << ": " << it.seconds << " s\n";
 struct split_trial {
   std::uint32_t streamed = 0;  ///< chunks updated on the device, their states streamed
   double seconds = 0;          ///< as the simulation said; infinity where it does not fit
