@@ -71,6 +71,8 @@ struct retention_request {
 };
 
 /// A chunk that is loaded for the next iteration before this one ends.
+///
+///     for (const early_load& it : kept.early) std::cout << it.chunk << " from " << it.ready << " on\n";
 struct early_load {
   std::uint32_t chunk = 0;
   std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk

@@ -28,6 +28,8 @@ struct update_rates {
 
 /// Bytes that the update of one parameter moves. The defaults are those of Adam with 32-bit states and master, and a
 /// 16-bit weight and gradient.
+///
+///     const update_split split = best_split(rates, 0, {.gradient_bytes = 0});
 struct update_traffic {
   double state_bytes = 12;        ///< both ways over the links where states are streamed
   double gradient_bytes = 2;      ///< to the host for updates there; 0 where gradients moved during backward
