@@ -11,6 +11,9 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// What moving bytes one way costs: a start, then a rate.
+///
+///     const link_cost link{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
+///     const std::uint64_t took = link.nanoseconds_for(bytes{25'000'000});  // 1'010'000
 struct link_cost {
   std::uint64_t latency_nanoseconds = 0;
   double bytes_per_second = 1e9;
@@ -28,6 +31,8 @@ struct link_cost {
 };
 
 /// What the operations of a machine cost in virtual time.
+///
+///     simulated memory{{.device_capacity = 1_GiB, .host_capacity = 8_GiB, .costs = {.to_device = {10'000, 50e9}}}};
 ///
 /// The defaults are round numbers of one GPU on PCIe 4.0 x16 with pinned memory, good for comparing plans; for the
 /// step time of your machine put in what you measured there. Assumes two tiers, device and host, and full duplex.

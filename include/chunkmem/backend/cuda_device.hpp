@@ -26,6 +26,8 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// Which GPU, and what its two tiers may hold.
+///
+///     cuda_device<cuda_runtime> memory{{.device = 1, .host_capacity = 100_GiB}};  // all that is free on device 1
 struct cuda_device_options {
   int device = 0;                            ///< which of the devices that the runtime shows
   bytes device_capacity{};                   ///< 0: what is free at the start, less `headroom`

@@ -22,6 +22,9 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// One of the copies that `copy_batch` makes.
+///
+///     const copy_range copies[] = {{to, from, size}, {to + size.count(), from, size}};
+///     memory.copy_batch(copies, agent::to_device);
 struct copy_range {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;

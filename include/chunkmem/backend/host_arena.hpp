@@ -24,6 +24,8 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// What the two tiers may hold, and who computes.
+///
+///     host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB, .async_compute = true}};
 struct host_arena_options {
   bytes device_capacity{};     ///< what the played device may hold
   bytes host_capacity{};       ///< what the host tier may hold

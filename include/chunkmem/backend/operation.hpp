@@ -109,6 +109,8 @@ enum class operation_kind : std::uint8_t {
 
 /// One thing an agent was given to do.
 ///
+///     copies.enqueue(operation::copying(to, from, size));
+///
 /// Cost: 208 bytes in a queue; no heap.
 struct operation {
   operation_kind kind = operation_kind::marker;

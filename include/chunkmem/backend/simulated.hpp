@@ -18,6 +18,8 @@ namespace chunkmem::inline v0 {
 namespace backend {
 
 /// The machine that is played.
+///
+///     simulated memory{{.device_capacity = 1_GiB, .host_capacity = 8_GiB, .host_runs_ahead = true}};
 struct simulated_options {
   bytes device_capacity{};       ///< what the device may hold
   bytes host_capacity{};         ///< what the host tier may hold

@@ -26,6 +26,9 @@ inline constexpr std::size_t max_agents = 8;
 
 /// A point in the work of one agent: all that it was given before. Value 0 is always reached.
 ///
+///     const event done = memory.record(agent::to_device);
+///     memory.wait(agent::compute, done);
+///
 /// Values grow with each record of a source. An event is plain data and is never freed.
 struct event {
   std::uint64_t value = 0;

@@ -36,6 +36,10 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
+/// What the two tiers may hold.
+///
+///     const thrust_device_options options{.device_capacity = 64_MiB, .host_capacity = 1_GiB};
+///     on_caller<thrust_device<thrust::omp::tag>> memory{options};
 struct thrust_device_options {
   bytes device_capacity{};  ///< what the system's memory may hold
   bytes host_capacity{};    ///< what the host tier may hold

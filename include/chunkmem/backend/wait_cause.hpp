@@ -19,6 +19,8 @@ enum class wait_cause : std::uint8_t {
 inline constexpr std::size_t wait_causes = 4;
 
 /// Waits of one cause that blocked.
+///
+///     const wait_total misses = memory.waited(wait_cause::demand_miss);
 struct wait_total {
   std::uint64_t count = 0;
   std::uint64_t nanoseconds = 0;

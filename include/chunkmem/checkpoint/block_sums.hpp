@@ -18,6 +18,8 @@ namespace checkpoint {
 inline constexpr std::uint64_t sum_block = std::uint64_t{4} << 20;
 
 /// Where blocks begin and end in a file: block 0 is its header.
+///
+///     const block_range second = block_at(1, size, header);
 struct block_range {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;

@@ -26,6 +26,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// Which generation an export takes, and the type of its values.
+///
+///     export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
 struct export_options {
   std::uint64_t generation = 0;    ///< 0: the newest that is whole
   std::optional<dtype> type = {};  ///< for real tensors, rounded; none: as they were saved, masters in 32 bits

@@ -21,6 +21,8 @@ namespace checkpoint {
 
 /// The purpose of a file in a checkpoint folder, read from its name. Names of checkpoints begin with "generation-".
 /// Other files in the folder are left alone.
+///
+///     if (const auto label = label_of(name); label && !label->is_temporary) std::cout << label->generation << '\n';
 struct file_label {
   enum class kind : std::uint8_t { manifest, tensors, claim };
 

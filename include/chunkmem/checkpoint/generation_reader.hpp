@@ -136,6 +136,8 @@ class generation_reader {
 };
 
 /// A generation that is there and cannot be used.
+///
+///     for (const skipped_generation& it : found.skipped) std::cerr << it.number << ": " << it.why << '\n';
 struct skipped_generation {
   std::uint64_t number = 0;
   std::string why;

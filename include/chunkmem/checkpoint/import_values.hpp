@@ -23,6 +23,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// The options of an import.
+///
+///     import_values(m, folder, "model.safetensors", {.takes_part = true});
 struct import_options {
   /// weights that the file does not have stay as they are. Tensors that the model does not have are passed over
   bool takes_part = false;
@@ -30,6 +32,8 @@ struct import_options {
 };
 
 /// The result of an import.
+///
+///     const imported_values found = import_values(m, folder, "model.safetensors");
 struct imported_values {
   std::uint64_t tensors = 0;         ///< that were filled
   std::vector<std::string> kept;     ///< weights that the file does not have

@@ -25,6 +25,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// The options of a load.
+///
+///     load(m, folder, {.allow_fresh_start = true});
 struct load_options {
   /// A folder without a generation, or with foreign generations alone, is no error. Look at `skipped` then: a
   /// generation of your own is foreign too once everybody may write to it.
@@ -33,6 +35,9 @@ struct load_options {
 };
 
 /// The result of a load.
+///
+///     const loaded_generation found = load(m, folder, {.allow_fresh_start = true});
+///     if (found.number == 0) std::cout << "from the beginning\n";
 struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
   std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why

@@ -18,6 +18,9 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// A file of a generation: whole if it is this long and its blocks have these checksums.
+///
+///     std::uint64_t size = 0;
+///     for (const stored_file& it : content.files) size += it.size;
 struct stored_file {
   std::string name;
   std::uint64_t size = 0;
@@ -29,6 +32,8 @@ struct stored_file {
 };
 
 /// A list of an optimizer, and the version of the meaning of its bytes.
+///
+///     for (const stored_list& it : content.lists) std::cout << it.name << ", version " << it.version << '\n';
 struct stored_list {
   std::string name;
   std::uint32_t version = 0;
@@ -37,6 +42,8 @@ struct stored_list {
 };
 
 /// A tensor that lies in parts: they are called `name[first:end]`, by elements in row-major order.
+///
+///     for (const divided_tensor& it : content.divided) std::cout << it.name << '\n';
 struct divided_tensor {
   std::string name;
   std::vector<std::uint64_t> extents{};  ///< of the whole
@@ -46,6 +53,8 @@ struct divided_tensor {
 
 /// The content of a generation. A generation is whole when its manifest is whole, and every file that the manifest
 /// names.
+///
+///     for (const stored_file& it : generation.content().files) std::cout << it.name << ' ' << it.size << '\n';
 struct manifest {
   std::uint64_t generation = 0;
   std::vector<stored_file> files{};  ///< safetensors, in the order in which they were written; files of rank 0 first

@@ -23,6 +23,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// Elements of a stored tensor that lie in an item, one after the other.
+///
+///     for (const item_piece& it : item.pieces) std::cout << it.elements << " of " << it.name << '\n';
 struct item_piece {
   std::string name;                    ///< of the tensor
   std::vector<std::uint64_t> extents;  ///< of all of it
@@ -34,6 +36,8 @@ struct item_piece {
 };
 
 /// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
+///
+///     for (const model_item& it : content_of(m)) std::cout << it.name << ": " << it.size() << " B\n";
 struct model_item {
   std::string name;             ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
   dtype type = dtype::float32;  ///< of what is saved

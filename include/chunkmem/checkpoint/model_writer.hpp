@@ -24,6 +24,10 @@ namespace checkpoint {
 
 /// Everything that a save writes, except the bytes of tensors. It is made before anything is written, so that a save
 /// that could not be loaded never begins.
+///
+///     const std::vector<model_item> items = content_of(m);
+///     const save_plan plan = plan_of(items, 4_GiB, rest_of(m, items));
+///     model_writer{m, plan}.write(to);
 struct save_plan {
   /// A tensor of a file, or a part of one.
   struct entry {

@@ -27,6 +27,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// The generations that a save keeps, and the sizes of its files and rounds.
+///
+///     save(m, folder, {.keep = 3});
 struct save_options {
   std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
   bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
@@ -37,6 +39,9 @@ struct save_options {
 };
 
 /// The result of a save.
+///
+///     const saved_generation saved = save(m, folder);
+///     std::cout << "generation " << saved.number << ": " << saved.size.count() << " B\n" << saved.clean_up.view();
 struct saved_generation {
   std::uint64_t number = 0;
   std::uint64_t files = 0;  ///< without the manifest

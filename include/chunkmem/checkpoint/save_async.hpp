@@ -22,6 +22,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// The options of a save in the background.
+///
+///     pending_save saving = save_async(m, folder, {.files = {.keep = 3}, .lends = true});
 struct async_save_options {
   static constexpr bytes least_buffer{4096};  ///< with less, threads wake each other for every few bytes
 

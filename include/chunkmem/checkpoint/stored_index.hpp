@@ -22,6 +22,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// Elements of a tensor that lie in one file, one after the other.
+///
+///     for (const stored_run& it : weight.runs) std::cout << it.elements << " in file " << it.file << '\n';
 struct stored_run {
   std::uint64_t first = 0;  ///< element of the tensor, in row-major order
   std::uint64_t elements = 0;
@@ -30,6 +32,8 @@ struct stored_run {
 };
 
 /// A tensor of a checkpoint: where all of its elements are.
+///
+///     if (const stored_value* found = index.find("embedding"); found != nullptr) runs = found->runs.size();
 struct stored_value {
   dtype type = dtype::float32;
   std::vector<std::uint64_t> extents;
@@ -43,6 +47,8 @@ struct stored_value {
 }
 
 /// A name in the form of a part's.
+///
+///     if (const auto part = part_of_name("embedding[0:4096]")) std::cout << part->tensor << '\n';  // embedding
 struct part_label {
   std::string_view tensor;
   std::uint64_t first = 0;

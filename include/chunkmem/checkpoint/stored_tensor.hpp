@@ -15,6 +15,8 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// One tensor in a file: its name, type and extents, and the place of its bytes after the header.
+///
+///     for (const stored_tensor& it : file.tensors()) std::cout << it.name << ": " << it.size() << " B\n";
 struct stored_tensor {
   std::string name;
   dtype type = dtype::float32;
@@ -27,6 +29,8 @@ struct stored_tensor {
 };
 
 /// The limits of a loader. They are checked before anything of that size is allocated.
+///
+///     load(m, folder, {.limits = {.tensors = 10'000}});
 struct loader_limits {
   bytes header{std::uint64_t{64} << 20};           ///< of one file's header
   bytes manifest{std::uint64_t{32} << 20};         ///< some 6 TB; reading it takes about nine times as much memory

@@ -23,6 +23,9 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 /// A generation whose manifest and headers were read: the content of each file.
+///
+///     const whole_generation found = read_generation(folder, 12);
+///     for (const auto& file : found.files) std::cout << file.tensors.size() << " tensors\n";
 struct whole_generation {
   struct file {
     std::vector<stored_tensor> tensors;

@@ -25,6 +25,9 @@ inline constexpr std::byte poison{0xFF};
 }
 
 /// Elements of a gradient that were not written.
+///
+///     const unwritten_count left = count_unwritten(gradient, dtype::float32);
+///     if (left.elements > 0) std::cerr << "element " << left.first << " was not written\n";
 struct unwritten_count {
   std::uint64_t elements = 0;
   std::uint64_t first = 0;  ///< of them

@@ -12,6 +12,9 @@ namespace checks {
 
 /// The line of the caller's program that made a call. As a defaulted last parameter it names the place of the call.
 ///
+///     const auto where = [](const call_place& from = call_place{}) { return from.line; };
+///     std::cout << where() << '\n';  // the number of this line
+///
 /// Not `std::source_location`, which clang 14 lacks.
 struct call_place {
   const char* file = nullptr;

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 namespace checks {
 
 /// What the part of a check policy may ask of its manager. All may be null.
+///
+///     part.attach({.manager = manager, .settle = settle});
 struct surroundings {
   void* manager = nullptr;
   void (*settle)(void* manager) noexcept = nullptr;  ///< all agents finish what they were given
@@ -24,6 +26,10 @@ struct surroundings {
 };
 
 /// A pin, for checks.
+///
+///     struct my_checks : no_checks {
+///       void released(const pin_event& pin) noexcept { std::cerr << "slot " << pin.slot << " was let go\n"; }
+///     };
 struct pin_event {
   std::uint32_t slot = 0;  ///< the tensor in its list
   std::uint32_t cell = 0;  ///< its bytes: another slot's where it shares them
@@ -33,6 +39,10 @@ struct pin_event {
 };
 
 /// A gradient, for checks.
+///
+///     struct my_checks : no_checks {
+///       void expect_written(const gradient_event& of, std::string_view) { std::cerr << "slot " << of.slot << '\n'; }
+///     };
 struct gradient_event {
   std::uint32_t parameter = 0;
   std::uint32_t slot = 0;

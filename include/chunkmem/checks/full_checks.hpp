@@ -193,6 +193,9 @@ class full_checks {
 
 /// For debugging: finds the mistakes of a trainer that would otherwise be silent, and names tensor, place and remedy.
 ///
+///     manager<backend::host_arena, checks::full> m{memory};
+///     m.verify();  // throws what was found
+///
 /// Finds: writes through a pin that reads; bytes that change while no pin holds them; elements of a gradient that were
 /// never written; a beta that was never read; parameters without a gradient at an optimizer's step; a second thread
 /// inside of the manager. Bytes that nobody has written, leases that ended and bytes that were dropped are NaN. With

@@ -15,6 +15,10 @@ namespace chunkmem::inline v0 {
 namespace checks {
 
 /// Hears of everything and looks at nothing. A policy of one's own may begin with it and replace a few calls.
+///
+///     struct my_checks : no_checks {
+///       void pinned(const pin_event& pin) { std::cerr << "slot " << pin.slot << '\n'; }
+///     };
 struct no_checks {
   struct place_type {};
   struct scope {
@@ -51,6 +55,8 @@ struct no_checks {
 };
 
 /// The default: nothing is looked at and nothing is paid.
+///
+///     manager<backend::host_arena, checks::none> m{memory};  // the same type as manager<backend::host_arena>
 struct none {
   using policy_kind = checks_kind;
   static constexpr std::string_view name = "none";

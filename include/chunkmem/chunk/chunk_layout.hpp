@@ -10,6 +10,8 @@
 namespace chunkmem::inline v0 {
 
 /// Where a tensor of one list lies: its chunk, counted from 0 inside that list, and its first byte there.
+///
+///     const chunk_place place = layout.place(4_KiB);
 struct chunk_place {
   std::uint32_t chunk = 0;
   std::uint64_t offset = 0;  ///< [bytes], a multiple of tensor_alignment

@@ -15,6 +15,8 @@
 namespace chunkmem::inline v0 {
 
 /// Between which sizes a frame is searched, both included.
+///
+///     const bytes frame = search.find(frame_limits::of(sizes)).frame;
 struct frame_limits {
   bytes least{tensor_alignment};
   bytes most{64_MiB};

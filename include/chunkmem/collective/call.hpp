@@ -32,6 +32,8 @@ enum class operation : std::uint8_t {
 }
 
 /// One operation as every rank that takes part has to ask for it. Numbers only: addresses differ between ranks.
+///
+///     const call asked{.what = operation::broadcast, .size = 4'096, .root = 0, .label = chunk};
 struct call {
   operation what = operation::barrier;
   dtype type = dtype::uint8;

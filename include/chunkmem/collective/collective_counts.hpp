@@ -12,6 +12,9 @@ namespace chunkmem::inline v0 {
 namespace collective {
 
 /// Counts of one rank's end of a group, by operation. Tests compare them with the formulas of bytes for each step.
+///
+///     const collective_counts seen = ranks.counts();
+///     std::cout << seen[operation::all_gather].sent << " B sent\n";
 struct collective_counts {
   struct entry {
     std::uint64_t calls = 0;

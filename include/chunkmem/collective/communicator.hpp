@@ -20,6 +20,9 @@ namespace collective {
 /// How elements are added over ranks: in order of ranks, in single precision, then times `scale`, then rounded to the
 /// element type. A scale of 1 / ranks keeps a mean of 16 bits from overflowing where its sum would. A transport that
 /// adds in another order, or in the element type, says so in its description.
+///
+///     const sum mean{.type = dtype::bfloat16, .scale = 1.0F / static_cast<float>(ranks.ranks())};
+///     ranks.reduce_scatter(memory, agent::compute, gradient, parts, mean, 0);
 struct sum {
   dtype type = dtype::float32;  ///< float32, bfloat16 or float16
   float scale = 1;

@@ -35,6 +35,8 @@ namespace chunkmem::inline v0 {
 namespace collective {
 
 /// Deadline and memory of an MPI group.
+///
+///     mpi ranks{session, MPI_COMM_WORLD, {.deadline = std::chrono::minutes{2}}};
 struct mpi_options {
   std::chrono::milliseconds deadline{std::chrono::minutes{10}};  ///< of each wait for another rank
   /// room for the parts that other ranks give to a sum, of all of them together

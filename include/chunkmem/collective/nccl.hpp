@@ -29,6 +29,9 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
+/// Deadline of a group of NCCL.
+///
+///     nccl<nccl_runtime, mpi> ranks{control, nccl_options{.deadline = 300'000'000'000}};
 struct nccl_options {
   std::uint64_t deadline = 60'000'000'000;  ///< longest wait for other ranks [ns]
 };

@@ -12,6 +12,8 @@ namespace collective {
 
 /// The bytes that one rank sends and receives while ranks move bytes around a ring, each to the next.
 ///
+///     const ring_traffic of_rank_0 = ring_traffic::of_all_gather(shares::of(size, ranks), 0);
+///
 /// Another algorithm that moves no byte twice differs only where shares are unequal, and only in the bytes that each
 /// rank sends of a gather or receives of a sum. The bytes that a rank receives of a gather, the bytes that it sends
 /// into a sum, and the bytes of all ranks together stay the same.

@@ -12,6 +12,8 @@ namespace chunkmem::inline v0 {
 namespace collective {
 
 /// Deadline of a group of threads.
+///
+///     const thread_group group{4, {.deadline = 5'000'000'000}};
 struct thread_group_options {
   std::uint64_t deadline = 60'000'000'000;   ///< longest wait for a rank [ns]; after it the group fails
   std::uint64_t slow_after = 1'000'000'000;  ///< a wait that `waits` counts as slow [ns]

@@ -20,6 +20,8 @@ namespace chunkmem::inline v0 {
 namespace collective {
 
 /// The request of one rank in a rendezvous.
+///
+///     const rendezvous_request mine{.asked = {.what = operation::barrier, .label = chunk}, .each = 0, .place = place};
 struct rendezvous_request {
   call asked;
   std::uint64_t each = 0;            ///< a full share [bytes]; the same on all ranks, as `asked` is
@@ -31,6 +33,8 @@ struct rendezvous_request {
 enum class rendezvous_lane : std::uint8_t { agents, callers };
 
 /// How long ranks were waited for.
+///
+///     const rendezvous_waits seen = meeting.waits();
 struct rendezvous_waits {
   std::uint64_t longest = 0;          ///< between the first rank that came and the last [ns]
   rank_id longest_for{};              ///< the rank that came last then

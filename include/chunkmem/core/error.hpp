@@ -105,6 +105,8 @@ class config_error : public detail::typed_error<std::invalid_argument, error_cod
 };
 
 /// What a device answered.
+///
+///     if (failed.fault().is_sticky) end_process();
 struct device_fault {
   int number = 0;          ///< the runtime's own number of the error, such as a cudaError_t; 0: it has none
   bool is_sticky = false;  ///< the device does not recover: its process has to start again
@@ -128,6 +130,8 @@ class device_error : public detail::typed_error<std::runtime_error, error_code::
 };
 
 /// What the system answered about a file.
+///
+///     if (failed.fault().number == ENOSPC) make_room();
 struct io_fault {
   int number = 0;            ///< errno; 0: no error, but no progress either
   std::uint64_t offset = 0;  ///< in the file, of a read or write
@@ -179,6 +183,8 @@ enum class comm_failure : std::uint8_t {
 }
 
 /// What a communicator met.
+///
+///     if (failed.fault().rank != UINT32_MAX) std::cerr << "rank " << failed.fault().rank << " is at fault\n";
 struct comm_fault {
   comm_failure failure = comm_failure::deadline;
   std::uint32_t rank = UINT32_MAX;  ///< who is at fault; UINT32_MAX: not known
@@ -224,6 +230,9 @@ class size_overflow : public detail::typed_error<std::overflow_error, error_code
 };
 
 /// What a tier looked like when it could not give more. All numbers in bytes.
+///
+///     const memory_shortage& shortage = full.shortage();
+///     std::cerr << "a capacity of " << shortage.needed << " B would do\n";
 struct memory_shortage {
   tier where = tier::device;
   std::uint64_t requested = 0;  ///< contiguous bytes asked for

@@ -42,6 +42,9 @@ inline constexpr tier no_tier{tier_count};
 }
 
 /// One value for each tier, indexed by the tier itself.
+///
+///     per_tier<bytes> capacity{{64_MiB, 1_GiB}};
+///     capacity[tier::host] = 2_GiB;
 template <class Value>
 struct per_tier {
   Value values[tier_count] = {};

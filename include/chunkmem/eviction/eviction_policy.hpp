@@ -13,6 +13,11 @@ namespace chunkmem::inline v0 {
 namespace eviction {
 
 /// A chunk that may leave the device now: resident and unpinned. Numbers only, never bytes.
+///
+///     struct clean_first {  // a rule for scanning
+///       static constexpr std::string_view name = "clean_first";
+///       static bool key(const candidate& item) noexcept { return item.dirty; }
+///     };
 struct candidate {
   chunk_id chunk = chunk_id::none;
   access_index next_use =

@@ -77,6 +77,9 @@ class lent_pin final : public lent_tensor {
 }  // namespace detail
 
 /// How a pin is lent.
+///
+///     const lending how{.device_id = 1, .returns = &returns};
+///     DLManagedTensor* const lent = to_dlpack<DLManagedTensor>(std::move(pin), extents, how);
 struct lending {
   int device_id = 0;                        ///< of the GPU, as the consumer counts them; memory of the host has none
   const dlpack_returns* returns = nullptr;  ///< the mailbox of the tensor; null: its deleter ends the pin itself

@@ -19,6 +19,8 @@ namespace chunkmem::inline v0 {
 namespace interop {
 
 /// Calls the deleter of a tensor that was handed over, once.
+///
+///     const std::unique_ptr<DLManagedTensor, dlpack_ends<DLManagedTensor>> owner{given};
 template <dlpack_managed Managed>
 struct dlpack_ends {
   void operator()(Managed* it) const noexcept

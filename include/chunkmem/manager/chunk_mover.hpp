@@ -34,6 +34,8 @@ concept chunk_mover =
     };
 
 /// One copy each way; the default.
+///
+///     manager<backend::host_arena, copy_mover> m{memory};  // the same type as manager<backend::host_arena>
 struct copy_mover {
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "copy_mover";
@@ -51,6 +53,8 @@ struct copy_mover {
 };
 
 /// A run of bytes of this rank's share of a derived chunk: where it is kept, and its place in the whole.
+///
+///     for (const chunk_share& it : shares.of(whole)) std::cout << it.size << " B from byte " << it.begin << '\n';
 struct chunk_share {
   chunk_id whole{0};         ///< the derived chunk
   chunk_id chunk{0};         ///< that keeps these bytes

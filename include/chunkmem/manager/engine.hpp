@@ -35,6 +35,9 @@
 namespace chunkmem::inline v0 {
 
 /// What an acquire gives: an address that stays good until it is released.
+///
+///     const access_token held = engine.acquire(slot, entry_kind::read, agent::host);
+///     engine.release(held);
 struct access_token {
   std::byte* data = nullptr;
   slot_id slot{0};
@@ -46,6 +49,9 @@ struct access_token {
 };
 
 /// Bytes for a while.
+///
+///     const lease_token held = engine.lease(tier::device, 4'096, agent::host);
+///     engine.release(held);
 struct lease_token {
   std::byte* data = nullptr;
   std::uint64_t begin = 0;

@@ -16,6 +16,10 @@ namespace chunkmem::inline v0 {
 
 /// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
 /// what it did is done when anything else is enqueued. 72 bytes.
+///
+///     frame_hazards frame;
+///     tracker.stamp(agent::compute, frame, true);
+///     tracker.follow(agent::to_host, frame, frame.writers, wait_cause::other);
 struct frame_hazards {
   std::uint64_t last[max_agents] = {};
   std::uint8_t users = 0;    ///< agents with a stamp, as bits

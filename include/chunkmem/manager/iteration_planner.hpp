@@ -24,6 +24,11 @@
 namespace chunkmem::inline v0 {
 
 /// What was planned for one start of an iteration, put aside while the iteration is followed from another one.
+///
+///     kept_plan other;
+///     other.start = table;
+///     other.actions.swap(actions);
+///     other.valid = true;
 struct kept_plan {
   chunk_table start;
   std::vector<transfer::move> actions;
@@ -34,6 +39,9 @@ struct kept_plan {
 
 /// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed
 /// before.
+///
+///     const iteration_plan plan;
+///     if (plan.valid && plan.start.same_places(cache.table())) std::cout << plan.actions.size() << " moves\n";
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;

@@ -17,6 +17,8 @@ enum class tensor_order : std::uint8_t {
 inline constexpr bytes least_waste_chunks{UINT64_MAX - 1};
 
 /// Settings of a manager. Each of them changes what the manager does; there are no others.
+///
+///     manager<backend::host_arena> m{memory, {.chunk_bytes = 16_MiB, .error_details = true}};
 struct manager_options {
   /// Size of a frame in every tier: the unit that moves. A multiple of 256 B, or least_waste_chunks: then it is
   /// searched when the manager is sealed, up to the limit of frame_limits and a sixteenth of the device. Larger frames

@@ -10,6 +10,9 @@
 namespace chunkmem::inline v0 {
 
 /// What a model needs, known before anything is allocated.
+///
+///     const memory_requirement need = m.rehearse(step);
+///     std::cout << "a device of " << need.smallest_device.count() << " B is enough\n";
 struct memory_requirement {
   /// Bytes of tensors, by role.
   struct per_role {

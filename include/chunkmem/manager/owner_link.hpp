@@ -11,6 +11,8 @@ namespace chunkmem::inline v0 {
 
 /// Joins a manager to the pins, leases and iterations that it handed out. The last of them frees it.
 ///
+///     if (link->engine == nullptr) throw usage_error{"the manager is gone"};
+///
 /// A pin that outlives its manager finds the link cut, and says so instead of reading freed memory. Not atomic: one
 /// caller.
 template <class Engine>

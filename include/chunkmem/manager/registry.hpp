@@ -27,6 +27,11 @@ inline constexpr list_id value_list{0};
 inline constexpr list_id gradient_list{1};
 
 /// What a tensor was declared as.
+///
+///     bytes all;
+///     m.for_each_parameter([&](tensor_handle, const tensor_info& info) {
+///       all += bytes{info.extents.elements()} * size_of(info.type);
+///     });
 struct tensor_info {
   shape extents;
   dtype type = dtype::float32;

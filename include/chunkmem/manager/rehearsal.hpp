@@ -21,6 +21,8 @@
 namespace chunkmem::inline v0 {
 
 /// The record is good for a device of any size.
+///
+///     rehearsal<Eviction, Transfer, settles_always> trial{frames, Eviction{}, record, filled};
 struct settles_always {
   [[nodiscard]] constexpr bool operator()(bytes) const noexcept { return true; }
 };

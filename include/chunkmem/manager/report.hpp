@@ -15,6 +15,8 @@ namespace chunkmem::inline v0 {
 /// is no wait. A step that follows its plan and works on one agent has no `other`. On threads the counts differ from
 /// run to run.
 ///
+///     const std::uint64_t waits = seen.waits.demand_miss;
+///
 /// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over
 /// counts, and none of a stream.
 struct wait_counts {
@@ -26,6 +28,8 @@ struct wait_counts {
 
 /// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the
 /// step, and do not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
+///
+///     const double waited = after.stalls.seconds() - before.stalls.seconds();
 struct wait_times {
   std::uint64_t demand_miss_nanoseconds = 0;
   std::uint64_t optimizer_input_nanoseconds = 0;
@@ -42,6 +46,9 @@ struct wait_times {
 };
 
 /// What a manager did since it was made. A snapshot: plain numbers.
+///
+///     const report seen = m.report();
+///     std::cout << seen.loads << " loads, " << seen.stalls.seconds() << " s of waits\n";
 struct report {
   per_tier<bytes> capacity;
   per_tier<bytes> in_use;  ///< now: frames of chunks, and leases

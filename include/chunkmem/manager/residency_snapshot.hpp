@@ -41,6 +41,9 @@ enum class frame_use : std::uint8_t {
 }
 
 /// Neighbouring frames of one use.
+///
+///     for (const frame_run& it : device.runs)
+///       if (it.use == frame_use::free) std::cout << it.frames << " free frames from " << it.first << '\n';
 struct frame_run {
   std::uint32_t first = 0;
   std::uint32_t frames = 0;
@@ -48,12 +51,17 @@ struct frame_run {
 };
 
 /// Bytes of a tier that are lent, from where in its arena.
+///
+///     for (const lease_place& it : device.leases) std::cout << it.size << " B at " << it.begin << '\n';
 struct lease_place {
   std::uint64_t begin = 0;  ///< [bytes]
   std::uint64_t size = 0;   ///< [bytes]
 };
 
 /// One tier: what it could hold, and what lies where.
+///
+///     const tier_snapshot& device = now.tiers[tier::device];
+///     std::cout << device.free_frames << " of " << device.frames << " frames are free\n";
 struct tier_snapshot {
   bytes capacity;
   bytes in_use;  ///< frames of chunks, and leases
@@ -70,6 +78,9 @@ struct tier_snapshot {
 };
 
 /// One chunk: what the manager knows of it, and which tensors it holds.
+///
+///     std::size_t on_device = 0;
+///     for (const chunk_snapshot& it : now.chunks) on_device += it.place.has_frames(tier::device) ? 1 : 0;
 struct chunk_snapshot {
   chunk place;  ///< its frames in both tiers, pins, and which copies are valid
   tensor_state state = tensor_state::free;
@@ -81,6 +92,9 @@ struct chunk_snapshot {
 };
 
 /// One tensor in one list, such as the momentum of a weight.
+///
+///     for (const tensor_snapshot& it : now.tensors)
+///       if (it.pins > 0) std::cout << it.name << " is pinned\n";
 struct tensor_snapshot {
   std::string name;
   std::uint32_t list = 0;  ///< index in residency_snapshot::lists

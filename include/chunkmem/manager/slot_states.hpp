@@ -13,6 +13,10 @@ namespace chunkmem::inline v0 {
 
 /// Changes states and pins of slots by the rules. No other code writes them.
 ///
+///     using states = slot_states<training_rules>;
+///     states::expect(tensors, id, tensor_event::acquire);
+///     states::begin(tensors[id], memory_location::device);
+///
 /// `expect` asks before anything moves; `begin`, `end`, `drop`, `consume` and `take_back` commit and cannot fail.
 /// Cost: one load of the table for each call.
 template <tensor_rules Rules>

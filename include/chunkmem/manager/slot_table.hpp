@@ -16,6 +16,9 @@
 namespace chunkmem::inline v0 {
 
 /// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
+///
+///     const slot& it = tensors[id];
+///     std::byte* const begin = chunk + it.offset;
 struct slot {
   chunk_id chunk = chunk_id::none;               ///< none: the tensor is not in this list
   std::uint32_t next_access_index = UINT32_MAX;  ///< of its next entry in the record being followed
@@ -35,6 +38,8 @@ struct slot {
 static_assert(sizeof(slot) == 32);
 
 /// Slots and the chunks they lie in.
+///
+///     table.place(order, append_layout{}, 4_MiB);
 struct slot_table {
   sequence<slot> slots;
   sequence<std::uint32_t> chunk_of_slot;

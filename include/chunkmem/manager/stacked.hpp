@@ -10,6 +10,9 @@
 namespace chunkmem::inline v0 {
 
 /// Tensors of one shape, one for each layer, declared together.
+///
+///     const stacked<float> weights = m.add_stacked<float>(12, {1'024, 1'024}, role::parameter);
+///     const tensor<float> of_last_layer = weights.slice(11);
 template <element Element>
 struct stacked {
   tensor<Element> first;

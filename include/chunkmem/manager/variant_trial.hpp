@@ -13,6 +13,8 @@
 namespace chunkmem::inline v0 {
 
 /// How long an iteration is repeated to see what it moves: the first rounds settle, the last ones are counted.
+///
+///     const std::uint64_t moved = trial.frames_moved(now, record, chunk_of_slot, 0, {.rounds = 3, .counted = 1});
 struct trial_length {
   int rounds = 5;
   int counted = 2;  ///< orbits of two are common

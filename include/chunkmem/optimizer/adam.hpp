@@ -20,6 +20,9 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// Settings of Adam and AdamW.
+///
+///     optimizer::adam adam{{.beta2 = 0.95F, .weight_decay = 0.1F}};
+///     adam.group(group_id{1}, {.beta2 = 0.95F});  // without decay
 struct adam_options {
   float beta1 = 0.9F;         ///< in [0, 1)
   float beta2 = 0.999F;       ///< in [0, 1)
@@ -30,6 +33,8 @@ struct adam_options {
 };
 
 /// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+///
+///     optimizer::adam adam{{}, {.moments = dtype::bfloat16, .masters = false}};
 struct adam_storage {
   dtype moments = dtype::float32;  ///< or bfloat16: 4 B less for each parameter
   bool masters = true;             ///< 16-bit parameters have one in float32

@@ -15,6 +15,8 @@ namespace optimizer {
 enum class norm_order : std::uint8_t { l1, l2, linf };
 
 /// How large gradients may be. First all are made smaller by one factor, then each value is brought between its limits.
+///
+///     step(m, adam, {.clip = {.norm = 1.0F}});
 struct clipping {
   float norm = 0.0F;  ///< the most that the norm may be; 0: any
   norm_order order = norm_order::l2;

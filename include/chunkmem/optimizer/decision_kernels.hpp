@@ -123,6 +123,8 @@ class rates_kernel {
 static_assert(element_kernel<rates_kernel>);
 
 /// How a device goes on with a loss scale: `loss_scale_options`, or not at all.
+///
+///     const loss_scale_rule rule{.options = scale.options(), .is_dynamic = scale.is_dynamic()};
 struct loss_scale_rule {
   loss_scale_options options{};
   bool is_dynamic = false;

@@ -23,6 +23,9 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// What the steps on a device have come to.
+///
+///     const device_progress so_far = optimizer.progress();
+///     std::cout << so_far.updates << " updates, norm " << so_far.norm << '\n';
 struct device_progress {
   std::uint64_t updates = 0;  ///< steps that updated
   std::uint64_t skips = 0;    ///< steps that found an infinity or NaN and changed nothing

@@ -18,6 +18,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// What a device step is told once: a captured one repeats it. Learning rates and the loss scale lie in device memory.
+///
+///     const device_step_options options{.clip = {.norm = 1.0F}, .loss = {.options = {}, .is_dynamic = true}};
 struct device_step_options {
   clipping clip{};
   bool may_skip = true;  ///< an infinity or NaN in any gradient leaves everything as it is

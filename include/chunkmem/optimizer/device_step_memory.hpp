@@ -14,6 +14,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// What the memory of a device step depends on.
+///
+///     const bytes room = device_step_memory<adam>::size({.groups = 1, .parameters = 10, .blocks = 1'000});
 struct device_step_sizes {
   std::uint64_t groups = 1;
   std::uint64_t parameters = 0;

@@ -20,6 +20,9 @@ struct loss_scale_state {
 };
 
 /// How far the steps of a device are: lies in its memory, is written there, and is copied to the host when asked for.
+///
+///     device_step_state state;
+///     std::memcpy(&state, copied, sizeof state);
 struct device_step_state {
   std::uint64_t number = 0;  ///< of the last whole update
   loss_scale_state loss;     ///< counts with a loss scale and without

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// What happens to a gradient before a kernel sees it: widened, flushed, multiplied, flushed, cut.
+///
+///     const gradient_transform transform{.factor = 1.0F / 1'024, .limit = 1.0F};
 struct gradient_transform {
   float factor = 1.0F;  ///< of the clipping and the loss scale
   float limit = 0.0F;   ///< cut to [-limit, limit]; 0: not at all. NaN stays NaN

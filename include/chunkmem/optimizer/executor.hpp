@@ -23,6 +23,9 @@ concept executor = requires(Executor& workers, unsigned parts, void (*work)(unsi
 namespace optimizer {
 
 /// Runs all parts on the calling thread.
+///
+///     const serial on_caller;
+///     step(m, adam, {}, on_caller);
 struct serial {
   [[nodiscard]] static constexpr unsigned threads() noexcept { return 1; }
 

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// How a loss scale looks for the largest number that gradients bear. Powers of two cost no bit of a gradient.
+///
+///     loss_scale scale = loss_scale::dynamic({.initial = 1'024.0F, .window = 500});
 struct loss_scale_options {
   float initial = 65536.0F;
   std::uint32_t window = 2000;  ///< updates in a row before it grows

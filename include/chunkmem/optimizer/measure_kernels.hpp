@@ -13,6 +13,9 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// Where the sums of one tensor's blocks lie among those of all. A tensor without any adds nothing.
+///
+///     const block_range first = memory.ranges()[0];
+///     const gradient_measure* const sums = memory.sums() + first.first;
 struct block_range {
   std::uint64_t first = 0;
   std::uint64_t count = 0;

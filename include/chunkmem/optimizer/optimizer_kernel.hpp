@@ -21,6 +21,14 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// What is the same for all elements of one parameter in one update.
+///
+///     struct my_kernel {
+///       void update(const update_spans& spans, const step_settings& settings) const noexcept
+///       {
+///         for (std::size_t i = 0; i < spans.parameter.size(); ++i)
+///           spans.parameter[i] -= settings.learning_rate * spans.gradient[i];
+///       }
+///     };
 struct step_settings {
   float learning_rate = 1e-3F;
   std::uint64_t number = 1;  ///< of this update, counted from 1; bias corrections depend on it
@@ -34,6 +42,8 @@ enum class step_decision : std::uint32_t { open, update, skip, guessed };
 inline constexpr std::uint64_t most_updates = std::uint64_t{1} << 53;
 
 /// How far the updates of a kernel are: what makes a step safe to take again, and what survives a restart.
+///
+///     struct my_kernel { step_progress progress; };
 ///
 /// It counts the updates of one manager, the one that the kernel was given to by `use`. An assignment changes the
 /// counts and leaves the kernel with its manager; a copy has the counts and no manager.
@@ -75,6 +85,9 @@ struct step_progress {
 inline constexpr std::size_t max_lists = 4;
 
 /// A run of elements of one parameter and of all that belongs to it, in single precision: runs of equal length.
+///
+///     for (std::size_t i = 0; i < spans.parameter.size(); ++i)
+///       spans.parameter[i] -= settings.learning_rate * spans.gradient[i];
 ///
 /// What is stored in 16 bits was widened before and is rounded afterwards; a 16-bit parameter with a master is its
 /// master.

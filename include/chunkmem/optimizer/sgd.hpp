@@ -19,6 +19,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// Settings of stochastic gradient descent.
+///
+///     optimizer::sgd sgd{{.momentum = 0.9F, .nesterov = true}};
 struct sgd_options {
   float momentum = 0.9F;      ///< in [0, 1); where it is 0 from the start, no list is kept
   float weight_decay = 0.0F;  ///< added to the gradient (L2); finite, 0 or above
@@ -28,6 +30,8 @@ struct sgd_options {
 };
 
 /// How SGD keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+///
+///     optimizer::sgd sgd{{}, {.momentum = dtype::bfloat16, .masters = false}};
 struct sgd_storage {
   dtype momentum = dtype::float32;  ///< or bfloat16: 2 B less for each parameter
   bool masters = true;              ///< 16-bit parameters have one in float32

@@ -13,6 +13,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// Settings of one call of `step`.
+///
+///     step(m, adam, {.learning_rate = 1e-4F, .clip = {.norm = 1.0F}, .loss_scale = &scale});
 struct step_options {
   float learning_rate = 1e-3F;           ///< finite, 0 or above
   std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
@@ -36,6 +38,9 @@ inline void check_rates(const step_options& options)
 enum class step_result : std::uint8_t { updated, skipped_nonfinite };
 
 /// What a step did, and the norm that its gradients had.
+///
+///     const step_outcome done = step(m, adam);
+///     if (done == step_result::skipped_nonfinite) std::cerr << "a gradient was not finite\n";
 struct step_outcome {
   step_result result = step_result::updated;
   double norm = 0.0;  ///< unscaled, before clipping, in the order of the clipping; 0 where nothing asked for it

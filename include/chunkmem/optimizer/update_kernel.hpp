@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// `parameter_bytes` in 88 bytes: what a kernel carries to a device. The pointers are the device's.
+///
+///     const device_parameter it{.value = value, .gradient = gradient, .elements = elements};
 struct device_parameter {
   std::byte* value = nullptr;
   const std::byte* gradient = nullptr;

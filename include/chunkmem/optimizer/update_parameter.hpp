@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 /// One list of one parameter.
+///
+///     all.lists[0] = list_bytes{.data = momentum, .type = dtype::bfloat16};
 struct list_bytes {
   std::byte* data = nullptr;  ///< a master may have none: the parameter is float32, or lives without
   dtype type = dtype::float32;
@@ -24,6 +26,12 @@ struct list_bytes {
 };
 
 /// One parameter's bytes in every list. The value and the gradient may be the same bytes where there is a master.
+///
+///     parameter_bytes all{.value = reinterpret_cast<std::byte*>(value),
+///                         .gradient = reinterpret_cast<const std::byte*>(gradient),
+///                         .elements = elements};
+///     all.lists[0] = {reinterpret_cast<std::byte*>(momentum)};
+///     all.list_count = 1;
 struct parameter_bytes {
   std::byte* value = nullptr;  ///< written; read only where there is no master, or a fresh one
   dtype value_type = dtype::float32;

@@ -17,6 +17,8 @@ namespace ownership {
 
 /// One operation that a rank takes part in. Numbers only.
 ///
+///     for (const collective_step& it : sharded{}.fetch(chunk, rank_id{0}, world)) std::cout << it.begin << '\n';
+///
 /// Its run begins `begin` bytes into chunk `first`. In a run of several chunks, each chunk but the last takes a share:
 /// its size rounded up to `tensor_alignment`. `send` and `receive` bring a sum together: every other rank sends its
 /// share to the root, and the root receives the shares in order of ranks.
@@ -49,6 +51,8 @@ struct collective_step {
 };
 
 /// One or two steps, in their order.
+///
+///     const collective_steps steps = sharded{}.fetch(chunk, rank_id{0}, world);
 struct collective_steps {
   std::array<collective_step, 2> items{};
   std::uint32_t count = 0;

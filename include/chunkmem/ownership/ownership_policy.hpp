@@ -15,6 +15,8 @@ namespace chunkmem::inline v0 {
 namespace ownership {
 
 /// A chunk as an ownership sees it.
+///
+///     const owned_chunk first{.id = chunk_id{0}, .size = 4_MiB, .chunks = 12};
 struct owned_chunk {
   chunk_id id{0};            ///< of its list, counted from 0
   bytes size;                ///< the same for all chunks of a list
@@ -24,6 +26,8 @@ struct owned_chunk {
 };
 
 /// Bytes of a chunk.
+///
+///     const owned_range mine = sharded{}.owned(chunk, rank_id{0}, world);
 struct owned_range {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;

@@ -14,6 +14,9 @@ namespace ownership {
 enum class process_group : std::uint8_t { all, node, across };
 
 /// The ranks that train together; those of a node are numbered one after the other.
+///
+///     const rank_world world{.ranks = 16, .of_node = 8};
+///     world.check();
 struct rank_world {
   std::uint32_t ranks = 1;
   std::uint32_t of_node = 1;

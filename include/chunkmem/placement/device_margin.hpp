@@ -15,6 +15,8 @@ namespace placement {
 
 /// Optimizer states ride on the device in what the tide leaves free there, and are updated there; the rest on the host.
 ///
+///     manager<backend::host_arena, placement::device_margin> m{memory, {}, placement::device_margin{.share = 0.5}};
+///
 /// The margin is the device without all other chunks and without the highest tide, so that what rides there pushes
 /// nothing else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters,
 /// gradients and leases together; where it is smaller this is `host_first`. Before an iteration was rehearsed or

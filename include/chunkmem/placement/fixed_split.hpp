@@ -16,6 +16,8 @@ namespace placement {
 
 /// A static partition: all that works on the device stays there, and a fixed share of the optimizer states with it.
 ///
+///     manager<backend::host_arena, placement::fixed_split> m{memory, {}, placement::fixed_split{.device_share = 0.5}};
+///
 /// Refuses what does not fit at once instead of moving it: the largest model is the one whose parameters, gradients and
 /// leases lie on the device together. Good as a baseline, and where nothing may ever move; poor for anything larger.
 /// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.

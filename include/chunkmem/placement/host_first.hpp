@@ -11,6 +11,8 @@ namespace placement {
 
 /// Optimizer states stay on the host and are updated there; all else works on the device.
 ///
+///     manager<backend::host_arena, placement::host_first> m{memory};
+///
 /// The device then never sees two thirds of the model data. Good when the device is small; poor when it has room left.
 /// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: none.
 struct host_first {

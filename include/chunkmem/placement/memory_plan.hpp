@@ -10,6 +10,8 @@
 namespace chunkmem::inline v0 {
 
 /// What the device of a rank holds at one moment, in whole frames.
+///
+///     const device_use now = planner::device_use_of(m.residency());
 struct device_use {
   bytes values;  ///< 16-bit chunks: weights, or the gradients in their place
   bytes states;  ///< chunks of the optimizer's states and masters
@@ -22,6 +24,8 @@ struct device_use {
 };
 
 /// What a plan of memory was made from. What is measured later is held against it.
+///
+///     const bytes tide = plan.assumed.tide;
 struct plan_assumptions {
   bytes tide;                     ///< the most that is leased on the device at once
   bytes modelled_tide;            ///< of it, what the formulas of the model say; the rest was measured

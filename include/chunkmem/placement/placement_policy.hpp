@@ -26,6 +26,13 @@ concept placement_policy = names_itself<Placement> && std::same_as<typename Plac
 namespace placement {
 
 /// The input of a placement, which gives the states of each parameter a tier.
+///
+///     struct my_placement {
+///       void assign(const outlook& now, std::span<tier> tiers) const
+///       {
+///         for (tier& it : tiers) it = now.working + now.tide < now.device ? tier::device : tier::host;
+///       }
+///     };
 struct outlook {
   bytes device;                   ///< its capacity
   bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device

@@ -15,6 +15,9 @@ namespace placement {
 
 /// A share of the optimizer's states is updated on the device, the first parameters'; the rest on the host.
 ///
+///     const placement::update_share quarter{.device_share = 0.25};
+///     manager<backend::host_arena, placement::update_share> m{memory, {}, quarter};
+///
 /// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share
 /// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
 /// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split

@@ -18,6 +18,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// An own chunk of a rank. Two tensors, so that a 32-bit list has two chunks of one frame.
+///
+///     for (const tensor<bf16> it : chunk.parts()) std::cout << index_of(it.id) << '\n';
 struct own_chunk {
   std::array<tensor<bf16>, 2> tensors;
   std::array<std::uint64_t, 2> elements{};

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// A part of a pass that works with the parameters of one group.
+///
+///     for (const group_use& it : groups.stage(0)) std::cout << it.group << ": " << it.forward_flops << '\n';
 struct group_use {
   std::uint32_t group = 0;
   std::uint64_t forward_flops = 0;

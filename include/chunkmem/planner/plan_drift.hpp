@@ -35,12 +35,17 @@ struct measured_training {
 
 /// Differences that are no drift. Rates of single steps scatter by some percent, and a split moves less than its rate.
 /// A tide does not move as long as shapes do not: its tolerance only avoids a new plan for a frame or two.
+///
+///     const plan_drift drift = drift_of(plan, measured, {.rate = 0.05});
 struct drift_tolerance {
   double rate = 0.1;   ///< of the larger one of both
   double tide = 0.01;  ///< of the device's capacity
 };
 
 /// How far a training is from the assumptions of its plan.
+///
+///     const plan_drift drift = drift_of(plan, measured);
+///     if (drift.drifted) std::cout << drift.which << '\n';
 struct plan_drift {
   bool drifted = false;
   double tide = 0;         ///< how much the tide is off, of the device's capacity

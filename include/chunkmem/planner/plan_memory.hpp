@@ -24,6 +24,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// A candidate that was simulated.
+///
+///     for (const plan_trial& it : choice.trials) std::cout << it.chunk_elements << ": " << it.nanoseconds << " ns\n";
 struct plan_trial {
   std::uint64_t chunk_elements = 0;  ///< of an own chunk
   double device_update_share = 0;
@@ -35,6 +37,9 @@ struct plan_trial {
 };
 
 /// The result of a search for a plan of memory.
+///
+///     const memory_plan_choice choice = plan_memory(shape, how, share);
+///     if (!choice.fits) std::cerr << choice.why_not << '\n';
 struct memory_plan_choice {
   bool fits = false;
   std::string why_not;             ///< one sentence with the bytes that are missing; empty where it fits
@@ -50,6 +55,8 @@ inline constexpr std::uint32_t most_split_trials = 12;
 inline constexpr std::uint32_t most_plan_trials = most_split_trials + 9;
 
 /// Hears nothing.
+///
+///     const memory_plan_choice choice = plan_memory(shape, how, share, rank_settings{}, no_progress{});
 struct no_progress {
   constexpr void operator()(const plan_trial&) const noexcept {}
 };

@@ -23,6 +23,9 @@ enum class known_before : std::uint8_t {
 };
 
 /// The assumptions of a simulation of a rank.
+///
+///     const rank_settings settings{.reached_share = 0.4, .gather_units = 4};
+///     const training_forecast forecast = forecast_training(shape, how, share, settings);
 struct rank_settings {
   std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
   double reached_share = 0.5;                              ///< of the peak FLOP/s of a device

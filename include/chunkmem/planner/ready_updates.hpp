@@ -17,12 +17,17 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// An update on the host that is still to be done.
+///
+///     const awaited_update updates[] = {{.arrives = 100, .nanoseconds = 500}, {.arrives = 300, .nanoseconds = 200}};
+///     const update_sequence sequence = order_updates(updates);
 struct awaited_update {
   std::uint64_t arrives = 0;      ///< its gradient is on the host [ns]
   std::uint64_t nanoseconds = 0;  ///< that the update takes
 };
 
 /// The order in which the host updates, and the updates that may wait for the next use of their weights.
+///
+///     const update_sequence sequence = order_updates(updates);
 struct update_sequence {
   std::vector<std::uint32_t> order;  ///< by index
   std::size_t at_once = 0;           ///< the first ones; from there on the order is that of the next uses

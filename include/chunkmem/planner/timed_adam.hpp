@@ -17,6 +17,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// How fast a rank updates, in virtual time.
+///
+///     const update_rates rates{.host_parameters_per_second = 2e9, .device_parameters_per_second = 20e9};
 struct update_rates {
   double host_parameters_per_second = 1e9;
   double device_parameters_per_second = 10e9;

@@ -14,6 +14,9 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// Virtual time and bytes of one step in the steady state [ns], [B].
+///
+///     const step_forecast& step = forecast.step;
+///     std::cout << "busy " << step.busiest() << " of " << step.nanoseconds << " ns\n";
 struct step_forecast {
   std::uint64_t nanoseconds = 0;  ///< from step to step
   std::uint64_t computing = 0;    ///< of this time, the device computes; updates on the device included
@@ -32,6 +35,9 @@ struct step_forecast {
 };
 
 /// The result of a simulated training.
+///
+///     const training_forecast forecast = forecast_training(shape, how, share, {});
+///     if (forecast.fits) std::cout << forecast.step.nanoseconds << " ns\n";
 struct training_forecast {
   bool fits = false;
   std::string why_not;       ///< one sentence with the bytes that are needed; empty where it fits

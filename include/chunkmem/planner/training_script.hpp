@@ -24,6 +24,9 @@ enum class act_kind : std::uint8_t {
 };
 
 /// One act of a training iteration, updates aside.
+///
+///     for (const act& it : script.acts())
+///       if (it.kind == act_kind::use) std::cout << it.id << ": " << it.nanoseconds << " ns\n";
 struct act {
   act_kind kind = act_kind::use;
   std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use

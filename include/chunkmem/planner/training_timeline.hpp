@@ -15,6 +15,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// A copy over a link, in virtual time.
+///
+///     for (const timed_copy& it : seen.copies) std::cout << it.bytes << " B in " << it.end - it.begin << " ns\n";
 struct timed_copy {
   std::uint32_t chunk = 0;
   tier to = tier::device;
@@ -25,12 +27,16 @@ struct timed_copy {
 };
 
 /// A chunk that gave up its frames on the device, in virtual time: when all its earlier uses are done.
+///
+///     for (const timed_departure& it : seen.departures) std::cout << it.chunk << " left at " << it.time << " ns\n";
 struct timed_departure {
   std::uint32_t chunk = 0;
   std::uint64_t time = 0;  ///< [ns]
 };
 
 /// Work of the device, the collectives or the host, in virtual time, and the bytes on the device when it was enqueued.
+///
+///     for (const timed_work& it : seen.computing) std::cout << it.group << ": " << it.nanoseconds << " ns\n";
 struct timed_work {
   std::uint32_t stage = 0;  ///< parameter_groups::stage
   std::uint32_t group = 0;
@@ -42,6 +48,8 @@ struct timed_work {
 };
 
 /// An update, or the norm of a gradient, in virtual time.
+///
+///     for (const timed_update& it : seen.updating) std::cout << it.begin << ": " << it.nanoseconds << " ns\n";
 struct timed_update {
   memory_location place = memory_location::host;
   std::uint32_t access_index = 0;  ///< of the record, of its first access
@@ -51,6 +59,10 @@ struct timed_update {
 };
 
 /// Says at which access of its iteration a manager is.
+///
+///     using manager_type = manager<backend::simulated>;
+///     const auto ask = [](const void* who) { return static_cast<const manager_type*>(who)->access_index(); };
+///     const access_index_source indices{&m, ask};
 struct access_index_source {
   const void* who = nullptr;
   std::uint32_t (*ask)(const void*) = nullptr;
@@ -59,6 +71,8 @@ struct access_index_source {
 };
 
 /// The events of one iteration, for pictures.
+///
+///     for (const timed_copy& it : forecast.timeline.copies) std::cout << it.begin << ".." << it.end << " ns\n";
 struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
   std::uint64_t end = 0;

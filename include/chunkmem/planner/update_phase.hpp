@@ -21,6 +21,8 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// The update of one rank by itself: 16-bit weights that stay on the device, with Adam's states and masters.
+///
+///     const update_cost cost = simulate_update(update_phase{.chunks = 64}, 16);
 struct update_phase {
   transfer::update_rates rates{};
   std::uint32_t chunks = 128;
@@ -30,6 +32,9 @@ struct update_phase {
 };
 
 /// The cost of an update once it repeats.
+///
+///     const update_cost cost = simulate_update(update_phase{.chunks = 64}, 16);
+///     std::cout << cost.seconds << " s\n";
 struct update_cost {
   double seconds = 0;          ///< of one update of all chunks
   double to_device_bytes = 0;  ///< moved in it

@@ -17,12 +17,16 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// A split that was simulated.
+///
+///     for (const split_trial& it : choice.trials) std::cout << it.streamed << ": " << it.seconds << " s\n";
 struct split_trial {
   std::uint32_t streamed = 0;  ///< chunks updated on the device, their states streamed
   double seconds = 0;          ///< as the simulation said; infinity where it does not fit
 };
 
 /// The result of a search for a split.
+///
+///     std::cout << choice.best.streamed << " chunks, " << choice.best.seconds << " s\n";
 struct split_choice {
   split_trial best;  ///< the fewest seconds; of equal ones the fewest streamed
   /// all that were simulated, by chunks streamed: the first streams none, the last as many as it may

@@ -60,6 +60,9 @@ enum class entry_kind : std::uint8_t {
 }
 
 /// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
+///
+///     std::size_t reads = 0;
+///     for (const access_entry& it : record.entries()) reads += it.kind == entry_kind::read ? 1 : 0;
 struct access_entry {
   std::uint32_t slot = 0;          ///< slot, or UINT32_MAX for a lease
   std::uint32_t next_of_slot = 0;  ///< access of the next entry of this slot, around the end
@@ -79,6 +82,8 @@ struct access_entry {
 static_assert(sizeof(access_entry) == 16);
 
 /// The half that only planning reads.
+///
+///     for (const entry_detail& it : record.details()) std::cout << it.until << '\n';
 struct entry_detail {
   static constexpr std::uint32_t never = UINT32_MAX;
   std::uint64_t bytes = 0;      ///< of a lease
@@ -87,6 +92,8 @@ struct entry_detail {
 };
 
 /// A pin or lease that ended before the access `until`. Releases stand in the order in which they ended.
+///
+///     for (const release_entry& it : record.releases()) std::cout << it.access_index << " to " << it.until << '\n';
 struct release_entry {
   std::uint32_t until = 0;
   std::uint32_t access_index = 0;  ///< of the acquire that it ends

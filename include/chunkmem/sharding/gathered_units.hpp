@@ -23,6 +23,8 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// A unit as a manager has it.
+///
+///     for (const unit_tensors& it : units.all()) std::cout << it.elements << " elements\n";
 struct unit_tensors {
   tensor<std::uint8_t> whole;      ///< gathered: the weights
   tensor<std::uint8_t> gradients;  ///< what this rank has of them before the sum; of trained units

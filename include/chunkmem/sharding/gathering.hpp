@@ -24,6 +24,10 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// Units as their ownership knows them: runs of chunks.
+///
+///     unit_runs units;
+///     units.runs = {{.first = 0, .chunks = 3}, {.first = 1, .chunks = 3}, {.first = 2, .chunks = 3}};
+///     const gathering<collective::self> mover{ranks, worker, &units};
 struct unit_runs {
   struct run {
     std::uint32_t first = 0;   ///< chunk, of the list of its kind

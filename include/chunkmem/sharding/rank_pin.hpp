@@ -21,6 +21,8 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// A weight that is being written on the calling thread, whole; when it ends, this rank keeps what it owns of it.
+///
+///     const auto pin = model.acquire(weight, access::write);  // has one, until it ends
 template <element Element, class Manager>
 struct filling {
   std::vector<Element> all;

@@ -18,6 +18,8 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// A run of a share that belongs to one tensor of the model.
+///
+///     for (const share_run& it : runs[share]) std::cout << it.elements << " of tensor " << it.tensor << '\n';
 struct share_run {
   std::uint64_t begin = 0;  ///< element of the share
   std::uint64_t elements = 0;

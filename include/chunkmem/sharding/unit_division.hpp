@@ -18,6 +18,8 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// How ranks divide what they gather at a time: into equal shares, of which each rank owns one. Numbers only.
+///
+///     const unit_division thirds = unit_division::even(3);
 struct unit_division {
   std::uint32_t chunks = 1;             ///< that are gathered together
   std::uint32_t shares = 1;             ///< of those

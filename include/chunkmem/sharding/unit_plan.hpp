@@ -22,12 +22,17 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// Where a tensor lies in the units of a plan.
+///
+///     const unit_place place = plan.place(0);
+///     std::cout << "element " << place.first << " of unit " << place.unit << '\n';
 struct unit_place {
   std::uint32_t unit = 0;
   std::uint64_t first = 0;  ///< element of the unit that it begins with, a multiple of `measure_block`
 };
 
 /// What is gathered at a time: tensors of one element type and one group, all of them trained or none, in whole frames.
+///
+///     for (const unit& it : plan.units()) std::cout << it.tensors.size() << " tensors\n";
 struct unit {
   std::uint32_t first = 0;   ///< chunk, of the list of its kind
   std::uint32_t chunks = 1;  ///< of that list
@@ -39,6 +44,8 @@ struct unit {
 };
 
 /// A run of a tensor that one rank owns.
+///
+///     for (const tensor_part& it : plan.parts(0, rank_id{0})) std::cout << it.tensor << ": " << it.elements << '\n';
 struct tensor_part {
   std::uint32_t tensor = 0;
   std::uint64_t first = 0;  ///< element of the tensor that it begins with, a multiple of `measure_block`

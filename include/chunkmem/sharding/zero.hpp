@@ -9,6 +9,8 @@ namespace sharding {
 
 /// What is divided over ranks, beside optimizer states, which always are.
 ///
+///     model_type m{memory, ranks, {}, {.divided = zero{.gradients = false, .parameters = false}}};  // stage 1
+///
 /// Source: the stages of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054).
 struct zero {
   /// added over ranks in every micro-batch, so that a rank keeps its share alone (`reduce_each`); else they add up
@@ -27,6 +29,8 @@ inline constexpr zero zero_3{.gradients = true, .parameters = true};
 inline constexpr zero zero_3_reduce_last{.gradients = false, .parameters = true};
 
 /// Settings of a model over ranks, the same on every rank.
+///
+///     model_type m{memory, ranks, {}, {.sum_scale = 1.0F / static_cast<float>(ranks.ranks())}};
 struct sharding_options {
   zero divided = zero_3;
   /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold

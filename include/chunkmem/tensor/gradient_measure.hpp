@@ -13,6 +13,10 @@ namespace chunkmem::inline v0 {
 
 /// What clipping and loss scaling ask of a gradient: of its values as they are stored, denormals as zero.
 ///
+///     gradient_measure all = first;
+///     all.add(second);
+///     const double norm = std::sqrt(all.squares);
+///
 /// Where one of them is infinite or no number, `finite` is false and all three sums are infinite.
 struct gradient_measure {
   double squares = 0;     ///< sum of the squares: the 2-norm is its root

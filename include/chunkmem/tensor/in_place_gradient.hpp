@@ -11,6 +11,8 @@ namespace gradient {
 
 /// The gradient of a 16-bit parameter with a master takes the weight's bytes: 14 B for each parameter with Adam.
 ///
+///     manager<backend::host_arena, gradient::in_place> m{memory};
+///
 /// Only for weights that a rehearsal or a recorded iteration saw read for the last time before their gradient came;
 /// tied weights and all others keep a gradient of their own, as do 32-bit parameters. Between backward and step such a
 /// weight cannot be read; a step that is skipped makes it again from its master, with the same bits. One micro-batch

@@ -7,6 +7,8 @@ namespace chunkmem::inline v0 {
 
 /// The rules of inference: weights are held or in use; a gradient is an error.
 ///
+///     manager<backend::host_arena, inference_rules> m{memory};
+///
 /// A tensor without bytes may be dropped, and nothing happens.
 struct inference_rules {
   using policy_kind = rules_kind;

@@ -16,6 +16,9 @@ enum class list_use : std::uint8_t {
 
 /// A list is one number beside each number of each parameter: a momentum, a variance, a master copy.
 ///
+///     const list_spec lists[] = {{.name = "mine/average"}, {.name = "mine/sign", .type = dtype::uint8}};
+///     m.use(lists);
+///
 /// Lists are data: an optimizer says what it needs and the manager, which knows no optimizer, keeps it.
 struct list_spec {
   std::string_view name;        ///< unique in a manager, such as "adam/momentum"; outlives the manager

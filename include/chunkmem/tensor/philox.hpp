@@ -61,6 +61,8 @@ struct philox_words {
 }
 
 /// What the random bits of stochastic rounding depend on, beside the number of the element.
+///
+///     const rounding_key key{.seed = 42, .step = 7, .tensor = 3, .list = 1};
 struct rounding_key {
   std::uint64_t seed = 0;    ///< of the training run
   std::uint64_t step = 0;    ///< number of the optimizer's step

@@ -12,6 +12,12 @@
 namespace chunkmem::inline v0 {
 
 /// Bytes that must survive a restart, as the object that owns them names them.
+///
+///     struct my_data {
+///       void for_each_state(auto visit) { visit(restart_state{"cursor", std::as_writable_bytes(std::span{cursor})}); }
+///       std::array<std::uint64_t, 1> cursor{};
+///       registration registered;
+///     };
 struct restart_state {
   std::string_view
       name;  ///< after the name of the owner's type, where the type has one: "updates" of adam is "adam/updates"

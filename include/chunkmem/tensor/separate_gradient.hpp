@@ -11,6 +11,8 @@ namespace gradient {
 
 /// A gradient has bytes of its own, beside its weight: weights can be read between backward and step, and gradients of
 /// several micro-batches add up. 16 B for each 16-bit parameter with Adam and a master.
+///
+///     manager<backend::host_arena, gradient::separate> m{memory, {}, gradient::separate{.wide = true}};
 struct separate {
   using policy_kind = gradient_kind;
   static constexpr std::string_view name = "separate";

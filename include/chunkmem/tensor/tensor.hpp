@@ -11,6 +11,8 @@ namespace chunkmem::inline v0 {
 
 /// A tensor of a manager, without its element type: what untyped code passes around.
 ///
+///     m.for_each_tensor([&](tensor_handle it, const tensor_info&) { std::cout << m.name_of(it) << '\n'; });
+///
 /// Stable: it stays good when chunks move, grow or are laid out again. `owner` tells managers apart, so that a handle
 /// of one is never used with another.
 struct tensor_handle {
@@ -21,6 +23,8 @@ struct tensor_handle {
 };
 
 /// A tensor of a manager. Eight bytes, trivially copyable, no ownership.
+///
+///     const tensor<float> weight = m.add<float>({1'024, 1'024}, role::parameter);
 template <element Element>
 struct tensor : tensor_handle {
   using element_type = Element;

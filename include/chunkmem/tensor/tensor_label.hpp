@@ -9,6 +9,8 @@
 namespace chunkmem::inline v0 {
 
 /// What a message calls the bytes of a tensor in a list. The views belong to the manager.
+///
+///     throw usage_error{error_text{} << "chunkmem: " << tensor_label{id, "embedding", "value"} << " was not written"};
 struct tensor_label {
   tensor_id tensor = tensor_id::none;
   std::string_view name;  ///< empty where the trainer gave none

@@ -34,6 +34,8 @@ inline constexpr std::size_t tensor_event_count = 5;
 }
 
 /// One row of a table of rules.
+///
+///     constexpr transition row{tensor_state::free, tensor_event::materialize, tensor_state::hold};
 struct transition {
   tensor_state from;
   tensor_event event;

@@ -7,6 +7,8 @@ namespace chunkmem::inline v0 {
 
 /// The rules of training: a weight is held, in use, or overwritten by its gradient.
 ///
+///     manager<backend::host_arena, training_rules> m{memory};  // the same type as manager<backend::host_arena>
+///
 /// `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
 /// A tensor without bytes may be dropped: nothing happens, so that a step need not know whether it wrote the tensor.
 /// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `consume` added for gradients in place.

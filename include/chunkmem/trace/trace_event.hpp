@@ -44,6 +44,10 @@ inline constexpr std::size_t happening_count = 13;
 }
 
 /// One thing that happened. Fixed size, no pointers: fit for rings and files.
+///
+///     struct my_sink {
+///       void record(const trace_event& event) noexcept { std::fputs(name_of(event.what).data(), stderr); }
+///     };
 struct trace_event {
   trace_event_kind what = trace_event_kind::load;
   tier from = tier::host;

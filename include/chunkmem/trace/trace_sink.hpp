@@ -20,6 +20,8 @@ concept trace_sink = names_itself<Sink> && std::same_as<typename Sink::policy_ki
 namespace trace {
 
 /// The default: keeps nothing and compiles to nothing.
+///
+///     manager<backend::host_arena, trace::null_sink> m{memory};  // the same type as manager<backend::host_arena>
 struct null_sink {
   using policy_kind = sink_kind;
   static constexpr std::string_view name = "null_sink";

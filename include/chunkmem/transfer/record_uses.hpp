@@ -14,6 +14,8 @@ namespace chunkmem::inline v0 {
 namespace transfer {
 
 /// Consecutive accesses during which pins hold a chunk on the device.
+///
+///     for (const held_stretch& it : found.stretches()) std::cout << it.begin << " to " << it.end << '\n';
 struct held_stretch {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;

@@ -27,6 +27,8 @@ enum class use_kind : std::uint8_t {
 }
 
 /// One use of a chunk, during the accesses [`begin`, `end`).
+///
+///     const retention_use uses[] = {{.chunk = 0, .begin = 0, .end = 2}, {.chunk = 1, .begin = 2, .end = 3}};
 struct retention_use {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;

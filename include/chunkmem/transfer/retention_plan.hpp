@@ -23,6 +23,9 @@ namespace chunkmem::inline v0 {
 namespace transfer {
 
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
+///
+///     const retention_plan plan = plan_retention(input);
+///     const double gap = static_cast<double>(plan.moved_bytes) / plan.certified_bytes;
 struct retention_plan {
   sequence<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
   /// by chunk: 1 if the chunk never leaves and has no host copy; empty: every chunk has a host copy
@@ -35,6 +38,8 @@ struct retention_plan {
 };
 
 /// Limits of the search. The same numbers give the same plan on every machine.
+///
+///     const retention_plan plan = plan_retention(input, {.climbs = 40, .rebuilds = 0});
 struct retention_effort {
   /// steps towards better prices, for each of seven widths; fewer, but at least 40, for large problems
   std::size_t climbs = 100;

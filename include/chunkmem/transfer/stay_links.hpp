@@ -79,6 +79,8 @@ class stay_links {
 };
 
 /// The room of a plan, in which early loads have to fit.
+///
+///     const early_room room{chunk_bytes, device_bytes, borders};
 struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]

@@ -26,6 +26,9 @@ enum class move_kind : std::uint8_t {
 };
 
 /// One decision. `access_index` is when it was needed (in a demand log) or when it is carried out (in an action list).
+///
+///     for (const move& it : input.demand)
+///       if (it.kind != move_kind::evict) actions.push_back(it);
 struct move {
   std::uint32_t access_index = 0;
   std::uint32_t chunk = UINT32_MAX;
@@ -36,6 +39,8 @@ struct move {
 };
 
 /// The input of a scheduler: one recorded iteration, and the moves of demand paging in this iteration.
+///
+///     actions.assign(input.demand.begin(), input.demand.end());  // each move when it was needed
 struct schedule_input {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
@@ -46,6 +51,15 @@ struct schedule_input {
 };
 
 /// The input of a policy that decides which chunks stay: one recorded iteration, and its room.
+///
+///     struct my_transfer {
+///       retention retain(const retention_request& asked)
+///       {
+///         until.assign(asked.record.size(), access_record::never);  // no chunk stays
+///         return {};
+///       }
+///       std::vector<std::uint32_t> until;
+///     };
 struct retention_request {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
@@ -57,6 +71,8 @@ struct retention_request {
 };
 
 /// A chunk that is loaded for the next iteration before this one ends.
+///
+///     for (const early_load& it : kept.early) std::cout << it.chunk << " from " << it.ready << " on\n";
 struct early_load {
   std::uint32_t chunk = 0;
   std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk
@@ -65,6 +81,8 @@ struct early_load {
 };
 
 /// The chunks that stay on the device. A span has one number for each access of the record, or for each chunk.
+///
+///     const retention kept{.retained_until = until, .first_use = first, .borders = borders};
 struct retention {
   /// by access index: the next use of the chunk if the chunk stays until then, else never
   std::span<const std::uint32_t> retained_until;

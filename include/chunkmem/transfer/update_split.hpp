@@ -13,6 +13,11 @@ namespace chunkmem::inline v0 {
 namespace transfer {
 
 /// The rates of one rank's share of a machine while parameters are updated.
+///
+///     const update_split split = best_split({.host_updates_per_second = 1e9,
+///                                            .device_updates_per_second = 1e10,
+///                                            .to_device_bytes_per_second = 25e9,
+///                                            .to_host_bytes_per_second = 25e9});
 struct update_rates {
   double host_updates_per_second = 0;    ///< [parameters/s], while nothing else uses the memory of the host
   double device_updates_per_second = 0;  ///< [parameters/s], with their states on the device
@@ -23,6 +28,8 @@ struct update_rates {
 
 /// Bytes that the update of one parameter moves. The defaults are those of Adam with 32-bit states and master, and a
 /// 16-bit weight and gradient.
+///
+///     const update_split split = best_split(rates, 0, {.gradient_bytes = 0});
 struct update_traffic {
   double state_bytes = 12;        ///< both ways over the links where states are streamed
   double gradient_bytes = 2;      ///< to the host for updates there; 0 where gradients moved during backward
@@ -31,6 +38,8 @@ struct update_traffic {
 };
 
 /// The share of the parameters that the device updates with streamed states, and the time of the update.
+///
+///     const update_split split = best_split(rates);
 struct update_split {
   double device_share = 0;
   double seconds = 0;  ///< for each parameter of the rank

@@ -23,6 +23,8 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// The limits of a reader of small JSON files.
+///
+///     json_fields fields = json_fields::of_file("machine.json", {.fields = 64});
 struct json_limits {
   bytes file{std::uint64_t{64} << 10};
   std::size_t fields = 256;

@@ -14,12 +14,17 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// The member of a machine that cannot be, if there is one.
+///
+///     const machine_problem wrong = whole.problem();
+///     if (!wrong.member.empty()) std::cerr << wrong.member << ' ' << wrong.why << '\n';
 struct machine_problem {
   std::string_view member;  ///< empty: nothing
   std::string_view why;
 };
 
 /// How fast the parts of a machine are. A link's rate is that of one device while every device of its node copies.
+///
+///     whole.rates.to_device_bytes_per_second = 25e9;
 struct machine_rates {
   double device_flops_per_second = 0;       ///< peak of one device, products of 16-bit matrices, dense
   double to_device_bytes_per_second = 0;    ///< host to one device

@@ -12,6 +12,8 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// A shape that others published numbers for.
+///
+///     for (const named_transformer& it : named_transformers) std::cout << it.family << ' ' << it.name << '\n';
 struct named_transformer {
   std::string_view family;
   std::string_view name;

@@ -13,6 +13,8 @@ namespace workload {
 
 /// One representative rank of a machine: a device of its own, and its share of the host.
 ///
+///     const rank_share share = share_of_rank(whole);
+///
 /// All ranks do the same at the same time, so one rank is simulated for a whole machine. It has gathered bytes in full
 /// size, and owns one part in `ranks`.
 struct rank_share {

@@ -15,6 +15,8 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// How a micro-batch is trained, in 16 bits.
+///
+///     const transformer_costs costs{shape, {.micro_batch = 4, .fuses_attention = true}};
 struct training_setup {
   std::uint64_t micro_batch = 1;  ///< rows of a batch that go through the model together
   bool recomputes_layers = true;  ///< a layer keeps its input alone, and runs forward again before its backward pass
@@ -24,6 +26,8 @@ struct training_setup {
 };
 
 /// The costs of one operator for one micro-batch.
+///
+///     const bytes kept = costs.layer().kept;
 struct operator_cost {
   std::uint64_t forward_flops = 0;     ///< [FLOP], two for each multiplication of a matrix product
   std::uint64_t backward_flops = 0;    ///< of both gradients

@@ -16,6 +16,8 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// A transformer that a file describes.
+///
+///     const transformer_file model = read_transformer("models/gpt2.json");
 struct transformer_file {
   std::string name;
   transformer_shape shape;

@@ -28,12 +28,16 @@ inline constexpr std::size_t transformer_style_count = 4;
 }
 
 /// The member of a shape that cannot be, if there is one.
+///
+///     if (const shape_problem wrong = shape.problem(); !wrong.member.empty()) std::cerr << wrong.member << wrong.why;
 struct shape_problem {
   std::string_view member;  ///< empty: nothing
   std::string_view why;
 };
 
 /// A decoder or encoder of equal layers. Its parameters and costs follow from these numbers. Elements, not bytes.
+///
+///     const transformer_shape shape = shape_of("PatrickStar", "GPT2small");
 struct transformer_shape {
   transformer_style style = transformer_style::gpt;
   std::uint64_t layers = 0;

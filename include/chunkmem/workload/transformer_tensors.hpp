@@ -14,6 +14,9 @@ namespace chunkmem::inline v0 {
 namespace workload {
 
 /// A trained tensor of a transformer.
+///
+///     std::uint64_t elements = 0;
+///     for (const transformer_tensor& it : tensors_of(shape)) elements += it.elements();
 struct transformer_tensor {
   transformer_operator part = transformer_operator::embedding;  ///< its operator; a shared table is the embedding's
   std::uint64_t layer = 0;                                      ///< of a part that is in a layer
