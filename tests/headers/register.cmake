@@ -23,7 +23,7 @@ endif()
 if(TARGET chunkmem::thrust)
   list(APPEND components "thrust=${CHUNKMEM_THRUST_INCLUDE}")
 endif()
-set(check "${CHUNKMEM_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/check.py" ${components})
+set(check "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check.py" ${components})
 chunkmem_test(headers TIMEOUT 900 COMMAND ${check} "${CMAKE_CXX_COMPILER}")
 if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_COMPILER)
   chunkmem_test(headers.slow TIMEOUT 900 LABELS slow COMMAND ${check} "${chunkmem_second_compiler}")
@@ -32,7 +32,7 @@ else()
   chunkmem_summarize("headers with clang" "off" "no clang++ 16 to 19 beside ${CMAKE_CXX_COMPILER}")
 endif()
 set_tests_properties(headers PROPERTIES COST 1000) # the longest starts first
-chunkmem_test(headers.checker COMMAND "${CHUNKMEM_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/check_the_checker.py" "${CMAKE_CXX_COMPILER}")
+chunkmem_test(headers.checker COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_the_checker.py" "${CMAKE_CXX_COMPILER}")
 
 chunkmem_test(core.include_preprocessed_lines LABELS figures
               COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DCOMPILER=${CMAKE_CXX_COMPILER}

@@ -14,6 +14,7 @@ import unittest
 import check_format
 import check_layout
 import check_map
+import check_uses
 import check_words
 import check_workflow
 
@@ -255,6 +256,19 @@ class WordsAndMap(TinyTree):
         self.write("tests/core/a_test.cpp")
         self.write("tests/README.md", "| `core/` | bytes |", "| sums | `core/gone_test.cpp` |", "| `attic/` | old |")
         self.expect("names core/gone_test.cpp", "names attic/", checker=check_map)
+
+
+class Uses(TinyTree):
+    def test_a_class_without_a_use_is_found(self):
+        self.expect(checker=check_uses)
+        self.header("core/used.hpp", "namespace chunkmem::inline v0 {", "/// A clock.", "///", "///     clock{}.read();",
+                    "template <class Tick>", "class clock {", "};", "/// Bytes, made by `bytes{4}`.", "struct bytes {", "};",
+                    "struct tag {};", "class later;", "namespace detail {", "class hidden {", "};", "}  // namespace detail",
+                    "}  // namespace chunkmem::inline v0")
+        self.expect(checker=check_uses)
+        self.header("core/unused.hpp", "namespace chunkmem::inline v0 {", "/// A clock.", "class clock {", "};",
+                    "struct silent {", "};", "}  // namespace chunkmem::inline v0")
+        self.expect("unused.hpp:5 clock shows no use", "unused.hpp:7 silent", checker=check_uses)
 
 
 class Programs(TinyTree):

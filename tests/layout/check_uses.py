@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Names each public class whose comment does not show its use.
+"""Each public class shows its use in its comment.
 
-    python3 tools/classes_without_use.py [<top of the tree>]
+    python3 tests/layout/check_uses.py [tree]
 
 Public is a class of a header outside of each namespace and folder `detail`. A use is a block of code in its comment
 (indented, fenced, or @code), or a call or a value in backticks. A tag, such as `struct sink_kind {};`, needs none.
 """
-import pathlib
 import re
-import sys
+
+import tree
 
 CLASS = re.compile(r"(?:class|struct) (\w+)(?! *<)[^;]*$")  # neither a declaration, nor a specialization or a tag
 OPENS = re.compile(r"(?:inline )?namespace ([\w: ]+?) ?\{")
@@ -46,13 +46,11 @@ def without_use(header):
                 yield index + 1, found[1]
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+def violations_of(root):
     headers = [path for path in sorted((root / "include").rglob("*.hpp")) if "detail" not in path.parts]
-    found = [f"{path.relative_to(root)}:{line} {name}" for path in headers for line, name in without_use(path)]
-    print("\n".join(found) if found else f"uses: each public class in {len(headers)} headers shows its use")
-    sys.exit(1 if found else 0)
+    return [f"{path.relative_to(root)}:{line} {name} shows no use in its comment"
+            for path in headers for line, name in without_use(path)] or ([] if headers else ["there is no header"])
 
 
 if __name__ == "__main__":
-    main()
+    tree.report("uses", violations_of(tree.root_of_arguments()), "each public class shows its use")
