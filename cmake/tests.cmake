@@ -60,19 +60,11 @@ chunkmem_flags(chunkmem_test_main)
 target_include_directories(chunkmem_test_main PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(chunkmem_test_main PUBLIC chunkmem_catch2)
 
-# Most of a cold run is g++ on batches of tests. It takes a twelfth less where it collects garbage less often, for at most 0.7 GB
-# more in each process. Passes of -Og are not switched off: a tenth less, and false warnings about uninitialized values.
-set(chunkmem_quick_flags "")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(chunkmem_quick_flags "SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=524288")
-endif()
-
 # What every test includes, compiled once: half of the time of a small test. That headers need nothing before them is what the
 # ctest headers looks at.
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/precompiled.cpp" CONTENT "// Nothing: it carries the precompiled header.\n")
 add_library(chunkmem_test_precompiled OBJECT "${PROJECT_BINARY_DIR}/generated/precompiled.cpp")
 chunkmem_flags(chunkmem_test_precompiled)
-target_compile_options(chunkmem_test_precompiled PRIVATE ${chunkmem_quick_flags})
 target_include_directories(chunkmem_test_precompiled PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(chunkmem_test_precompiled PRIVATE chunkmem_catch2)
 target_precompile_headers(chunkmem_test_precompiled PRIVATE <support/catch.hpp>)
@@ -145,9 +137,6 @@ function(chunkmem_add_test_program name)
   endif()
   target_compile_options(test_${name} PRIVATE ${chunkmem_compile_options})
   target_link_libraries(test_${name} PRIVATE chunkmem_test_main ${chunkmem_libraries})
-  if(NOT chunkmem_compile_options)
-    target_compile_options(test_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${chunkmem_quick_flags}>")
-  endif()
   if(NOT chunkmem_compile_options AND NOT chunkmem_libraries)
     target_precompile_headers(test_${name} REUSE_FROM chunkmem_test_precompiled)
   endif()

@@ -3,10 +3,8 @@
 # the folder's own program does what they do.
 set(chunkmem_unsanitized ON)
 chunkmem_part(random "random")
-set(chunkmem_compile_options -O1) # they run longer than they compile
 chunkmem_part(divergence "divergence.*")
 set(chunkmem_unsanitized OFF)
-set(chunkmem_compile_options "")
 
 # These tests start threads: the thread sanitizer runs them. Some make figures.
 set(chunkmem_labels threads figures)

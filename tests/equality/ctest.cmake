@@ -3,7 +3,6 @@
 # too: not under the thread sanitizer. The address sanitizer has its code there, in tests/optimizer and in the mixed trainings of
 # tests/backend_thrust. Some make figures.
 set(chunkmem_unsanitized ON)
-set(chunkmem_compile_options -O1) # they run longer than they compile
 set(chunkmem_labels figures)
 chunkmem_part(precision "precision.*")
 
@@ -13,7 +12,6 @@ chunkmem_part(parameters "accumulation|experts|kinds|order|overflow|promised_err
 
 # The others start threads: the thread sanitizer runs them.
 set(chunkmem_unsanitized OFF)
-set(chunkmem_compile_options "")
 set(chunkmem_labels threads)
 
 # builds.cpp, built with flags that must not change a bit, by every compiler at hand; a test compares what the builds print.

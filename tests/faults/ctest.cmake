@@ -4,13 +4,9 @@
 set(chunkmem_labels figures)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})
-if(NOT CHUNKMEM_SANITIZE) # there it is the other way round
-  set(chunkmem_compile_options -O1) # they run longer than they compile
-endif()
 chunkmem_part(sweeps "background_save|bad_clock|half_step|single_calls|whole_training")
 
 # The others start threads: the thread sanitizer runs them.
 set(chunkmem_labels threads)
 set(chunkmem_why_not "")
 set(chunkmem_libraries "")
-set(chunkmem_compile_options "")
