@@ -177,7 +177,11 @@ namespace {
 
 /// A model of layers, each in a file of its own.
 struct layered {
-  explicit layered(std::uint32_t count) : layers{count} {}
+  explicit layered(std::uint32_t count) : layers{count}
+  {
+    const cm::shape two{2};  // a list of one call is a dangling pointer to g++ 12 at -O1
+    stack = m.add_stacked<float>(layers, two, cm::role::frozen);
+  }
   void fill(float value)
   {
     for (std::uint32_t layer = 0; layer < layers; ++layer)
@@ -194,7 +198,7 @@ struct layered {
   std::uint32_t layers;
   arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
-  cm::stacked<float> stack = m.add_stacked<float>(layers, {2}, cm::role::frozen);
+  cm::stacked<float> stack;
 };
 
 /// At every third read of a load all files are removed, and another generation is saved under the same number.
