@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -34,8 +35,11 @@ def earlier(commit, folder):
         archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "include", "examples"], capture_output=True)
         if archive.returncode != 0:
             return None
+        part = folder / f"{commit}.part"  # a run that was stopped here leaves no half of it
+        shutil.rmtree(part, ignore_errors=True)
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(kept)
+            files.extractall(part)
+        part.rename(kept)
     return kept
 
 
