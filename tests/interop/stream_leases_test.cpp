@@ -61,7 +61,12 @@ struct notes {
     text +=
         std::to_string(static_cast<int>(stream)) + " waits for " + std::to_string(static_cast<int>(point.source)) + " ";
   }
-  std::string told() { return std::exchange(text, {}); }
+  std::string told()
+  {
+    std::string said = std::move(text);
+    text.clear();
+    return said;
+  }
 
   std::string text;
   std::byte memory[16] = {};
