@@ -106,7 +106,7 @@ void write_figures(double worst, double extra)
   const auto record = [](const char* name, double value, double limit) {
     return R"({"name": ")" + std::string{name} + R"(", "value": )" + std::to_string(value) +
            R"(, "unit": "instructions", "relation": "<=", "bound": )" + std::to_string(limit) +
-           R"(, "command": "build/bench/bin/acquire_bench"})";
+           R"(, "command": "ctest --preset test -R engine.instructions"})";
   };
   std::ofstream{std::string{folder} + "/acquire_bench.json"}
       << "[" << record("engine.acquire_release_instructions", worst, bound) << ",\n "

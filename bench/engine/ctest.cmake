@@ -8,7 +8,7 @@ set(others "$<TARGET_FILE:acquire_bench_O3>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(names g++)
 else()
-  set(names clang++ clang++-19 clang++-18 clang++-17 clang++-16)
+  set(names clang++-16 clang++-19 clang++-18 clang++-17 clang++) # clang++ may be older than we support
 endif()
 find_program(CHUNKMEM_OTHER_COMPILER NAMES ${names} DOC "Compiler that the instructions of an access are counted with as well")
 mark_as_advanced(CHUNKMEM_OTHER_COMPILER)

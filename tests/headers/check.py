@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every header compiles alone, included twice, without a warning, while each single capital letter is a macro.
 
-    python3 tests/headers/check.py [component=include folder ...] compiler [compiler ...]
+    python3 tests/headers/check.py [--each] [component=include folder ...] compiler [compiler ...]
 
 Users have macros like N, so no header of ours may use them as names. Headers of cmake/opt_in_headers.txt are tried
 where their component is given, and named where it is not; what they include uses such names itself, so these headers
 are searched for them as words.
 
-Fewer compilations than headers: where all that stands before a header in a unit is among what it includes itself, the
-compiler sees what it would see with that header alone, because headers include at their top. So one unit holds a chain
-of headers, each one included by the next, directly or through others; the fewest chains are a matching (Dilworth).
+Fewer compilations than headers: where all that stands before a header in a unit is among what it includes itself, its
+code sees the declarations that it would see alone, because headers include at their top. They may come in another order:
+only `--each`, a unit for each header, shows that the order does not matter. So one unit holds a chain of headers, each
+one included by the next, directly or through others; the fewest chains are a matching (Dilworth).
 """
 import concurrent.futures
 import pathlib
@@ -24,8 +25,17 @@ WARNINGS = ["-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werr
 
 
 def own_includes(text):
-    """What a header includes of ours."""
-    return re.findall(r"^#include <(chunkmem/[^>]+)>", text, re.MULTILINE)
+    """What a header includes of ours whatever the compiler and its flags: nothing between #if and #endif."""
+    found = []
+    depth = 0
+    for line in text.splitlines():
+        if re.match(r"\s*#\s*if", line):
+            depth += 1
+        elif re.match(r"\s*#\s*endif", line):
+            depth -= 1
+        elif depth == 0 and (include := re.match(r"#include <(chunkmem/[^>]+)>", line)):
+            found.append(include[1])
+    return found
 
 
 def includes_late(text):
@@ -56,7 +66,8 @@ def closures(includes):
 
 def fewest_chains(headers, included):
     """The headers in the fewest chains in which each one is included by the next: a matching by augmenting paths."""
-    after = {header: [other for other in headers if header in included[other]] for header in headers}
+    after = {header: [other for other in headers if header != other and header in included[other]]
+             for header in headers}
     before = {}
 
     def has_path(header, seen):
@@ -109,9 +120,9 @@ def compile_chain(compiler, flags, chain):
 
 def main(arguments):
     folders = [tuple(it.split("=", 1)) for it in arguments if "=" in it]
-    compilers = [it for it in arguments if "=" not in it]
+    compilers = [it for it in arguments if "=" not in it and it != "--each"]
     if not compilers:
-        sys.exit("usage: check.py [component=include folder ...] compiler [compiler ...]")
+        sys.exit("usage: check.py [--each] [component=include folder ...] compiler [compiler ...]")
     texts = {str(path.relative_to(ROOT / "include")): path.read_text()
              for path in sorted((ROOT / "include").rglob("*.hpp"))}
     component_of = dict(line.split() for line in (ROOT / "cmake/opt_in_headers.txt").read_text().splitlines()
@@ -119,25 +130,30 @@ def main(arguments):
     component_of = {f"chunkmem/{header}": component for header, component in component_of.items()}
     included = closures({header: own_includes(text) for header, text in texts.items()})
     errors = [f"{header} includes another header of ours below code" for header in texts if includes_late(texts[header])]
+    errors += [f"{header} includes itself, through others" for header in texts if header in included[header]]
     given = {component for component, _ in folders}
     work = []
+    skipped = 0
     for component in [None, *sorted(set(component_of.values()))]:
         headers = [header for header in texts if component_of.get(header) == component]
         if component is not None and component not in given:
             print(*(f"SKIPPED: {header}, there is no {component}" for header in headers), sep="\n")
+            skipped += len(headers)
             continue
         if component is not None:
             errors += [f"{header} uses a single capital letter as a name: {line.strip()}"
                        for header in headers for line in words_of_one_letter(texts[header])]
         flags = flags_of(component, folders)
-        work += [(compiler, flags, chain) for chain in fewest_chains(headers, included) for compiler in compilers]
+        chains = [[it] for it in headers] if "--each" in arguments else fewest_chains(headers, included)
+        work += [(compiler, flags, chain) for chain in chains for compiler in compilers]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         errors += [said for said in pool.map(lambda it: compile_chain(*it), work) if said]
     print(*errors, sep="\n")
     tried = len({header for _, _, chain in work for header in chain})
-    if tried == 0 or errors:
+    if tried == 0 or tried + skipped != len(texts) or errors:
         sys.exit(f"headers: failed ({len(errors)} errors, {tried} headers)")
-    print(f"headers: {tried} alone, twice, with each of: {', '.join(compilers)} ({len(work)} units)")
+    print(f"headers: {tried}, twice, each after nothing but what it includes, with: {', '.join(compilers)} "
+          f"({len(work)} units)")
 
 
 if __name__ == "__main__":

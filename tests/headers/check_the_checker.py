@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/headers/check.py finds what it is for, and its chains show as much as each header alone.
+"""tests/headers/check.py finds what it is for, and nothing precedes a header in its chains but what it includes.
 
     python3 tests/headers/check_the_checker.py compiler
 """
@@ -45,6 +45,10 @@ class Chains(unittest.TestCase):
                 for index, header in enumerate(chain):
                     self.assertLessEqual(set(chain[:index]), included[header])
 
+    def test_a_condition_includes_nothing(self):
+        self.assertEqual(check.own_includes("#if X\n#include <chunkmem/a.hpp>\n#endif\n#include <chunkmem/b.hpp>\n"),
+                         ["chunkmem/b.hpp"])
+
     def test_no_cover_has_fewer(self):
         for seed in range(40):
             included = random_tree(seed, 9)
@@ -54,7 +58,7 @@ class Chains(unittest.TestCase):
 class Headers(unittest.TestCase):
     """A tree of two headers, sound, and then with one mistake at a time."""
 
-    def run_on(self, base, user):
+    def run_on(self, base, user, *options):
         with tempfile.TemporaryDirectory() as folder:
             top = pathlib.Path(folder)
             (top / "include/chunkmem").mkdir(parents=True)
@@ -66,7 +70,7 @@ class Headers(unittest.TestCase):
             said = io.StringIO()
             try:
                 with contextlib.redirect_stdout(said):
-                    check.main([COMPILER])
+                    check.main([*options, COMPILER])
                 return True, said.getvalue()
             except SystemExit as failed:
                 return False, said.getvalue() + str(failed)
@@ -79,8 +83,11 @@ class Headers(unittest.TestCase):
     def test_sound(self):
         passed, said = self.run_on(self.BASE, self.USER)
         self.assertTrue(passed, said)
-        self.assertIn("2 alone, twice", said)
+        self.assertIn("headers: 2, twice", said)
         self.assertIn("(1 units)", said)
+
+    def test_each_has_a_unit_of_its_own(self):
+        self.assertIn("(2 units)", self.run_on(self.BASE, self.USER, "--each")[1])
 
     def test_mistakes(self):
         for base, user, wanted in (
@@ -88,7 +95,10 @@ class Headers(unittest.TestCase):
                 (self.BASE.replace("#pragma once", ""), self.USER, "redefinition"),
                 (self.BASE, self.USER.replace("it", "N"), "user.hpp"),
                 (self.BASE, self.USER.replace("2 * first", "2.5 * first"), "float-conversion"),
-                (self.BASE, self.USER + "#include <chunkmem/base.hpp>\n", "below code")):
+                (self.BASE, self.USER + "#include <chunkmem/base.hpp>\n", "below code"),
+                (self.BASE, self.USER.replace("#include <chunkmem/base.hpp>",
+                                              "#ifdef SET\n#include <chunkmem/base.hpp>\n#endif"), "first"),
+                (self.BASE.replace("<vector>", "<chunkmem/user.hpp>"), self.USER, "includes itself")):
             passed, said = self.run_on(base, user)
             self.assertFalse(passed, said)
             self.assertIn(wanted, said)

@@ -263,12 +263,13 @@ class Uses(TinyTree):
         self.expect(checker=check_uses)
         self.header("core/used.hpp", "namespace chunkmem::inline v0 {", "/// A clock.", "///", "///     clock{}.read();",
                     "template <class Tick>", "class clock {", "};", "/// Bytes, made by `bytes{4}`.", "struct bytes {", "};",
-                    "struct tag {};", "class later;", "namespace detail {", "class hidden {", "};", "}  // namespace detail",
+                    "struct tag {};", "class later;", "template <>", "struct bytes<int> {", "};", "namespace detail {", "class hidden {", "};", "}  // namespace detail",
                     "}  // namespace chunkmem::inline v0")
         self.expect(checker=check_uses)
         self.header("core/unused.hpp", "namespace chunkmem::inline v0 {", "/// A clock.", "class clock {", "};",
-                    "struct silent {", "};", "}  // namespace chunkmem::inline v0")
-        self.expect("unused.hpp:5 clock shows no use", "unused.hpp:7 silent", checker=check_uses)
+                    "struct silent {", "};", "struct short_one { int member = 0; };", "}  // namespace chunkmem::inline v0")
+        self.expect("unused.hpp:5 clock shows no use", "unused.hpp:7 silent", "unused.hpp:9 short_one",
+                    checker=check_uses)
 
 
 class Programs(TinyTree):

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each public class shows its use in its comment.
+"""Each class of a public namespace shows its use in its comment; classes inside of classes are not looked at.
 
     python3 tests/layout/check_uses.py [tree]
 
-Public is a class of a header outside of each namespace and folder `detail`. A use is a block of code in its comment
-(indented, fenced, or @code), or a call or a value in backticks. A tag, such as `struct sink_kind {};`, needs none.
+A namespace or folder `detail` is not public. A use is a block of code in the comment (indented, fenced, or @code), or a
+call or a value in backticks. A tag, such as `struct sink_kind {};`, needs none.
 """
 import re
 
 import tree
 
-CLASS = re.compile(r"(?:class|struct) (\w+)(?! *<)[^;]*$")  # neither a declaration, nor a specialization or a tag
+# Neither a declaration, nor a specialization or a tag; also one with its members in the same line.
+CLASS = re.compile(r"(?:class|struct) (\w+)\b(?! *<)(?:[^;]*$|[^;{]*\{ *[^} ])")
 OPENS = re.compile(r"(?:inline )?namespace ([\w: ]+?) ?\{")
 CLOSES = re.compile(r"\} *// namespace")
 BLOCK = re.compile(r"^ {5}\S|^ ```|@code", re.MULTILINE)

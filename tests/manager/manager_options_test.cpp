@@ -20,6 +20,8 @@ using namespace chunkmem;
 
 namespace {
 
+static_assert(manager_options{}.chunk_bytes == 4_MiB);  // users count on the default
+
 using memory = cm::backend::simulated;
 
 /// Eight tensors, two in a chunk, used in another order than they are declared in, on a device of one chunk.

@@ -245,7 +245,7 @@ struct memory_shortage {
 
 /// No room is left, after everything that may move was considered.
 ///
-///     try { step(); } catch (const out_of_memory& full) { std::cerr << full.what() << full.shortage().needed; }
+///     try { step(); } catch (const out_of_memory& full) { std::cerr << full.shortage().needed << " bytes\n"; }
 class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
  public:
   explicit out_of_memory(const memory_shortage& shortage) noexcept

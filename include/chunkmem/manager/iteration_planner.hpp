@@ -40,7 +40,8 @@ struct kept_plan {
 /// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed
 /// before.
 ///
-///     const iteration_plan plan;
+///     iteration_plan plan;
+///     planner.make(plan, cache, record, chunk_of_slot);
 ///     if (plan.valid && plan.start.same_places(cache.table())) std::cout << plan.actions.size() << " moves\n";
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made

@@ -51,7 +51,7 @@ class model_tensors {
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
     if (of_plan_.size() == of_plan_.capacity()) of_plan_.reserve(2 * of_plan_.size() + 8);
   }
-  /// @pre make_room() was called
+  /// @pre make_room() was called for it
   tensor_handle add(entry&& fresh) noexcept
   {
     const std::uint32_t index = size();
@@ -61,14 +61,14 @@ class model_tensors {
   }
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
-  /// @throws usage_error   another model's
+  /// @throws usage_error   the tensor is another model's
   [[nodiscard]] std::uint32_t index_of(tensor_handle wanted) const
   {
     const std::uint32_t index = chunkmem::index_of(wanted.id);
     expects(wanted.owner == owner() && index < size(), "a tensor was used with a model that did not make it");
     return index;
   }
-  /// @throws usage_error   another model's
+  /// @throws usage_error   the tensor is another model's
   [[nodiscard]] entry& of(tensor_handle wanted) { return entries_[index_of(wanted)]; }
   [[nodiscard]] const entry& of(tensor_handle wanted) const { return entries_[index_of(wanted)]; }
   /// @param tensor   by its number in the order of declaration

@@ -26,7 +26,7 @@ namespace sharding {
 template <element Element, class Manager>
 struct filling {
   std::vector<Element> all;
-  /// the share; none where nothing of it is owned
+  /// the own share of its unit; `elements` of it are this tensor's
   typename Manager::template pin_type<Element> kept;
   typename Manager::template pin_type<std::uint8_t> unit;  ///< changes: nobody has it whole meanwhile
   Element* whole = nullptr;                                ///< the tensor, where this rank keeps it whole

@@ -127,7 +127,7 @@ class sharded_model {
     expects(!sealed_, "a tensor was added after the model was sealed: declare all tensors before the first access");
     tensors_.make_room();
     entry fresh{.part = part, .type = dtype_of<Element>, .elements = extents.elements(), .extents = extents};
-    if (tensors_.is_sharded(part)) {
+    if (sharding::model_tensors::is_sharded(part)) {
       sharding::with_element(dtype_of<Element>, [](auto) {});
       fresh.planned = plan_.add(dtype_of<Element>, group, part == role::parameter, extents.elements());
     } else {
@@ -305,7 +305,8 @@ class sharded_model {
   {
     seal_once();
     const entry& it = tensors_.of(wanted);
-    if (!tensors_.is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
+    if (!sharding::model_tensors::is_sharded(it.part))
+      return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
     steps_.expect_whole();
     if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
     if constexpr (!std::is_same_v<Access, write_access>) {
@@ -319,7 +320,7 @@ class sharded_model {
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place)
   {
     const entry& it = tensors_.of(wanted);
-    if (tensors_.is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
+    if (sharding::model_tensors::is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
     seal_once();
     return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
@@ -378,7 +379,7 @@ class sharded_model {
   /// As a manager's: activations.
   void drop(tensor_handle wanted)
   {
-    expects(!tensors_.is_sharded(tensors_.of(wanted).part), "a weight was to be dropped");
+    expects(!sharding::model_tensors::is_sharded(tensors_.of(wanted).part), "a weight was to be dropped");
     m_.drop(tensors_.of(wanted).own);
   }
   /// As a manager's, on every rank.
@@ -442,7 +443,8 @@ class sharded_model {
   }
   void name_own(std::uint32_t tensor)
   {
-    if (!tensors_.is_sharded(tensors_[tensor].part)) m_.name(tensors_[tensor].own, tensors_.name_of(tensor));
+    if (!sharding::model_tensors::is_sharded(tensors_[tensor].part))
+      m_.name(tensors_[tensor].own, tensors_.name_of(tensor));
   }
   [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once

@@ -29,7 +29,8 @@ inline constexpr std::size_t transformer_style_count = 4;
 
 /// The member of a shape that cannot be, if there is one.
 ///
-///     if (const shape_problem wrong = shape.problem(); !wrong.member.empty()) std::cerr << wrong.member << wrong.why;
+///     const shape_problem wrong = shape.problem();
+///     if (!wrong.member.empty()) std::cerr << wrong.member << ' ' << wrong.why;
 struct shape_problem {
   std::string_view member;  ///< empty: nothing
   std::string_view why;
