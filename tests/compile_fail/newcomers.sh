@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # newcomers.sh <top of the tree> <compiler and its words...>: the mistakes that newcomers make, each with its remedy in the first ten lines of what
-# the compiler says. Each file of newcomers/ matches the `// remedy: <regex>` of its first line there, and compiles with -DCHUNKMEM_COMPILES;
+# the compiler says. Each file of newcomers/ matches the `// remedy: <regex>` of its second line there, and compiles with -DCHUNKMEM_COMPILES;
 # `// standard: 17` in its second line is what it is compiled as, and no repaired form is asked for.
 top=$1
 shift
 here=$(dirname "$0")
 count=0
 for file in "$here"/newcomers/*.cpp; do
-  remedy=$(sed -n '1s|^// remedy: ||p' "$file")
-  standard=$(sed -n '2s|^// standard: ||p' "$file")
+  remedy=$(sed -n '2s|^// remedy: ||p' "$file")
+  standard=$(sed -n '3s|^// standard: ||p' "$file")
   if [ -z "$remedy" ]; then
-    echo "$file: its first line is no '// remedy: <regex>'"
+    echo "$file: its second line is no '// remedy: <regex>'"
     exit 1
   fi
   if output=$("$@" "-std=c++${standard:-20}" "-I$top/include" "$file" 2>&1); then
