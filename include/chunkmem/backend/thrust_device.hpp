@@ -36,7 +36,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// What the two tiers may hold.
+/// Capacities of the device and of the host.
 ///
 ///     const thrust_device_options options{.device_capacity = 64_MiB, .host_capacity = 1_GiB};
 ///     on_caller<thrust_device<thrust::omp::tag>> memory{options};

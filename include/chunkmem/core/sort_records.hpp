@@ -72,8 +72,8 @@ inline void sort_bytes(std::byte* first, std::size_t count, const record_order& 
 ///
 ///     sort_records(std::span{moves}, [](const move& left, const move& right) { return left.order < right.order; });
 ///
-/// @param less   a strict weak order. Records of which neither comes first may change places: where that matters, let
-///   `less` compare what tells them apart
+/// @param less   a strict weak order. Records that compare equal may change places: the sort is not stable.
+///   Where their order matters, `less` has to compare another field too
 /// @complexity   O(n log n) calls of `less` through a pointer; nothing is allocated
 /// @throws       nothing
 template <class Record, class Less>

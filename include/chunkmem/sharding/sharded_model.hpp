@@ -152,7 +152,7 @@ class sharded_model {
     m_.use(owner);
   }
   void use(std::span<const list_spec> specs) { m_.use(specs); }
-  /// What files and messages call a tensor; one without a name is "tensor.<number>", as one rank alone would call it.
+  /// The name of a tensor in files and messages. A tensor without a name is called "tensor.<number>", as on one rank.
   void name(tensor_handle wanted, std::string_view text)
   {
     tensors_.of(wanted).name = text;
@@ -176,7 +176,7 @@ class sharded_model {
           [this](dtype type) { return gradient_.type_for(type); },
           [this](std::uint32_t planned) { return tensors_.tensor_of_plan(planned); });
       for (const sharding::unit_tensors& it : units_.all())
-        m_.without_gradient(it.share);  // of which tensors a step has gradients, ranks agree
+        m_.without_gradient(it.share);  // ranks compare their gradients before each step
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
       gradients_.reset(unit_of, units_.size(), options_);
@@ -202,9 +202,10 @@ class sharded_model {
   }
   /// All of them.
   [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
-  /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
+  /// The manager of this rank. Its parameters are the shares of this rank. Checkpoints and tests use it.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
-  /// What this rank owns of a weight, and of which share, or nothing. @pre sealed
+  /// The part of a weight that this rank owns, with the unit of its share. The part is null where this rank owns
+  /// nothing of the weight. @pre sealed
   [[nodiscard]] std::pair<const sharding::unit_tensors*, const sharding::tensor_part*> share_of(tensor_handle weight)
   {
     const std::uint32_t planned = tensors_.of(weight).planned;
