@@ -70,12 +70,12 @@ TEST_CASE("what is read before it was written, and weights that the step leaves 
   it.use(slot_id{4}, entry_kind::read_write_on_host);  // starts at zero: needs no filling
   it.use(slot_id{5}, entry_kind::read);                // and its first read fills it
   it.log.end();
-  CHECK(it.log.filled() == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
+  CHECK(it.log.turns()[0].filled == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
   CHECK(it.kinds().back() == entry_kind::read_write);
   it.log.begin(it.tensors);
   it.use(slot_id{1}, entry_kind::write);
   it.log.end();
-  CHECK(it.log.filled() == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
+  CHECK(it.log.turns()[0].filled == sequence<std::uint8_t>{1, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
@@ -97,6 +97,37 @@ TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
   it.log.release(slot_id{0}, held, it.log.serial());
   CHECK_NOTHROW(it.log.drop(slot_id{0}));
   it.log.end();
+}
+
+TEST_CASE("a step of several ways is written down once for each, and those with waiting updates apart", "[manager]")
+{
+  set_up it;
+  it.log.begin(it.tensors);
+  CHECK_FALSE(it.log.wants_next(false));
+  CHECK(it.log.wants_next(true));
+  it.use(slot_id{0}, entry_kind::read);
+  it.use(slot_id{4}, entry_kind::write_on_host);
+  it.log.want_turns(3);
+  REQUIRE(it.log.wants_next(false));
+  it.log.begin_next(false);
+  CHECK(it.log.turn() == 1);
+  it.use(slot_id{4}, entry_kind::read_on_host);
+  it.log.begin_next(true);
+  CHECK_FALSE(it.log.wants_next(true));
+  it.use(slot_id{1}, entry_kind::read);
+  it.log.end();
+  REQUIRE(it.log.turns().size() == 3);
+  CHECK(it.log.turns()[0].filled == sequence<std::uint8_t>{1, 1, 0, 0, 0, 0});
+  CHECK(it.log.turns()[1].filled == sequence<std::uint8_t>{1, 1, 0, 0, 1, 0});
+  CHECK(it.log.turns()[2].filled == sequence<std::uint8_t>{1, 1, 0, 0, 1, 0});
+  CHECK(it.log.turns(false).size() == 2);
+  REQUIRE(it.log.turns(true).size() == 1);
+  CHECK(slot_id{it.log.turns(true)[0].record.entries()[0].slot} == slot_id{1});
+  CHECK(it.log.last_record().size() == 1);
+  it.log.begin(it.tensors);
+  it.log.end();
+  CHECK(it.log.turns().size() == 1);
+  CHECK(it.log.turns(true).size() == 1);  // nothing else is known
 }
 
 TEST_CASE("a pin that outlives its rehearsal changes nothing", "[manager]")

@@ -142,7 +142,7 @@ TEST_CASE("a step that leaves updates to the next one runs twice, and nothing wa
     waiting.serve(manager_parts::note_update, &updated);
   });
   CHECK(runs == 2);
-  CHECK(it.rig.engine.rehearsing().has_second());
+  CHECK(it.rig.engine.rehearsing().turns().size() == 2);
   CHECK_FALSE(it.rig.engine.pending().any());
   CHECK(updated == manager_parts::numbers{2});
 }

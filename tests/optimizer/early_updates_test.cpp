@@ -43,9 +43,10 @@ struct training {
   using manager = cm::manager<backend, Gradient>;
   using element_type = Element;
 
-  explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB)
+  explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB,
+                    cm::bytes host = 1_MiB)
       : memory{support::failure_plan{},
-               cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
+               cm::backend::host_arena_options{.device_capacity = device, .host_capacity = host}}
   {
     m.use(kernel);
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
@@ -104,6 +105,18 @@ struct training {
   cm::stacked<Element> weights;
   std::optional<early_updates<manager, Kernel>> early;
 };
+
+/// Leases of 4 KiB, until the host has no room for one.
+template <class Manager>
+auto fill_host(Manager& m)
+{
+  std::vector<decltype(m.lease(cm::tier::host, 4_KiB))> all;
+  try {
+    for (;;) all.push_back(m.lease(cm::tier::host, 4_KiB));
+  } catch (const cm::out_of_memory&) {
+    return all;
+  }
+}
 
 using cm::optimizer::adam;
 using cm::optimizer::sgd;
@@ -316,6 +329,48 @@ TEST_CASE("room that is not there is an error before anything is done, and a reh
   REQUIRE(other.kernel.progress.decision == cm::optimizer::step_decision::guessed);
   CHECK_THROWS_AS(other.m.rehearse([&] { other.step(small); }), cm::usage_error);
   CHECK(other.update() == step_result::updated);
+}
+
+TEMPLATE_TEST_CASE("the first step, usual ones and undone ones fit where a rehearsal says that the step fits",
+                   "[optimizer]", single, separate, in_place)
+{
+  int runs = 0;
+  const auto need_of = [&](TestType&& it) {
+    return it.m.rehearse([&] {
+      ++runs;
+      it.step(small);
+    });
+  };
+  const cm::bytes device = need_of(TestType{80_KiB}).smallest_device;
+  CHECK(runs == 3);
+  TestType plain{std::nullopt}, tight{80_KiB, true, device, need_of(TestType{80_KiB, false, device}).smallest_host};
+  for (const float size : {small, small, large, small, large, large, small}) {
+    plain.step(size);
+    tight.step(size);
+    CHECK(tight.early->steps_without_room() == 0);
+  }
+  CHECK(tight.early->early() > 0);
+  const bool same = plain.everything() == tight.everything();
+  CHECK(same);
+}
+
+TEMPLATE_TEST_CASE("a later step without room to undo updates nothing early, with the same bits, and is counted",
+                   "[optimizer]", single, separate, in_place)
+{
+  TestType plain{std::nullopt}, it{80_KiB};
+  for (int now = 0; now < 6; ++now) {
+    const bool is_full = now == 2;
+    plain.step(small);
+    const auto scope = it.m.iteration();
+    it.differentiate(small);
+    auto taken = is_full ? fill_host(it.m) : decltype(fill_host(it.m)){};
+    if (is_full) taken.resize(taken.size() - 10);  // room for what the step needs beside
+    it.update();
+    CHECK((it.early->early() > 0) == (now > 0 && !is_full));
+    CHECK(it.early->steps_without_room() == (now < 2 ? 0U : 1U));
+  }
+  const bool same = plain.everything() == it.everything();
+  CHECK(same);
 }
 
 TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients where it is given", "[optimizer]", single,

@@ -152,7 +152,7 @@ class basic_manager {
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
   /// once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
-  /// for the next step, which does them.
+  /// for the next step, which does them, and three times with `early_updates`, whose step has three ways.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
@@ -459,7 +459,7 @@ class basic_manager {
   {
     return engine_.schedule().record_of(name);
   }
-  /// What the last rehearsed step did; empty before. Good until the next rehearsal.
+  /// What the last rehearsed step did, in its first run; empty before. Good until the next rehearsal.
   [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
   /// What was solved for them, to be written down by plan_text for the next run.
   /// @throws usage_error   they were not planned yet

@@ -51,7 +51,9 @@ template <class Visits>
 template <class Log>
 [[nodiscard]] bytes most_leased_of(const Log& rehearsed, tier where)
 {
-  return std::max(most_leased(rehearsed.record(), where), most_leased(rehearsed.record(true), where));
+  bytes most;
+  for (const auto& it : rehearsed.turns()) most = std::max(most, most_leased(it.record, where));
+  return most;
 }
 
 /// Adds what the rehearsed step says: the exact smallest capacities.
@@ -62,8 +64,9 @@ template <class Transfer, class Eviction, class Log, class Settle>
 void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
                   memory_requirement& need, Settle settle)
 {
-  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, rehearsed.record(), rehearsed.filled(), settle};
-  if (rehearsed.has_second()) trial.add(rehearsed.record(true), rehearsed.filled(true));
+  const auto turns = rehearsed.turns();
+  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, turns[0].record, turns[0].filled, settle};
+  for (const auto& it : turns.subspan(1)) trial.add(it.record, it.filled);
   const bytes frame = frames.size;
   need.largest_leases = most_leased_of(rehearsed, tier::device);
   need.everything = need.chunks + align_up(need.largest_leases, frame);

@@ -160,7 +160,7 @@ class engine {
   {
     ensure_arenas();
     if (places_.is_pending() && !schedule_.is_inside()) settle_gradients();  // inside, the next line refuses
-    schedule_.begin(name, pending_.any(), rehearsal_.record(pending_.any()), [this] { pending_.mask(); });
+    schedule_.begin(name, pending_.any(), rehearsal_.turns(pending_.any()), [this] { pending_.mask(); });
   }
   /// An optimizer's step begins: the trace says so.
   void note_update() noexcept { copies_.note(trace_event_kind::update, tier::device, 0); }

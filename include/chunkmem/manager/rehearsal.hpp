@@ -43,20 +43,18 @@ class rehearsal {
   ///   are none
   rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
             const sequence<std::uint8_t>& filled, Settle settle = {})
-      : frames_{frames}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
+      : frames_{frames}, state_{eviction}, settle_{settle}
   {
+    add(record, filled);
   }
-  /// The step is also another one, by turns: both have to run.
-  void add(const access_record& record, const sequence<std::uint8_t>& filled) noexcept
-  {
-    steps_[1] = {&record, &filled};
-  }
+  /// The step has another way too: all of them have to run, in any order.
+  void add(const access_record& record, const sequence<std::uint8_t>& filled) { steps_.push_back({&record, &filled}); }
 
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
     if (!settle_(capacity[tier::device])) return false;
-    for (const step& it : steps())
+    for (const step& it : steps_)
       if (!runs_from(it, capacity, origin::filled) || !runs_from(it, capacity, origin::cleared) ||
           !runs_from(it, capacity, origin::known))
         return false;
@@ -67,7 +65,7 @@ class rehearsal {
   [[nodiscard]] std::uint64_t pinned_frames() const
   {
     std::uint64_t most = 0;
-    for (const step& it : steps()) most = std::max(most, pinned_frames(*it.record));
+    for (const step& it : steps_) most = std::max(most, pinned_frames(*it.record));
     return most;
   }
 
@@ -102,10 +100,6 @@ class rehearsal {
     const access_record* record = nullptr;
     const sequence<std::uint8_t>* filled = nullptr;
   };
-  [[nodiscard]] std::span<const step> steps() const noexcept
-  {
-    return {steps_, steps_[1].record != nullptr ? std::size_t{2} : std::size_t{1}};
-  }
 
   [[nodiscard]] std::uint64_t pinned_frames(const access_record& record) const
   {
@@ -174,7 +168,7 @@ class rehearsal {
   }
 
   model_frames frames_;
-  step steps_[2];
+  sequence<step> steps_;
   chunk_cache<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;

@@ -7,16 +7,31 @@
 #include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace chunkmem::inline v0 {
 
+/// One way of a step, as it was rehearsed.
+///
+///     for (const rehearsed_turn& it : log.turns()) longest = std::max(longest, it.record.size());
+struct rehearsed_turn {
+  access_record record;
+  sequence<std::uint8_t> filled;   ///< by slot: it held bytes before the step
+  sequence<std::uint8_t> touched;  ///< by slot: the step uses it
+  bool updates_wait = false;       ///< it began while updates of the step before waited
+};
+
 /// Writes down a step that is run without bytes, and puts all slots back afterwards.
 ///
-/// `begin(tensors)`, the calls of the step, `end()`; `begin_second()` between two steps where the first one leaves
-/// updates to the second. A tensor that is read before it was written counts as filled, and so do weights, masters and
-/// buffers that the step does not touch. Mistakes against the rules are found as in a real step. Cost: O(slots) for
-/// begin and end, O(1) for a call.
+/// `begin(tensors)`, the calls of the step, `end()`. A step that has several ways is run once for each, with
+/// `begin_next()` in between, while `wants_next()`: the first step leaves updates to the second; or somebody in the
+/// step called `want_turns()`. A tensor that is read before it was written counts as filled, and so do weights, masters
+/// and buffers that the step does not touch. Mistakes against the rules are found as in a real step. Cost: O(slots) for
+/// begin, begin_next and end, O(1) for a call.
 template <tensor_rules Rules>
 class rehearsal_log {
  public:
@@ -25,19 +40,31 @@ class rehearsal_log {
     for (const slot& slot_state : tensors.slots())
       expects(slot_state.pins == 0, "a rehearsal while a pin is held: release it first");
     before_ = tensors.slots();
-    begin_turn(0, tensors);
+    wanted_ = 1;
+    begin_turn(0, tensors, false);
     began_at_ = serial_;
     held_ = 0;
     tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
   }
-  /// What comes now is the second step. Pins of the first one change nothing any more.
-  void begin_second()
+  static constexpr std::size_t most_turns = 3;
+  /// The step has so many ways: it is run that often. @pre at most most_turns
+  void want_turns(std::size_t count) noexcept { wanted_ = std::max(wanted_, count); }
+  /// The step is to be run once more. @param updates_wait   updates of the last run wait
+  [[nodiscard]] bool wants_next(bool updates_wait) const noexcept
+  {
+    return last_ + 1 < std::max(wanted_, updates_wait ? std::size_t{2} : std::size_t{1});
+  }
+  /// What comes now is the step once more. Pins of the run before change nothing any more. @pre wants_next()
+  void begin_next(bool updates_wait)
   {
     assume_filled(*tensors_);
-    begin_turn(1, *tensors_);
+    const std::size_t before = last_;
+    begin_turn(before + 1, *tensors_, updates_wait);
     for (std::size_t index = 0; index < before_.size(); ++index)
-      if (turns_[0].touched[index] == 0) turns_[1].filled[index] |= turns_[0].filled[index];
+      if (turns_[before].touched[index] == 0) turns_[last_].filled[index] |= turns_[before].filled[index];
   }
+  /// Which run of the step this is, from 0 on.
+  [[nodiscard]] std::size_t turn() const noexcept { return last_; }
 
   void end() noexcept
   {
@@ -47,18 +74,22 @@ class rehearsal_log {
   }
 
   [[nodiscard]] bool is_running() const noexcept { return tensors_ != nullptr; }
-  /// There was a second step.
-  [[nodiscard]] bool has_second() const noexcept { return last_ == 1; }
-  /// Of the first step, or of the last one.
-  [[nodiscard]] access_record& record(bool last = false) noexcept { return turns_[last ? last_ : 0].record; }
-  [[nodiscard]] const access_record& record(bool last = false) const noexcept
+  /// The ways of the step, in the order in which they were run; before any rehearsal one that is empty.
+  [[nodiscard]] std::span<rehearsed_turn> turns() noexcept { return std::span{turns_}.first(last_ + 1); }
+  [[nodiscard]] std::span<const rehearsed_turn> turns() const noexcept { return std::span{turns_}.first(last_ + 1); }
+  /// Those of them that begin with updates that wait, or those that do not; the last one where there are none.
+  [[nodiscard]] std::span<const rehearsed_turn> turns(bool updates_wait) const noexcept
   {
-    return turns_[last ? last_ : 0].record;
+    const auto all = turns();
+    const auto first = std::find_if(all.begin(), all.end(), [](const rehearsed_turn& it) { return it.updates_wait; });
+    const auto without = static_cast<std::size_t>(first - all.begin());
+    if (!updates_wait) return all.first(without);
+    return all.subspan(without < all.size() ? without : all.size() - 1);
   }
-  [[nodiscard]] const sequence<std::uint8_t>& filled(bool last = false) const noexcept
-  {
-    return turns_[last ? last_ : 0].filled;
-  }
+  /// Of the first run.
+  [[nodiscard]] const access_record& record() const noexcept { return turns_[0].record; }
+  /// Of the last run, which is how most steps are.
+  [[nodiscard]] const access_record& last_record() const noexcept { return turns_[last_].record; }
 
   /// Tells the pins of one rehearsal from those of another, and from those of iterations, whose numbers are small.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
@@ -70,7 +101,7 @@ class rehearsal_log {
 
   std::uint32_t acquire(slot_id slot, entry_kind kind)
   {
-    turn& now = turns_[last_];
+    rehearsed_turn& now = turns_[last_];
     now.touched[index_of(slot)] = 1;
     chunkmem::slot& slot_state = (*tensors_)[slot];
     if (slot_state.state == tensor_state::free) {
@@ -119,20 +150,16 @@ class rehearsal_log {
 
  private:
   using states = slot_states<Rules>;
-  struct turn {
-    access_record record;
-    sequence<std::uint8_t> filled;   // by slot: it held bytes before the step
-    sequence<std::uint8_t> touched;  // by slot: the step uses it
-  };
 
   void note_end(std::uint32_t serial) noexcept
   {
     if (serial >= began_at_) --held_;
   }
 
-  void begin_turn(std::size_t which, const registry& tensors)
+  void begin_turn(std::size_t which, const registry& tensors, bool updates_wait)
   {
-    turn& it = turns_[which];
+    rehearsed_turn& it = turns_[which];
+    it.updates_wait = updates_wait;
     it.filled.assign(before_.size(), 0);
     it.touched.assign(before_.size(), 0);
     for (std::size_t index = 0; index < before_.size(); ++index)
@@ -160,8 +187,9 @@ class rehearsal_log {
   std::uint32_t began_at_ = first_serial;  // serial of the first step of the last rehearsal
   std::uint64_t held_ = 0;
   sequence<slot> before_;
-  turn turns_[2];
+  std::array<rehearsed_turn, most_turns> turns_;
   std::size_t last_ = 0;
+  std::size_t wanted_ = 1;
 };
 
 }  // namespace chunkmem::inline v0

@@ -9,11 +9,13 @@
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/transfer/stored_plan.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,11 +54,11 @@ class schedule {
 
   /// Starts an iteration: follows its record with a plan, or records it. Guarantee: basic, no iteration has begun.
   /// @param updates_first   some of the last step's updates wait: the iteration has a record of its own
-  /// @param rehearsed       the record of a rehearsed step like this one; empty: nothing is known
+  /// @param rehearsed       ways that a rehearsed step like this one may take; empty records: nothing is known
   /// @param mask            called when slots know their next accesses
   /// @pre arenas are allocated, gradients settled
   template <class Mask>
-  void begin(std::string_view name, bool updates_first, const access_record& rehearsed, Mask mask)
+  void begin(std::string_view name, bool updates_first, std::span<const rehearsed_turn> rehearsed, Mask mask)
   {
     const bool reload = recorder_.begin(name, updates_first);
     try {
@@ -347,10 +349,12 @@ class schedule {
 
   /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as
   /// there.
-  void start_recording(const access_record& rehearsed)
+  void start_recording(std::span<const rehearsed_turn> rehearsed)
   {
     const bool fits_at_once = chunks_->space(tier::device).frames() >= tensors_->total_frames();
-    if (!fits_at_once || !planner_.can_record(*chunks_, rehearsed, tensors_->chunk_of_slot()))
+    if (!fits_at_once || !std::ranges::all_of(rehearsed, [this](const rehearsed_turn& it) {
+          return planner_.can_record(*chunks_, it.record, tensors_->chunk_of_slot());
+        }))
       chunks_->evict_all(*copies_);
     restart_policy();
   }

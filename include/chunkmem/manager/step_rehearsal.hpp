@@ -78,8 +78,8 @@ class step_rehearsal {
     try {
       log.begin(engine_->tensors());
       step();
-      if (engine_->pending().any()) {
-        log.begin_second();
+      while (log.wants_next(engine_->pending().any())) {
+        log.begin_next(engine_->pending().any());
         step();
       }
       expects(!engine_->scratch().is_on() || log.held() == 0,
@@ -90,12 +90,12 @@ class step_rehearsal {
       throw;
     }
     end();
-    builder_->learn_order(log.record(true));
-    engine_->places().learn(log.record(true), engine_->tensors());
+    builder_->learn_order(log.last_record());
+    engine_->places().learn(log.last_record(), engine_->tensors());
     engine_->settle_gradients();
     const registry& tensors = engine_->tensors();
-    for (const bool last : {false, true})
-      log.record(last).finish(tensors.chunk_of_slot(), static_cast<std::uint32_t>(tensors.frames_of_chunk().size()));
+    for (auto& it : log.turns())
+      it.record.finish(tensors.chunk_of_slot(), static_cast<std::uint32_t>(tensors.frames_of_chunk().size()));
   }
 
   void end() noexcept

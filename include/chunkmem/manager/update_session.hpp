@@ -74,6 +74,15 @@ class update_session {
     if (!is_rehearsing()) engine_->schedule().keep_record();
   }
 
+  // Rehearsals.
+
+  /// The step has so many ways, and the rehearsal that runs takes each. @return   which one is rehearsed now, from 0 on
+  std::size_t rehearse_turns(std::size_t count) noexcept
+  {
+    engine_->rehearsing().want_turns(count);
+    return engine_->rehearsing().turn();
+  }
+
   // Order.
 
   /// As gradients were completed: the copies of the first ones are on their way while the last ones are made.
@@ -91,7 +100,7 @@ class update_session {
     const registry& tensors = engine_->tensors();
     rank_.assign(tensors.parameters(), 2 * behind);
     const auto entries =
-        is_rehearsing() ? engine_->rehearsing().record(true).entries() : engine_->schedule().entries_so_far();
+        is_rehearsing() ? engine_->rehearsing().last_record().entries() : engine_->schedule().entries_so_far();
     for (std::uint32_t now = static_cast<std::uint32_t>(entries.size()); now-- > 0;)
       if (tensors.is_value_of_parameter(slot_id{entries[now].slot})) rank_[entries[now].slot] = behind + now;
     for (std::size_t index = 0; index < first.size(); ++index)

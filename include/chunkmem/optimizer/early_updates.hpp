@@ -107,6 +107,10 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 /// - its bytes do not fit into the rest of `undo_bytes`;
 /// - a list has no numbers yet, as before the first step;
 /// - the norm of the gradients up to its own is already over the limit.
+/// If the host has no room of `undo_bytes` in a later step, that step updates nothing early and is counted.
+///
+/// A rehearsal runs the trainer's step three times: without early updates, which is the first step; with updates that
+/// are taken back; and as most steps are. It proves room for all three.
 ///
 /// A loop may change between `step`, late and early updates from step to step. Only this object finishes a step that it
 /// has begun.
@@ -128,7 +132,7 @@ class early_updates {
   /// Takes a step. @return   as `optimizer::step`
   /// Guarantee: as `optimizer::step`: call again, and the final bits are those of an undisturbed step. If the step
   /// threw before its decision, only this object can finish it, with the options that it began with.
-  /// @throws as `optimizer::step`; out_of_memory also if the host has no room for `undo_bytes`; std::bad_alloc
+  /// @throws as `optimizer::step`; out_of_memory also if the host never had room for `undo_bytes`; std::bad_alloc
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {},
                     typename Manager::place_type from = typename Manager::place_type{})
@@ -142,6 +146,8 @@ class early_updates {
 
   /// Parameters that the last step updated before the norm was known, and whose update stayed.
   [[nodiscard]] std::size_t early() const noexcept { return early_; }
+  /// Steps that updated nothing early, since the host had no `undo_bytes` in one piece at that moment.
+  [[nodiscard]] std::uint64_t steps_without_room() const noexcept { return without_room_; }
 
  private:
   using driver_type = detail::caller_driver<Manager, Kernel, Executor>;
@@ -165,9 +171,11 @@ class early_updates {
     void decide(driver_type& driver) const
     {
       if (!self.is_guessed()) {
-        if (!driver.needs_measures() || self.undo_bytes_ == bytes{}) return driver.decide();
+        self.counted_ = 0;
+        if (!driver.needs_measures() || self.undo_bytes_ == bytes{} || !self.take_room()) return driver.decide();
         self.begin_guess(options);
       }
+      self.rehearses_taking_back_ = driver.rehearsing() && self.takes_back_in_rehearsal();
       self.guess();
       self.resolve();
     }
@@ -208,12 +216,31 @@ class early_updates {
 
   [[nodiscard]] bool is_guessed() const noexcept { return driver_.progress().decision == step_decision::guessed; }
 
+  /// A rehearsal takes the step in all its ways: as it comes, which is without early updates while lists have no
+  /// numbers; with updates that are taken back; and as most steps are.
+  /// @return   this is the second
+  [[nodiscard]] bool takes_back_in_rehearsal() noexcept { return driver_.rehearse_turns(3) == 1; }
+
+  /// @return   false: the host has none now, and had some before   @throws out_of_memory   it never had any
+  bool take_room()
+  {
+    try {
+      room_.emplace(manager_.lease(tier::host, undo_bytes_));
+    } catch (const out_of_memory&) {
+      if (!has_had_room_) throw;
+      ++without_room_;
+      driver_.keep_record();
+      return false;
+    }
+    has_had_room_ = true;
+    return true;
+  }
+
   void begin_guess(const step_options& options)
   {
     asked_.keep(options);
     done_.reserve(driver_.parameters());
     driver_.order_by_completion();
-    room_.emplace(manager_.lease(tier::host, undo_bytes_));
     driver_.begin_guess();
   }
 
@@ -226,16 +253,19 @@ class early_updates {
         gradient_measure seen = seen_;
         seen.add(driver_.measure_of(parameter));
         goes_on_ = goes_on_ && driver_.is_usual(seen);
-        if (goes_on_ && can_be_undone(parameter, info)) update(parameter, info);
+        const bool has_all = driver_.has_all_lists(parameter, info);
+        if (goes_on_ && has_all && fits(info)) update(parameter, info);
+        makes_lists_ = makes_lists_ || !has_all;
         seen_ = seen;
       }
       ++next_;
     });
   }
 
-  [[nodiscard]] bool can_be_undone(tensor_handle parameter, const tensor_info& info) const
+  /// What its update overwrites has room.
+  [[nodiscard]] bool fits(const tensor_info& info) const
   {
-    return driver_.has_all_lists(parameter, info) && used_ + detail::undo_size(driver_, info) <= undo_bytes_.count();
+    return used_ + detail::undo_size(driver_, info) <= undo_bytes_.count();
   }
 
   /// @pre the gradient is usual: pinning the value takes the place away from a gradient that lies there
@@ -251,8 +281,8 @@ class early_updates {
   void resolve()
   {
     if (!verdict_) verdict_ = driver_.judge();
-    const bool keeps = driver_.confirms(*verdict_);
-    if (!keeps) driver_.keep_record();
+    const bool keeps = driver_.confirms(*verdict_) && !rehearses_taking_back_;
+    if (!keeps || makes_lists_) driver_.keep_record();  // the next steps use weights and lists in another order
     for (; resolved_ < done_.size(); ++resolved_) {
       const early_update& each = done_[resolved_];
       if (keeps)
@@ -277,6 +307,7 @@ class early_updates {
     next_ = 0;
     resolved_ = 0;
     goes_on_ = true;
+    makes_lists_ = false;
   }
 
   Manager& manager_;
@@ -292,7 +323,11 @@ class early_updates {
   std::size_t resolved_ = 0;  // of those done
   std::size_t counted_ = 0;
   std::size_t early_ = 0;
+  std::uint64_t without_room_ = 0;  // steps
+  bool has_had_room_ = false;       // also in a rehearsal
   bool goes_on_ = true;
+  bool makes_lists_ = false;  // of some parameter, which is therefore not early
+  bool rehearses_taking_back_ = false;
 };
 
 }  // namespace optimizer

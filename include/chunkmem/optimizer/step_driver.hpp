@@ -295,8 +295,7 @@ class step_driver {
   [[nodiscard]] bool has_all_lists(tensor_handle parameter, const tensor_info& info) const
   {
     bool has_all = true;
-    for_each_list(
-        info, [&](list_id list, dtype) { has_all = has_all && (rehearsing() || owner_.is_filled(parameter, list)); });
+    for_each_list(info, [&](list_id list, dtype) { has_all = has_all && owner_.is_filled(parameter, list); });
     return has_all;
   }
   /// The learning rate of a group in this step.
@@ -352,6 +351,8 @@ class step_driver {
     kernel_.progress.decision = step_decision::guessed;
     kernel_.progress.reached = 0;
   }
+  /// The step has so many ways, each of which a rehearsal takes. @return   which one is rehearsed now, from 0 on
+  std::size_t rehearse_turns(std::size_t count) noexcept { return owner_.updates().rehearse_turns(count); }
   /// The iteration that runs does what few others do: its record stays as it was.
   void keep_record() noexcept { owner_.updates().keep_record(); }
 
