@@ -16,11 +16,7 @@ else()
             "catch2), name a folder with catch2/catch.hpp (-DCHUNKMEM_CATCH2_INCLUDE=...) or switch the tests off with "
             "-DCHUNKMEM_BUILD_TESTS=OFF")
   endif()
-  if(Catch2_VERSION VERSION_LESS 3)
-    target_link_libraries(chunkmem_catch2 INTERFACE Catch2::Catch2)
-  else()
-    target_link_libraries(chunkmem_catch2 INTERFACE Catch2::Catch2WithMain)
-  endif()
+  target_link_libraries(chunkmem_catch2 INTERFACE Catch2::Catch2) # tests/support/main.cpp is the main program
   chunkmem_summarize("tests: Catch2" "on " "${Catch2_VERSION}")
 endif()
 

@@ -63,6 +63,7 @@ class machine final : rehearsed_step {
   void spoil(std::uint32_t roll);
   [[nodiscard]] step_request step_of(const op& it, updates how) const;
   bool take(step_request wanted, stepped& got);
+  [[nodiscard]] bool lacks_lists() const;
   void stepped_to(const step_request& wanted, const stepped& got);
   void finish_updates();
   void see_what_waits();

@@ -110,6 +110,18 @@ bool machine::take(step_request wanted, stepped& got)
   return false;
 }
 
+/// The step makes lists of a parameter, as the first one does.
+bool machine::lacks_lists() const
+{
+  for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) {
+    if (model_.slots[model_.slot_of(tensor, gradient_list)].now == state::free) continue;
+    for (std::uint32_t list = 2; list < model_.lists(); ++list)
+      if (const std::uint32_t slot = model_.slot_of(tensor, list); slot != no_slot)
+        if (model_.slots[slot].now == state::free) return true;
+  }
+  return false;
+}
+
 void machine::stepped_to(const step_request& wanted, const stepped& got)
 {
   double norm = 0;
@@ -127,8 +139,8 @@ void machine::stepped_to(const step_request& wanted, const stepped& got)
       is_finite && wanted.limit > 0 ? std::min(1.0, static_cast<double>(wanted.limit) / (norm + 1e-6)) : 1.0;
   expect(got.updated == updates_all, "a step was skipped, or not, unlike the model's");
   expect(got.norm == (measures ? norm : 0.0), "a step says another norm than the model's");
-  if (!updates_all || (wanted.how == updates::early && measures && wanted.undo_bytes > 0 && factor < 1.0))
-    model_.exceptional = model_.inside;
+  const bool is_early = wanted.how == updates::early && measures && wanted.undo_bytes > 0;
+  if (!updates_all || (is_early && (factor < 1.0 || lacks_lists()))) model_.exceptional = model_.inside;
   model_.updates += updates_all ? 1U : 0U;
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) {
     const bool has_gradient = slot(model_.slot_of(tensor, gradient_list)).now != state::free;
