@@ -2,9 +2,9 @@
 #include <chunkmem/optimizer/element_blocks.hpp>
 
 #include <support/catch.hpp>
-#include <support/hostile.hpp>
 
-#include <cmath>
+#include <bit>
+#include <cstdint>
 #include <vector>
 
 namespace element_blocks_test {
@@ -26,22 +26,6 @@ struct counting_work {
   }
 };
 
-struct root_work {
-  static constexpr bool needs_roots = true;
-  template <std::size_t Count>
-  [[gnu::always_inline]] void before(std::size_t first, float* values, float*, const float* in) const noexcept
-  {
-    for (std::size_t step = 0; step < Count; ++step) values[step] = in[first + step];
-  }
-  template <std::size_t Count>
-  [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* out, const float*) const noexcept
-  {
-    for (std::size_t step = 0; step < Count; ++step) out[first + step] = settled(roots[step]);
-  }
-};
-
-static_assert(needs_roots<root_work> && !needs_roots<counting_work>);
-
 template <class Check>
 void for_each_set(Check check)
 {
@@ -61,21 +45,6 @@ TEST_CASE("every element is worked on once, whatever the count", "[optimizer]")
       const std::vector<int> ones(count + 200, 1);
       for_elements(set, counting_work{}, count, times.data(), ones.data());
       for (std::size_t index = 0; index < times.size(); ++index) REQUIRE(times[index] == (index < count ? 1 : 0));
-    }
-  });
-}
-
-TEST_CASE("square roots are the correctly rounded ones on every instruction set", "[optimizer]")
-{
-  std::vector<float> numbers = support::hostile_numbers(1000, 1);
-  for (float& number : numbers) number = number < 0 && number > -1 ? -number : number;
-  for_each_set([&](instruction_set set) {
-    for (const std::size_t count : counts) {
-      std::vector<float> roots(numbers.size(), -1.0F);
-      std::vector<float> expected = roots;
-      for (std::size_t index = 0; index < count; ++index) expected[index] = settled(std::sqrt(numbers[index]));
-      for_elements(set, root_work{}, count, roots.data(), static_cast<const float*>(numbers.data()));
-      REQUIRE(support::same_bits(roots, expected));
     }
   });
 }

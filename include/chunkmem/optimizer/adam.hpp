@@ -4,7 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/device_optimizer_kernel.hpp>
-#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
@@ -67,14 +67,16 @@ struct adam_factors {
     scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.number)));
     if (options.decoupled) keep = strict_fp::fused(strict_fp::negative(scaled), options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
-    least = strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
+    const float smallest =
+        strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
+    least = strict_fp::product(smallest, smallest);
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
   float rate, scale;   ///< of the momentum, and of the root of the variance: corrected for the bias
   float keep = 1.0F;   ///< of the parameter, after decoupled decay
   float decay = 0.0F;  ///< of the parameter, added to the gradient
-  float least;         ///< the square of a smaller gradient adds only a denormal to the variance: nothing is added
+  float least;         ///< a smaller square adds only a denormal to the variance: nothing is added
 
  private:
   CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept
@@ -89,77 +91,86 @@ struct adam_factors {
   }
 };
 
-/// The arithmetic of one element, on the host and on a device: the only place where it is written down.
+// The arithmetic of an update, the only place where it is written down: for one single on the host and on a device, and
+// for vectors on the host. One text, since nvcc takes no vectors in functions that are for devices too.
+// observe() makes new states, momentum and variance; move() takes the root of the variance.
+#define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                              \
+  [[gnu::always_inline]] WHERE void observe(const real& parameter, const real& gradient, real* state) const noexcept \
+  {                                                                                                                  \
+    real slope = gradient;                                                                                           \
+    if (coupled) slope = strict_fp::fused(decay, parameter, gradient);                                               \
+    state[0] = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                                  \
+    const real square = strict_fp::product(slope, slope);                                                            \
+    const real added = strict_fp::zero_where_less(square, least, strict_fp::product(rest2, square));                 \
+    state[1] = strict_fp::fused(beta2, state[1], added);                                                             \
+  }                                                                                                                  \
+  [[gnu::always_inline]] WHERE void move(real& parameter, const real&, const real& root, const real* state)          \
+      const noexcept                                                                                                 \
+  {                                                                                                                  \
+    const real direction = strict_fp::quotient(state[0], strict_fp::fused(root, scale, epsilon));                    \
+    parameter = strict_fp::fused(strict_fp::negative(rate), direction, strict_fp::product(keep, parameter));         \
+  }
+
+/// One element.
 template <bool Coupled>
 struct adam_work : adam_factors {
-  static constexpr bool needs_roots = true;
+  using real = float;
+  static constexpr bool coupled = Coupled;
   static constexpr std::size_t states = 2;
 
-  /// What is done before the root of the variance is taken.
-  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void observe(float parameter, float gradient, float& momentum,
-                                                           float& variance) const noexcept
-  {
-    const float slope = Coupled ? strict_fp::fused(decay, parameter, gradient) : gradient;
-    momentum = settled(strict_fp::fused(beta1, momentum, strict_fp::product(rest1, slope)));
-    const bool is_small = strict_fp::is_less(strict_fp::magnitude(slope), least);
-    const float squared = bits_as<float>(chunkmem::detail::choose(is_small, 0U, bits_as<std::uint32_t>(slope)));
-    const float square = strict_fp::product(squared, squared);
-    variance = settled(strict_fp::fused(beta2, variance, strict_fp::product(rest2, square)));
-  }
-
-  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void move(float& parameter, float momentum, float root) const noexcept
-  {
-    const float divisor = strict_fp::fused(root, scale, epsilon);
-    const float direction = strict_fp::quotient(momentum, divisor);
-    parameter = settled(strict_fp::fused(strict_fp::negative(rate), direction, strict_fp::product(keep, parameter)));
-  }
+  CHUNKMEM_ADAM_ARITHMETIC(CHUNKMEM_HOST_DEVICE)
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& momentum,
                                                        float& variance) const noexcept
   {
-    observe(parameter, gradient, momentum, variance);
-    move(parameter, momentum, strict_fp::root(variance));
-  }
-
-  template <std::size_t Count>
-  [[gnu::always_inline]] void before(std::size_t first, float* variances, const float* parameter, float* momentum,
-                                     float* variance, const float* gradient) const noexcept
-  {
-    for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t index = first + step;
-      observe(parameter[index], gradient[index], momentum[index], variance[index]);
-      variances[step] = variance[index];
-    }
-  }
-
-  template <std::size_t Count>
-  [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum,
-                                    const float*, const float*) const noexcept
-  {
-    for (std::size_t step = 0; step < Count; ++step) move(parameter[first + step], momentum[first + step], roots[step]);
+    float state[] = {momentum, variance};
+    observe(parameter, gradient, state);
+    momentum = state[0] = settled(state[0]);
+    variance = state[1] = settled(state[1]);
+    move(parameter, gradient, strict_fp::root(variance), state);
+    parameter = settled(parameter);
   }
 };
 
-/// One update, its factors worked out: for runs of elements.
-struct prepared_adam {
-  void operator()(const update_spans& spans) const noexcept
+/// As many elements as a vector has.
+template <class Real>
+struct adam_in_lanes {
+  using real = Real;
+  adam_in_lanes(const adam_factors& of, bool is_coupled) noexcept
+      : coupled{is_coupled},
+        beta1{in_all_lanes<Real>(of.beta1)},
+        rest1{in_all_lanes<Real>(of.rest1)},
+        beta2{in_all_lanes<Real>(of.beta2)},
+        rest2{in_all_lanes<Real>(of.rest2)},
+        epsilon{in_all_lanes<Real>(of.epsilon)},
+        rate{in_all_lanes<Real>(of.rate)},
+        scale{in_all_lanes<Real>(of.scale)},
+        keep{in_all_lanes<Real>(of.keep)},
+        decay{in_all_lanes<Real>(of.decay)},
+        least{in_all_lanes<Real>(of.least)}
   {
-    if (is_coupled)
-      run(adam_work<true>{factors}, spans);
-    else
-      run(adam_work<false>{factors}, spans);
   }
 
-  template <class Work>
-  void run(const Work& work, const update_spans& spans) const noexcept
+  CHUNKMEM_ADAM_ARITHMETIC()
+
+ private:
+  bool coupled;  // both kinds of decay are one loop
+  Real beta1, rest1, beta2, rest2, epsilon, rate, scale, keep, decay, least;
+};
+
+#undef CHUNKMEM_ADAM_ARITHMETIC
+
+struct adam_lane_work {
+  static constexpr std::size_t states = 2;
+  static constexpr std::size_t root_of = 1;
+  template <class Real>
+  [[nodiscard, gnu::always_inline]] adam_in_lanes<Real> in() const noexcept
   {
-    for_elements(set, work, spans.parameter.size(), spans.parameter.data(), spans.lists[0].data(),
-                 spans.lists[1].data(), spans.gradient.data());
+    return {factors, coupled};
   }
 
   adam_factors factors;
-  bool is_coupled;
-  instruction_set set;
+  bool coupled;
 };
 
 }  // namespace detail
@@ -210,13 +221,6 @@ class adam {
   [[nodiscard]] const adam_options& options(group_id which) const noexcept { return options_.of(which); }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
 
-  /// What one update does to runs of elements; `update` is this, made anew for each run.
-  [[nodiscard]] detail::prepared_adam prepared(const step_settings& settings) const noexcept
-  {
-    const adam_options& options = options_.of(settings.group);
-    return {detail::adam_factors{options, settings}, is_coupled(options), storage_.instructions};
-  }
-
   using device_factors = detail::adam_factors;
 
   /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
@@ -229,8 +233,19 @@ class adam {
       visit(std::type_identity<detail::adam_work<false>>{});
   }
 
+  /// Calls `visit(work)` with the arithmetic of a group's options: see detail::lane_work.
+  template <class Visit>
+  void with_lane_work(const step_settings& settings, Visit&& visit) const
+  {
+    const adam_options& options = options_.of(settings.group);
+    visit(detail::adam_lane_work{{options, settings}, is_coupled(options)});
+  }
+
   /// @pre the spans do not overlap
-  void update(const update_spans& spans, const step_settings& settings) const noexcept { prepared(settings)(spans); }
+  void update(const update_spans& spans, const step_settings& settings) const noexcept
+  {
+    detail::update_in_lanes(*this, spans, settings);
+  }
 
   step_progress progress;
 

@@ -4,7 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/optimizer/device_optimizer_kernel.hpp>
-#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
@@ -55,43 +55,89 @@ struct sgd_factors {
   float rate;
 };
 
-/// The arithmetic of one element, on the host and on a device: the only place where it is written down.
+// The arithmetic of an update, as that of adam: observe() makes a new velocity.
+#define CHUNKMEM_SGD_ARITHMETIC(WHERE)                                                                               \
+  [[gnu::always_inline]] WHERE void observe(const real& parameter, const real& gradient, real* state) const noexcept \
+  {                                                                                                                  \
+    const real slope = strict_fp::fused(decay, parameter, gradient);                                                 \
+    if constexpr (states > 0) state[0] = strict_fp::fused(momentum, state[0], strict_fp::product(rest, slope));      \
+  }                                                                                                                  \
+  [[gnu::always_inline]] WHERE void move(real& parameter, const real& gradient, const real&, const real* state)      \
+      const noexcept                                                                                                 \
+  {                                                                                                                  \
+    real direction = strict_fp::fused(decay, parameter, gradient);                                                   \
+    if constexpr (states > 0) direction = nesterov ? strict_fp::fused(momentum, state[0], direction) : state[0];     \
+    parameter = strict_fp::fused(strict_fp::negative(rate), direction, parameter);                                   \
+  }
+
+/// One element, without momentum.
 struct plain_sgd_work : sgd_factors {
+  using real = float;
+  static constexpr bool nesterov = false;
   static constexpr std::size_t states = 0;
+
+  CHUNKMEM_SGD_ARITHMETIC(CHUNKMEM_HOST_DEVICE)
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient) const noexcept
   {
-    const float slope = strict_fp::fused(decay, parameter, gradient);
-    parameter = settled(strict_fp::fused(strict_fp::negative(rate), slope, parameter));
-  }
-
-  template <std::size_t Count>
-  [[gnu::always_inline]] void run(std::size_t first, float* parameter, const float* gradient) const noexcept
-  {
-    for (std::size_t step = 0; step < Count; ++step) one(parameter[first + step], gradient[first + step]);
+    move(parameter, gradient, 0.0F, nullptr);
+    parameter = settled(parameter);
   }
 };
 
+/// One element.
 template <bool Nesterov>
 struct momentum_sgd_work : sgd_factors {
+  using real = float;
+  static constexpr bool nesterov = Nesterov;
   static constexpr std::size_t states = 1;
+
+  CHUNKMEM_SGD_ARITHMETIC(CHUNKMEM_HOST_DEVICE)
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& velocity) const noexcept
   {
-    const float slope = strict_fp::fused(decay, parameter, gradient);
-    const float now = settled(strict_fp::fused(momentum, velocity, strict_fp::product(rest, slope)));
-    const float direction = Nesterov ? strict_fp::fused(momentum, now, slope) : now;
-    velocity = now;
-    parameter = settled(strict_fp::fused(strict_fp::negative(rate), direction, parameter));
+    observe(parameter, gradient, &velocity);
+    velocity = settled(velocity);
+    move(parameter, gradient, 0.0F, &velocity);
+    parameter = settled(parameter);
+  }
+};
+
+/// As many elements as a vector has.
+template <std::size_t States, class Real>
+struct sgd_in_lanes {
+  using real = Real;
+  static constexpr std::size_t states = States;
+  sgd_in_lanes(const sgd_factors& of, bool looks_ahead) noexcept
+      : nesterov{looks_ahead},
+        decay{in_all_lanes<Real>(of.decay)},
+        momentum{in_all_lanes<Real>(of.momentum)},
+        rest{in_all_lanes<Real>(of.rest)},
+        rate{in_all_lanes<Real>(of.rate)}
+  {
   }
 
-  template <std::size_t Count>
-  [[gnu::always_inline]] void run(std::size_t first, float* parameter, float* velocity,
-                                  const float* gradient) const noexcept
+  CHUNKMEM_SGD_ARITHMETIC()
+
+ private:
+  bool nesterov;
+  Real decay, momentum, rest, rate;
+};
+
+#undef CHUNKMEM_SGD_ARITHMETIC
+
+template <std::size_t States>
+struct sgd_lane_work {
+  static constexpr std::size_t states = States;
+  static constexpr std::size_t root_of = no_root;
+  template <class Real>
+  [[nodiscard, gnu::always_inline]] sgd_in_lanes<States, Real> in() const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step)
-      one(parameter[first + step], gradient[first + step], velocity[first + step]);
+    return {factors, nesterov};
   }
+
+  sgd_factors factors;
+  bool nesterov;
 };
 
 }  // namespace detail
@@ -159,21 +205,22 @@ class sgd {
       visit(std::type_identity<detail::momentum_sgd_work<false>>{});
   }
 
-  /// @pre the spans do not overlap
-  void update(const update_spans& spans, const step_settings& settings) const noexcept
+  /// Calls `visit(work)` with the arithmetic of a group's options: see detail::lane_work.
+  template <class Visit>
+  void with_lane_work(const step_settings& settings, Visit&& visit) const
   {
     const sgd_options& options = options_.of(settings.group);
     const detail::sgd_factors factors{options, settings};
-    const auto run = [&](const auto& work, auto*... velocity) {
-      detail::for_elements(storage_.instructions, work, spans.parameter.size(), spans.parameter.data(), velocity...,
-                           spans.gradient.data());
-    };
-    if (!has_momentum())
-      run(detail::plain_sgd_work{factors});
-    else if (options.nesterov)
-      run(detail::momentum_sgd_work<true>{factors}, spans.lists[0].data());
+    if (has_momentum())
+      visit(detail::sgd_lane_work<1>{factors, options.nesterov});
     else
-      run(detail::momentum_sgd_work<false>{factors}, spans.lists[0].data());
+      visit(detail::sgd_lane_work<0>{factors, false});
+  }
+
+  /// @pre the spans do not overlap
+  void update(const update_spans& spans, const step_settings& settings) const noexcept
+  {
+    detail::update_in_lanes(*this, spans, settings);
   }
 
   step_progress progress;

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -98,13 +99,46 @@ class fused_update {
   [[gnu::noinline]] void run(std::uint64_t first, std::uint64_t last) const noexcept
   {
     const float_environment fixed;
+    if constexpr (updates_in_lanes<Kernel>)
+      kernel_.with_lane_work(settings_, [&]<class Work>(const Work& work) {
+        element_pass<Work>{work, streams<Work::states>(first), &transform_}.run(set_, last - first);
+      });
+    else
+      run_in_blocks(first, last);
+  }
+
+ private:
+  void run_in_blocks(std::uint64_t first, std::uint64_t last) const noexcept
+  {
     const auto update = prepared();
     buffers scratch;
     for (std::uint64_t index = first; index < last; index += update_block)
       block(update, index, static_cast<std::size_t>(std::min<std::uint64_t>(update_block, last - index)), scratch);
   }
 
- private:
+  template <std::size_t States>
+  [[nodiscard]] update_streams<States> streams(std::uint64_t first) const noexcept
+  {
+    update_streams<States> all;
+    const bool is_narrow = is_16_bit(bytes_.value_type);
+    all.gradient = bytes_.gradient;
+    all.gradient_type = bytes_.gradient_type;
+    const bool from_master = master_ != nullptr && !bytes_.fresh_master;
+    all.source = from_master ? reinterpret_cast<const std::byte*>(master_) : bytes_.value;
+    all.source_type = from_master ? dtype::float32 : bytes_.value_type;
+    all.master = reinterpret_cast<std::byte*>(master_);
+    all.value = {bytes_.value, bytes_.value_type, value_stream, is_narrow && master_ == nullptr};
+    std::size_t next = 0;
+    for (std::uint32_t index = 0; index < bytes_.list_count; ++index) {
+      const list_bytes& list = bytes_.lists[index];
+      if (list.use == list_use::state) all.states[next++] = {list.data, list.type, index, is_16_bit(list.type)};
+    }
+    all.key = {seed_, settings_.number, bytes_.tensor, 0};
+    all.first = bytes_.first;
+    all.advance(first);
+    return all;
+  }
+
   /// Single-precision copies of one block, where what is stored is not that.
   struct buffers {
     alignas(64) float gradient[update_block];
@@ -232,7 +266,9 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
 /// are rounded stochastically, by bits that depend on the seed, the step, the tensor, the list and the element alone.
 /// All of it under the default floating-point environment, on every thread: the caller's flags change nothing. The bits
 /// do not depend on the executor, the parts or the instruction set.
-/// Cost: with Adam and float32 states 28 B of memory traffic for each element; 13 KiB of stack; no allocation.
+/// Cost: with Adam and float32 states 28 B of memory traffic for each element; no allocation. Kernels that work in
+/// vectors, as ours do, keep what they load in registers until it is stored. Others work block by block, on 13 KiB of
+/// stack.
 ///
 /// @param seed   of the stochastic rounding
 /// @throws usage_error   the bytes do not fit the kernel; nothing was changed

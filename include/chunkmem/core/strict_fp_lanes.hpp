@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/strict_fp_compare.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// `Count` elements side by side in a register, a type of the compiler. The functions of strict_fp take 4, 8 or 16
+/// singles like one, and give each of them the same bits.
+///
+///     const lanes<16> twice = strict_fp::product(2.0F, values);
+///
+/// For loops that are compiled for a processor whose vectors have `Count` singles: all functions are inlined into them.
+/// From eight lanes on, that processor has fused multiply-add.
+template <class Element, std::size_t Count>
+struct vector_of {
+  using type [[gnu::vector_size(sizeof(Element) * Count)]] = Element;
+};
+template <std::size_t Count>
+using lanes = typename vector_of<float, Count>::type;
+template <std::size_t Count>
+using lane_bits = typename vector_of<std::uint32_t, Count>::type;
+
+/// How many, of a type that is `lanes`; else 0.
+template <class Type>
+inline constexpr std::size_t lane_count = 0;
+template <>
+inline constexpr std::size_t lane_count<lanes<4>> = 4;
+template <>
+inline constexpr std::size_t lane_count<lanes<8>> = 8;
+template <>
+inline constexpr std::size_t lane_count<lanes<16>> = 16;
+
+// Vectors go by value into functions that are always inlined: no calling convention has a say.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/// The same single in each lane. By way of memory, since g++ makes one instruction of it only in code that is compiled
+/// for these vectors: for what loops share.
+template <class Real>
+[[nodiscard, gnu::always_inline]] inline Real in_all_lanes(float value) noexcept
+{
+  float all[lane_count<Real>];
+  for (float& each : all) each = value;
+  return __builtin_bit_cast(Real, all);
+}
+
+namespace strict_fp {
+
+/// left * right, for each lane. @pre as for one single: it feeds no sum except through `fused`
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real product(const Real& left, const Real& right) noexcept
+{
+  return left * right;
+}
+
+/// over / under, for each lane.
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real quotient(const Real& over, const Real& under) noexcept
+{
+  return over / under;
+}
+
+/// left * right + added, rounded once, for each lane.
+///
+/// By the instruction for g++, whose builtins of vectors are there only in code for one processor. clang contracts this
+/// one expression, whatever it was told about others.
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real fused(const Real& left, const Real& right, const Real& added) noexcept
+{
+  Real result;
+  if constexpr (lane_count<Real> < 8) {
+    for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
+      result[lane] = __builtin_fmaf(left[lane], right[lane], added[lane]);
+  } else {
+#if defined(__clang__)
+#pragma clang fp contract(on)
+    result = left * right + added;
+#elif defined(__x86_64__)
+    asm("vfmadd213ps %3, %2, %0" : "=v"(result) : "%0"(left), "v"(right), "vm"(added));
+#endif
+  }
+  return result;
+}
+
+/// -value, for each lane.
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real negative(const Real& value) noexcept
+{
+  return -value;
+}
+
+/// `value`, or 0 where left < right. NaN is not less.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_where_less(float left, float right,
+                                                                                    float value) noexcept
+{
+  const std::uint32_t keep = is_less(left, right) ? 0U : ~0U;
+  return bits_as<float>(bits_as<std::uint32_t>(value) & keep);
+}
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real zero_where_less(const Real& left, const Real& right,
+                                                              const Real& value) noexcept
+{
+  return left < right ? Real{} : value;
+}
+
+/// `value` in [least, most]; NaN stays NaN.
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real cut_to(const Real& value, const Real& least, const Real& most) noexcept
+{
+  const Real below = most < value ? most : value;
+  return below < least ? least : below;
+}
+
+}  // namespace strict_fp
+
+#pragma GCC diagnostic pop
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/strict_fp_lanes.hpp>
+#include <chunkmem/optimizer/element_streams.hpp>
+#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/packed_lanes.hpp>
+#include <chunkmem/optimizer/vector_set.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/philox.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+inline constexpr std::size_t no_root = ~std::size_t{};
+
+/// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
+/// - `observe(parameter, gradient, states)`, which changes the states,
+/// - `move(parameter, gradient, root, states)`, which changes the parameter.
+/// Who calls them settles what they leave. `root_of` is the state whose square root `move` wants, or `no_root`.
+template <class Work>
+concept lane_work = requires(const Work& work, lanes<4>& parameter, const lanes<4>& gradient, lanes<4>* state) {
+  Work::states;
+  Work::root_of;
+  work.template in<lanes<4>>().observe(parameter, gradient, state);
+  work.template in<lanes<4>>().move(parameter, gradient, gradient, state);
+};
+
+/// Takes whatever work a kernel visits it with.
+struct work_visitor {
+  template <class Work>
+  void operator()(const Work&) const noexcept
+  {
+  }
+};
+
+/// A kernel that has it: `with_lane_work(settings, visit)` calls `visit(work)` once.
+template <class Kernel>
+concept updates_in_lanes = requires(const Kernel& kernel, const step_settings& settings, work_visitor visit) {
+  kernel.with_lane_work(settings, visit);
+};
+
+/// Elements of one list, and how they are rounded.
+struct element_stream {
+  std::byte* data = nullptr;
+  dtype type = dtype::float32;
+  std::uint32_t list = 0;      ///< part of the key of stochastic rounding
+  bool is_stochastic = false;  ///< has 16 bits, rounded by random bits; else to nearest
+};
+
+/// All that one update reads and writes. The gradient may be the bytes of the value.
+template <std::size_t States>
+struct update_streams {
+  const std::byte* gradient = nullptr;
+  dtype gradient_type = dtype::float32;
+  const std::byte* source = nullptr;  ///< where the parameter is read: the value or its master
+  dtype source_type = dtype::float32;
+  std::byte* master = nullptr;  ///< float32, written where there is one
+  element_stream value{};       ///< written where it has an address
+  element_stream states[States + 1]{};
+  rounding_key key{};       ///< without the list
+  std::uint64_t first = 0;  ///< element of its tensor that the streams begin with, a multiple of 128
+
+  void advance(std::uint64_t count) noexcept
+  {
+    gradient += count * size_of(gradient_type);
+    source += count * size_of(source_type);
+    if (master != nullptr) master += count * sizeof(float);
+    if (value.data != nullptr) value.data += count * size_of(value.type);
+    for (std::size_t index = 0; index != States; ++index) states[index].data += count * size_of(states[index].type);
+    first += count;
+  }
+};
+
+/// Spans in single precision. @pre spans.lists has as many as there are states
+template <std::size_t States>
+[[nodiscard]] update_streams<States> streams_of(const update_spans& spans) noexcept
+{
+  update_streams<States> all;
+  all.gradient = reinterpret_cast<const std::byte*>(spans.gradient.data());
+  all.source = reinterpret_cast<const std::byte*>(spans.parameter.data());
+  all.value.data = reinterpret_cast<std::byte*>(spans.parameter.data());
+  for (std::size_t index = 0; index != States; ++index)
+    all.states[index].data = reinterpret_cast<std::byte*>(spans.lists[index].data());
+  return all;
+}
+
+/// What a loop asks about the streams of its update, answered by them.
+struct any_types {
+  static dtype gradient(const auto& all) noexcept { return all.gradient_type; }
+  static dtype source(const auto& all) noexcept { return all.source_type; }
+  static dtype value(const auto& all) noexcept { return all.value.type; }
+  static dtype state(const auto& all, std::size_t index) noexcept { return all.states[index].type; }
+  static bool has_master(const auto& all) noexcept { return all.master != nullptr; }
+  static bool has_value(const auto& all) noexcept { return all.value.data != nullptr; }
+  static bool rounds_value(const auto& all) noexcept { return all.value.is_stochastic; }
+  static bool rounds_state(const auto& all, std::size_t index) noexcept { return all.states[index].is_stochastic; }
+};
+
+/// The same, known when the loop is compiled: value and gradient are `Type`, read from a master that is not fresh if
+/// there is one, and states are `State`. Random bits round states of 16 bits, and a value of 16 bits without a master.
+template <dtype Type, bool HasMaster, dtype State>
+struct usual_types {
+  static constexpr dtype gradient(const auto&) noexcept { return Type; }
+  static constexpr dtype source(const auto&) noexcept { return HasMaster ? dtype::float32 : Type; }
+  static constexpr dtype value(const auto&) noexcept { return Type; }
+  static constexpr dtype state(const auto&, std::size_t) noexcept { return State; }
+  static constexpr bool has_master(const auto&) noexcept { return HasMaster; }
+  static constexpr bool has_value(const auto&) noexcept { return true; }
+  static constexpr bool rounds_value(const auto&) noexcept { return Type != dtype::float32 && !HasMaster; }
+  static constexpr bool rounds_state(const auto&, std::size_t) noexcept { return State != dtype::float32; }
+
+  template <std::size_t States>
+  [[nodiscard]] static bool are(const update_streams<States>& all) noexcept
+  {
+    using any = any_types;
+    bool same = any::gradient(all) == Type && any::source(all) == source(all) && any::value(all) == Type &&
+                any::has_master(all) == HasMaster && any::has_value(all) && any::rounds_value(all) == rounds_value(all);
+    for (std::size_t index = 0; index != States; ++index)
+      same = same && any::state(all, index) == State && any::rounds_state(all, index) == rounds_state(all, index);
+    return same;
+  }
+};
+
+/// Updates elements in one pass: what is loaded stays in registers until it is stored.
+///
+///     element_pass<adam_lane_work>{work, streams, &transform}.run(best_instruction_set(), elements);
+///
+/// Not a work that needs the elements of a whole run at once. Cost: one read and one write of each byte.
+/// @pre the floating-point environment is the default one
+template <lane_work Work>
+class element_pass {
+ public:
+  static constexpr std::size_t states = Work::states;
+  static_assert(states <= 2, "chunkmem: a work with three states wants more lines in three loops");
+  using streams_type = update_streams<states>;
+
+  /// @param how   null: the gradient is what the work sees
+  element_pass(const Work& work, const streams_type& streams, const gradient_transform* how) noexcept
+      : work_{work}, streams_{streams}, transforms_{how != nullptr}
+  {
+    if (how != nullptr) how_ = *how;
+    // A factor that makes nothing larger leaves a denormal below the least normal number: one flush is enough.
+    flushes_first_ = !(how_.factor <= 1.0F && how_.factor >= -1.0F);
+  }
+
+  void run(instruction_set set, std::uint64_t count) noexcept
+  {
+    stream_words words[states + 1];
+    make(words);
+    std::uint64_t done = 0;
+    using enum dtype;
+    if (set == instruction_set::baseline)
+      done = run_baseline(count);
+    else if (!run_first<usual_types<float32, false, float32>, usual_types<bfloat16, true, float32>,
+                        usual_types<float16, true, float32>, usual_types<bfloat16, false, float32>,
+                        usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count, done))
+      done = run_vectors<any_types>(set, count);
+    if (done < count) run_rest(done, count - done);
+  }
+
+ private:
+  /// What random bits of each stream are drawn from.
+  void make(stream_words* words) noexcept
+  {
+    words_ = words;
+    for (std::size_t index = 0; index <= states; ++index) {
+      const element_stream& it = index != states ? streams_.states[index] : streams_.value;
+      rounding_key key = streams_.key;
+      key.list = it.list;
+      if (it.is_stochastic) words[index] = stream_words{chunkmem::detail::rounding_stream{key}};
+    }
+  }
+
+  template <class Real>
+  struct registers {
+    Real parameter, gradient, root;
+    Real state[states + 1];
+  };
+  /// What all elements share, in each lane.
+  template <class Real>
+  struct numbers {
+    explicit numbers(const element_pass& of) noexcept
+        : work{of.work_.template in<Real>()},
+          factor{in_all_lanes<Real>(of.how_.factor)},
+          least{in_all_lanes<Real>(-of.how_.limit)},
+          most{in_all_lanes<Real>(of.how_.limit)}
+    {
+    }
+
+    decltype(std::declval<const Work&>().template in<Real>()) work;
+    Real factor, least, most;
+  };
+  struct randoms {
+    random_group of[states + 1];
+  };
+
+  /// By the first of these types that the streams have. @return   false: by none
+  template <class... Types>
+  [[nodiscard]] bool run_first(instruction_set set, std::uint64_t count, std::uint64_t& done) const noexcept
+  {
+    return ((Types::are(streams_) && (done = run_vectors<Types>(set, count), true)) || ...);
+  }
+  template <class Types>
+  [[nodiscard]] std::uint64_t run_vectors(instruction_set set, std::uint64_t count) const noexcept
+  {
+#if defined(__x86_64__)
+    return set == instruction_set::avx512 ? run_avx512<Types>(count) : run_avx2<Types>(count);
+#else
+    static_cast<void>(set);
+    return run_baseline(count);
+#endif
+  }
+
+  // The same text for each set: what does the work of a set cannot be inlined into a template.
+
+  [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
+  {
+    using set = baseline_lanes;
+    constexpr std::size_t width = 4;
+    const element_pass self{*this};  // nobody has its address: no store changes it
+    const numbers<typename set::real> all{*this};
+    randoms random;
+    std::uint64_t index = 0;
+    for (; index + width <= count; index += width) {
+      registers<typename set::real> now;
+      self.template begin<any_types, width>(index, random, all, now);
+      if constexpr (states > 0) set::settle(now.state[0]);
+      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
+      all.work.move(now.parameter, now.gradient, now.root, now.state);
+      set::settle(now.parameter);
+      self.template store<any_types, width>(index, random, now);
+    }
+    return index;
+  }
+
+#if defined(__x86_64__)
+
+  template <class Types>
+  [[nodiscard, gnu::target("avx2,fma,f16c")]] std::uint64_t run_avx2(std::uint64_t count) const noexcept
+  {
+    using set = avx2_lanes;
+    constexpr std::size_t width = 8;
+    const element_pass self{*this};  // nobody has its address: no store changes it
+    const numbers<typename set::real> all{*this};
+    randoms random;
+    std::uint64_t index = 0;
+    for (; index + width <= count; index += width) {
+      registers<typename set::real> now;
+      self.template begin<Types, width>(index, random, all, now);
+      if constexpr (states > 0) set::settle(now.state[0]);
+      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
+      all.work.move(now.parameter, now.gradient, now.root, now.state);
+      set::settle(now.parameter);
+      self.template store<Types, width>(index, random, now);
+    }
+    return index;
+  }
+
+  template <class Types>
+  [[nodiscard, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] std::uint64_t run_avx512(
+      std::uint64_t count) const noexcept
+  {
+    using set = avx512_lanes;
+    constexpr std::size_t width = 16;
+    const element_pass self{*this};  // nobody has its address: no store changes it
+    const numbers<typename set::real> all{*this};
+    randoms random;
+    std::uint64_t index = 0;
+    for (; index + width <= count; index += width) {
+      registers<typename set::real> now;
+      self.template begin<Types, width>(index, random, all, now);
+      if constexpr (states > 0) set::settle(now.state[0]);
+      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
+      all.work.move(now.parameter, now.gradient, now.root, now.state);
+      set::settle(now.parameter);
+      self.template store<Types, width>(index, random, now);
+    }
+    return index;
+  }
+
+#endif
+
+  /// Loads elements, and changes their states.
+  template <class Types, std::size_t Width>
+  [[gnu::always_inline]] void begin(std::uint64_t index, randoms& random, const numbers<lanes<Width>>& all,
+                                    registers<lanes<Width>>& now) const noexcept
+  {
+    const bool is_group = (streams_.first + index) % chunkmem::detail::philox_group == 0 || index == 0;
+    if constexpr (states > 0)
+      if (Types::rounds_state(streams_, 0) && is_group) draw<Width>(0, index, random);
+    if constexpr (states > 1)
+      if (Types::rounds_state(streams_, 1) && is_group) draw<Width>(1, index, random);
+    if (Types::rounds_value(streams_) && is_group) draw<Width>(states, index, random);
+    load_lanes(now.gradient, streams_.gradient, Types::gradient(streams_), index);
+    if (transforms_) {
+      if (flushes_first_) flush_lanes(now.gradient);
+      now.gradient = strict_fp::product(now.gradient, all.factor);
+      flush_lanes(now.gradient);
+      if (how_.limit > 0.0F) now.gradient = strict_fp::cut_to(now.gradient, all.least, all.most);
+    }
+    load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
+    if constexpr (states > 0) load_lanes(now.state[0], streams_.states[0].data, Types::state(streams_, 0), index);
+    if constexpr (states > 1) load_lanes(now.state[1], streams_.states[1].data, Types::state(streams_, 1), index);
+    all.work.observe(now.parameter, now.gradient, now.state);
+  }
+
+  template <std::size_t Width>
+  [[gnu::always_inline]] void draw(std::size_t which, std::uint64_t index, randoms& random) const noexcept
+  {
+    draw_group<Width>(random.of[which], words_[which], (streams_.first + index) / chunkmem::detail::philox_group);
+  }
+
+  template <class Types, std::size_t Width>
+  [[gnu::always_inline]] void store(std::uint64_t index, const randoms& random,
+                                    const registers<lanes<Width>>& now) const noexcept
+  {
+    const std::size_t place = (streams_.first + index) % chunkmem::detail::philox_group;
+    if constexpr (states > 0) put_state<Types>(0, index, now.state[0], random, place);
+    if constexpr (states > 1) put_state<Types>(1, index, now.state[1], random, place);
+    if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter);
+    if (!Types::has_value(streams_)) return;
+    if (Types::rounds_value(streams_))
+      store_lanes(streams_.value.data, Types::value(streams_), index, now.parameter, random.of[states], place);
+    else
+      store_lanes(streams_.value.data, Types::value(streams_), index, now.parameter);
+  }
+  template <class Types, class Real>
+  [[gnu::always_inline]] void put_state(std::size_t which, std::uint64_t index, const Real& value,
+                                        const randoms& random, std::size_t place) const noexcept
+  {
+    std::byte* const to = streams_.states[which].data;
+    if (Types::rounds_state(streams_, which))
+      store_lanes(to, Types::state(streams_, which), index, value, random.of[which], place);
+    else
+      store_lanes(to, Types::state(streams_, which), index, value);
+  }
+
+  /// Fewer elements than a set takes at once: as a whole vector of copies.
+  void run_rest(std::uint64_t done, std::uint64_t count) const noexcept
+  {
+    struct copy {
+      alignas(64) std::byte bytes[64]{};
+    };
+    copy gradient, source, master, value, lists[states + 1];
+    streams_type from = streams_;
+    from.advance(done);
+    streams_type to = from;
+    const auto borrow = [&](auto*& data, dtype type, copy& room) {
+      if (data == nullptr) return;
+      std::memcpy(room.bytes, data, count * size_of(type));
+      data = room.bytes;
+    };
+    borrow(to.gradient, to.gradient_type, gradient);
+    borrow(to.source, to.source_type, source);
+    borrow(to.master, dtype::float32, master);
+    borrow(to.value.data, to.value.type, value);
+    for (std::size_t state = 0; state != states; ++state)
+      borrow(to.states[state].data, to.states[state].type, lists[state]);
+    element_pass whole{work_, to, transforms_ ? &how_ : nullptr};
+    whole.words_ = words_;
+    static_cast<void>(whole.run_baseline((count + 3) / 4 * 4));
+    const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
+      if (data != nullptr) std::memcpy(data, room.bytes, count * size_of(type));
+    };
+    give_back(from.master, dtype::float32, master);
+    give_back(from.value.data, from.value.type, value);
+    for (std::size_t state = 0; state != states; ++state)
+      give_back(from.states[state].data, from.states[state].type, lists[state]);
+  }
+
+  Work work_;
+  streams_type streams_;
+  gradient_transform how_{};
+  bool transforms_;
+  bool flushes_first_;
+  const stream_words* words_ = nullptr;  // of each stream, while it runs
+};
+
+/// `update` of a kernel that works in lanes, on spans in single precision.
+template <updates_in_lanes Kernel>
+void update_in_lanes(const Kernel& kernel, const update_spans& spans, const step_settings& settings) noexcept
+{
+  kernel.with_lane_work(settings, [&]<class Work>(const Work& work) {
+    element_pass<Work>{work, streams_of<Work::states>(spans), nullptr}.run(kernel.instructions(),
+                                                                           spans.parameter.size());
+  });
+}
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/strict_fp_lanes.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/philox.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"  // as in strict_fp_lanes.hpp
+
+/// `Count` elements side by side in memory, at any address of an element.
+template <class Element, std::size_t Count>
+struct packed {
+  using type [[gnu::vector_size(sizeof(Element) * Count), gnu::may_alias, gnu::aligned(sizeof(Element))]] = Element;
+};
+template <std::size_t Count>
+using halves = typename vector_of<std::uint16_t, Count>::type;
+
+/// The 16 random bits of 128 elements: element e has half e / 16 mod 2 of word e / 32 of lane e mod 16.
+struct alignas(64) random_group {
+  std::uint32_t word[4][chunkmem::detail::philox_lanes];
+};
+
+/// The 64-bit product of the lower halves of each lane.
+template <class Pairs>
+[[gnu::always_inline]] inline void multiply_low(Pairs& result, const Pairs& left, const Pairs& right) noexcept
+{
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (sizeof(Pairs) > 16) {
+    asm("vpmuludq %2, %1, %0" : "=v"(result) : "v"(left), "v"(right));
+    return;
+  }
+#endif
+  result = (left & 0xffffffffU) * (right & 0xffffffffU);
+}
+
+template <class Pairs>
+[[gnu::always_inline]] inline void load_pairs(Pairs& result, const std::uint64_t* from) noexcept
+{
+  result = *reinterpret_cast<const typename packed<std::uint64_t, sizeof(Pairs) / 8>::type*>(from);
+}
+/// The lower half of each lane.
+template <class Pairs>
+[[gnu::always_inline]] inline void store_words(std::uint32_t* to, const Pairs& from) noexcept
+{
+  using words = typename vector_of<std::uint32_t, sizeof(Pairs) / 8>::type;
+  *reinterpret_cast<typename packed<std::uint32_t, sizeof(Pairs) / 8>::type*>(to) =
+      __builtin_convertvector(from, words);
+}
+
+/// What all draws of a rounding_stream share, each in all lanes of 64 bits.
+struct alignas(64) stream_words {
+  stream_words() = default;  ///< nothing: for those that are not drawn from
+  explicit stream_words(const chunkmem::detail::rounding_stream& of) noexcept
+  {
+    using namespace chunkmem::detail;
+    for (std::uint64_t& lane : c2) lane = of.words.word[2];
+    for (std::uint64_t& lane : c3) lane = of.words.word[3];
+    for (std::uint32_t round = 0; round < philox_rounds; ++round) {
+      for (std::uint64_t& lane : keys0[round]) lane = of.words.word[0] + round * philox_increment0;
+      for (std::uint64_t& lane : keys1[round]) lane = of.words.word[1] + round * philox_increment1;
+    }
+  }
+
+  std::uint64_t c2[8], c3[8];
+  std::uint64_t keys0[chunkmem::detail::philox_rounds][8], keys1[chunkmem::detail::philox_rounds][8];
+};
+
+/// a ^ b ^ c
+template <class Pairs>
+[[gnu::always_inline]] inline void exclusive_or(Pairs& result, const Pairs& a, const Pairs& b, const Pairs& c) noexcept
+{
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (sizeof(Pairs) == 64) {
+    result = a;
+    asm("vpternlogq $0x96, %2, %1, %0" : "+v"(result) : "v"(b), "vm"(c));
+    return;
+  }
+#endif
+  result = a ^ b ^ c;
+}
+
+/// Draws the bits of a group, `Count` / 2 counters at a time, each in a lane of 64 bits: a round leaves in the upper
+/// half of a lane what the next round does not read.
+template <std::size_t Count>
+[[gnu::always_inline]] inline void draw_group(random_group& group, const stream_words& stream,
+                                              std::uint64_t number) noexcept
+{
+  using namespace chunkmem::detail;
+  constexpr std::size_t width = Count / 2;
+  using pairs = typename vector_of<std::uint64_t, width>::type;
+  const std::uint64_t counter = number * philox_lanes;
+  for (std::size_t first = 0; first < philox_lanes; first += width) {
+    std::uint64_t low[width], high[width];
+    for (std::size_t lane = 0; lane < width; ++lane) {
+      low[lane] = counter + first + lane;
+      high[lane] = counter >> 32U;
+    }
+    pairs c0 = __builtin_bit_cast(pairs, low), c1 = __builtin_bit_cast(pairs, high);
+    pairs c2, c3, key, product0, product1;
+    load_pairs(c2, stream.c2);
+    load_pairs(c3, stream.c3);
+    for (std::uint32_t round = 0; round < philox_rounds; ++round) {
+      multiply_low(product0, c0, pairs{} + philox_multiplier0);
+      multiply_low(product1, c2, pairs{} + philox_multiplier1);
+      load_pairs(key, stream.keys0[round]);
+      exclusive_or(c0, product1 >> 32U, c1, key);
+      load_pairs(key, stream.keys1[round]);
+      exclusive_or(c2, product0 >> 32U, c3, key);
+      c1 = product1;
+      c3 = product0;
+    }
+    store_words(&group.word[0][first], c0);
+    store_words(&group.word[1][first], c1);
+    store_words(&group.word[2][first], c2);
+    store_words(&group.word[3][first], c3);
+  }
+}
+
+template <class Real>
+[[gnu::always_inline]] inline void widen_fp16(Real& result, const halves<lane_count<Real>>& stored) noexcept
+{
+  if constexpr (lane_count<Real> < 8) {
+    for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
+      result[lane] = chunkmem::detail::widened_fp16(stored[lane]);
+  } else {
+#if defined(__clang__)
+    using singles = typename vector_of<_Float16, lane_count<Real>>::type;
+    result = __builtin_convertvector(__builtin_bit_cast(singles, stored), Real);
+#elif defined(__x86_64__)
+    asm("vcvtph2ps %1, %0" : "=v"(result) : "vm"(stored));
+#endif
+  }
+}
+
+/// To nearest. @pre the rounding mode is that of float_environment
+template <class Real>
+[[gnu::always_inline]] inline void narrow_fp16(halves<lane_count<Real>>& result, const Real& value) noexcept
+{
+  if constexpr (lane_count<Real> < 8) {
+    for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
+      result[lane] = chunkmem::detail::nearest_fp16(value[lane]);
+  } else {
+#if defined(__clang__)
+    using singles = typename vector_of<_Float16, lane_count<Real>>::type;
+    result = __builtin_bit_cast(halves<lane_count<Real>>, __builtin_convertvector(value, singles));
+#elif defined(__x86_64__)
+    asm("vcvtps2ph $0, %1, %0" : "=v"(result) : "v"(value));
+#endif
+  }
+}
+
+/// To nearest. @pre the numbers are settled: a NaN is not carried into another number
+template <class Real>
+[[gnu::always_inline]] inline void narrow_bf16(halves<lane_count<Real>>& result, const Real& value) noexcept
+{
+  using words = lane_bits<lane_count<Real>>;
+  const words bits = __builtin_bit_cast(words, value);
+  result = __builtin_convertvector((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U, halves<lane_count<Real>>);
+}
+
+/// round_stochastic<bf16>. @pre the numbers are settled
+template <class Real>
+[[gnu::always_inline]] inline void narrow_bf16(halves<lane_count<Real>>& result, const Real& value,
+                                               const lane_bits<lane_count<Real>>& random) noexcept
+{
+  using words = lane_bits<lane_count<Real>>;
+  const words bits = __builtin_bit_cast(words, value);
+  const words low = (bits & ~chunkmem::detail::sign_bit) >= 0x7f7f0000U ? words{} + 0x8000U : random;
+  result = __builtin_convertvector((bits + low) >> 16U, halves<lane_count<Real>>);
+}
+
+/// round_stochastic<fp16>. @pre the numbers are settled
+template <class Real>
+[[gnu::always_inline]] inline void narrow_fp16(halves<lane_count<Real>>& result, const Real& value,
+                                               const lane_bits<lane_count<Real>>& random) noexcept
+{
+  using words = lane_bits<lane_count<Real>>;
+  using counts = typename vector_of<std::int32_t, lane_count<Real>>::type;
+  constexpr std::uint32_t smallest = chunkmem::detail::least_normal_fp16;
+  const words bits = __builtin_bit_cast(words, value);
+  const words magnitude = bits & ~chunkmem::detail::sign_bit;
+  const words least = magnitude < smallest ? magnitude : words{} + smallest;
+  const Real units = __builtin_bit_cast(Real, least) * 0x1p40F;
+  const words whole = __builtin_bit_cast(words, __builtin_convertvector(units, counts));
+  const words low = magnitude >= 0x477fe000U ? words{} : random & 0x1fffU;
+  const words normal = (magnitude - (112U << 23U) + low) >> 13U;
+  const words in_range = magnitude < smallest ? (whole + random) >> 16U : normal;
+  const words finite = magnitude >= chunkmem::detail::fp16_overflow ? words{} + 0x7c00U : in_range;
+  const words all = magnitude > chunkmem::detail::infinity_bits ? words{} + 0x7e00U : finite;
+  result = __builtin_convertvector(all | (bits >> 16U & 0x8000U), halves<lane_count<Real>>);
+}
+
+/// Elements from `element` on of what is stored at `data`, in single precision.
+template <class Real>
+[[gnu::always_inline]] inline void load_lanes(Real& result, const std::byte* data, dtype type,
+                                              std::uint64_t element) noexcept
+{
+  if (type == dtype::float32) {
+    result = *reinterpret_cast<const typename packed<float, lane_count<Real>>::type*>(data + 4 * element);
+    return;
+  }
+  const halves<lane_count<Real>> stored =
+      *reinterpret_cast<const typename packed<std::uint16_t, lane_count<Real>>::type*>(data + 2 * element);
+  if (type == dtype::float16) return widen_fp16(result, stored);
+  result = __builtin_bit_cast(Real, __builtin_convertvector(stored, lane_bits<lane_count<Real>>) << 16U);
+}
+
+/// Stores them, to nearest. @pre settled
+template <class Real>
+[[gnu::always_inline]] inline void store_lanes(std::byte* data, dtype type, std::uint64_t element,
+                                               const Real& value) noexcept
+{
+  if (type == dtype::float32) {
+    *reinterpret_cast<typename packed<float, lane_count<Real>>::type*>(data + 4 * element) = value;
+    return;
+  }
+  halves<lane_count<Real>> stored;
+  if (type == dtype::float16)
+    narrow_fp16(stored, value);
+  else
+    narrow_bf16(stored, value);
+  *reinterpret_cast<typename packed<std::uint16_t, lane_count<Real>>::type*>(data + 2 * element) = stored;
+}
+
+/// Stores 16-bit elements, rounded by random bits. @param place   of the first one in its group of 128   @pre settled
+template <class Real>
+[[gnu::always_inline]] inline void store_lanes(std::byte* data, dtype type, std::uint64_t element, const Real& value,
+                                               const random_group& group, std::size_t place) noexcept
+{
+  using words = lane_bits<lane_count<Real>>;
+  const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
+  const words both = *reinterpret_cast<const typename packed<std::uint32_t, lane_count<Real>>::type*>(from);
+  const words random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
+  halves<lane_count<Real>> stored;
+  if (type == dtype::float16)
+    narrow_fp16(stored, value, random);
+  else
+    narrow_bf16(stored, value, random);
+  *reinterpret_cast<typename packed<std::uint16_t, lane_count<Real>>::type*>(data + 2 * element) = stored;
+}
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/strict_fp_lanes.hpp>
+
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace strict_fp_lanes_test {
+
+using namespace chunkmem;
+
+namespace {
+
+constexpr std::size_t count = 4096;
+
+/// NaN is one NaN: which payload an operation passes on is not promised.
+std::vector<float> with_one_nan(std::vector<float> all)
+{
+  for (float& it : all)
+    if (std::isnan(it)) it = std::nanf("");
+  return all;
+}
+
+/// What `work(a, b, c)` gives for lanes and for singles.
+template <class Work>
+void check(Work work)
+{
+  const auto a = support::hostile_numbers(count, 1), b = support::hostile_numbers(count, 2),
+             c = support::hostile_numbers(count, 3);
+  std::vector<float> seen(count), expected(count);
+  for (std::size_t index = 0; index < count; index += 4) {
+    lanes<4> x, y, z;
+    std::memcpy(&x, a.data() + index, sizeof x);
+    std::memcpy(&y, b.data() + index, sizeof y);
+    std::memcpy(&z, c.data() + index, sizeof z);
+    const lanes<4> result = work(x, y, z);
+    std::memcpy(seen.data() + index, &result, sizeof result);
+    for (std::size_t lane = index; lane < index + 4; ++lane) expected[lane] = work(a[lane], b[lane], c[lane]);
+  }
+  CHECK(support::same_bits(with_one_nan(seen), with_one_nan(expected)));
+}
+
+}  // namespace
+
+TEST_CASE("lanes are worked on as single numbers are", "[core]")
+{
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::product(a, b); });
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::quotient(a, b); });
+  check([](const auto& a, const auto& b, const auto& c) { return strict_fp::fused(a, b, c); });
+  check([](const auto& a, const auto& b, const auto& c) { return strict_fp::zero_where_less(a, b, c); });
+  check([](const auto& a, const auto&, const auto&) { return strict_fp::negative(a); });
+}
+
+TEST_CASE("numbers are cut to a range, and NaN stays", "[core]")
+{
+  const lanes<4> wild{-7.0F, 0.25F, std::nanf(""), INFINITY};
+  const lanes<4> cut = strict_fp::cut_to(wild, in_all_lanes<lanes<4>>(-0.5F), in_all_lanes<lanes<4>>(0.5F));
+  CHECK(cut[0] == -0.5F);
+  CHECK(cut[1] == 0.25F);
+  CHECK(std::isnan(cut[2]));
+  CHECK(cut[3] == 0.5F);
+}
+
+TEST_CASE("a number is in each lane, zero with its sign", "[core]")
+{
+  const auto same = in_all_lanes<lanes<4>>(-0.0F);
+  for (std::size_t lane = 0; lane < 4; ++lane) CHECK(std::signbit(same[lane]));
+  CHECK(lane_count<lanes<16>> == 16);
+  CHECK(lane_count<float> == 0);
+}
+
+}  // namespace strict_fp_lanes_test

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/optimizer/packed_lanes.hpp>
+
+#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/instruction_set.hpp>
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+namespace packed_lanes_test {
+
+using namespace chunkmem;
+using namespace chunkmem::optimizer;
+using namespace chunkmem::optimizer::detail;
+
+namespace {
+
+/// What the functions do with vectors of one size, called by code that is compiled for them.
+struct calls {
+  void (*load)(float* to, const std::byte* from, dtype type, std::size_t count);
+  void (*store)(std::byte* to, const float* from, dtype type, std::size_t count);
+  void (*round)(std::byte* to, const float* from, dtype type, const random_group* random, std::size_t count);
+  void (*draw)(random_group* to, const stream_words* stream, std::uint64_t number);
+};
+
+#define CHUNKMEM_CALLS(NAME, COUNT, TARGET)                                                          \
+  TARGET void load_##NAME(float* to, const std::byte* from, dtype type, std::size_t count)           \
+  {                                                                                                  \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
+      lanes<COUNT> value;                                                                            \
+      load_lanes(value, from, type, index);                                                          \
+      std::memcpy(to + index, &value, sizeof value);                                                 \
+    }                                                                                                \
+  }                                                                                                  \
+  TARGET void store_##NAME(std::byte* to, const float* from, dtype type, std::size_t count)          \
+  {                                                                                                  \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
+      lanes<COUNT> value;                                                                            \
+      std::memcpy(&value, from + index, sizeof value);                                               \
+      store_lanes(to, type, index, value);                                                           \
+    }                                                                                                \
+  }                                                                                                  \
+  TARGET void round_##NAME(std::byte* to, const float* from, dtype type, const random_group* random, \
+                           std::size_t count)                                                        \
+  {                                                                                                  \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
+      lanes<COUNT> value;                                                                            \
+      std::memcpy(&value, from + index, sizeof value);                                               \
+      store_lanes(to, type, index, value, random[index / 128], index % 128);                         \
+    }                                                                                                \
+  }                                                                                                  \
+  TARGET void draw_##NAME(random_group* to, const stream_words* stream, std::uint64_t number)        \
+  {                                                                                                  \
+    draw_group<COUNT>(*to, *stream, number);                                                         \
+  }                                                                                                  \
+  constexpr calls NAME{load_##NAME, store_##NAME, round_##NAME, draw_##NAME};
+
+CHUNKMEM_CALLS(of_4, 4, )
+#if defined(__x86_64__)
+CHUNKMEM_CALLS(of_8, 8, [[gnu::target("avx2,fma,f16c")]])
+CHUNKMEM_CALLS(of_16, 16, [[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]])
+#endif
+#undef CHUNKMEM_CALLS
+
+template <class Check>
+void for_each_size(Check check)
+{
+  check(of_4);
+#if defined(__x86_64__)
+  if (is_available(instruction_set::avx2)) check(of_8);
+  if (is_available(instruction_set::avx512)) check(of_16);
+#endif
+}
+
+constexpr std::size_t all_halves = 65'536;
+
+float widened(dtype type, std::uint16_t half)
+{
+  return type == dtype::bfloat16 ? to_float(bf16::from_bits(half)) : to_float(fp16::from_bits(half));
+}
+
+/// What updates store, from the least numbers to the largest.
+std::vector<float> stored_numbers()
+{
+  std::vector<float> all = support::hostile_numbers(all_halves, 5);
+  for (std::uint32_t index = 0; index < all.size(); index += 2)
+    all[index] = std::bit_cast<float>(static_cast<std::uint32_t>(support::scrambled(index)));
+  for (float& it : all) it = settled(it);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every number of 16 bits is widened as one is", "[optimizer]")
+{
+  std::vector<std::uint16_t> halves(all_halves);
+  for (std::size_t index = 0; index < all_halves; ++index) halves[index] = static_cast<std::uint16_t>(index);
+  for (const dtype type : {dtype::bfloat16, dtype::float16})
+    for_each_size([&](const calls& call) {
+      std::vector<float> seen(all_halves), expected(all_halves);
+      for (std::size_t index = 0; index < all_halves; ++index) expected[index] = widened(type, halves[index]);
+      call.load(seen.data(), reinterpret_cast<const std::byte*>(halves.data()), type, all_halves);
+      const bool same = support::same_bits(seen, expected);
+      CHECK(same);
+    });
+}
+
+TEST_CASE("settled numbers are rounded as one is, to nearest and by random bits", "[optimizer]")
+{
+  const std::vector<float> numbers = stored_numbers();
+  const chunkmem::detail::rounding_stream stream{{42, 7, 3, 1}};
+  std::vector<random_group> random(all_halves / 128);
+  for (std::size_t group = 0; group < random.size(); ++group) draw_group<4>(random[group], stream_words{stream}, group);
+  const auto bits_of = [](dtype type, float value) {
+    return type == dtype::bfloat16 ? bf16{value}.bits() : fp16{value}.bits();
+  };
+  const auto random_bits_of = [](dtype type, float value, std::uint16_t bits) {
+    return type == dtype::bfloat16 ? round_stochastic<bf16>(value, bits).bits()
+                                   : round_stochastic<fp16>(value, bits).bits();
+  };
+  for (const dtype type : {dtype::bfloat16, dtype::float16})
+    for_each_size([&](const calls& call) {
+      std::vector<std::uint16_t> nearest(all_halves), either(all_halves), expected(all_halves), drawn(all_halves);
+      for (std::size_t index = 0; index < all_halves; ++index) {
+        expected[index] = bits_of(type, numbers[index]);
+        drawn[index] = random_bits_of(type, numbers[index], stream.bits_of(index));
+      }
+      call.store(reinterpret_cast<std::byte*>(nearest.data()), numbers.data(), type, all_halves);
+      call.round(reinterpret_cast<std::byte*>(either.data()), numbers.data(), type, random.data(), all_halves);
+      CHECK(nearest == expected);
+      CHECK(either == drawn);
+    });
+}
+
+TEST_CASE("a group has the random bits of its elements, whatever its number", "[optimizer]")
+{
+  const chunkmem::detail::rounding_stream stream{{1ULL << 40U, 1ULL << 33U, 9, 2}};
+  const stream_words words{stream};
+  for (const std::uint64_t number : {0ULL, 1ULL, 77ULL, (1ULL << 28U) - 1, 1ULL << 28U, (1ULL << 32U) + 5, 1ULL << 50U})
+    for_each_size([&](const calls& call) {
+      random_group group;
+      call.draw(&group, &words, number);
+      bool same = true;
+      for (std::size_t element = 0; element < 128; ++element) {
+        const std::uint32_t word = group.word[element / 32][element % 16];
+        const auto half = static_cast<std::uint16_t>(element / 16 % 2 == 0 ? word : word >> 16U);
+        same = same && half == stream.bits_of(number * 128 + element);
+      }
+      CHECK(same);
+    });
+}
+
+}  // namespace packed_lanes_test
