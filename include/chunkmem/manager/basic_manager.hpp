@@ -459,7 +459,7 @@ class basic_manager {
   {
     return engine_.schedule().record_of(name);
   }
-  /// What the last rehearsed step did, in its first run; empty before. Good until the next rehearsal.
+  /// The record of the last rehearsed step, of its first run. Empty before any rehearsal. Good until the next one.
   [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
   /// What was solved for them, to be written down by plan_text for the next run.
   /// @throws usage_error   they were not planned yet

@@ -47,14 +47,14 @@ class rehearsal_log {
     tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
   }
   static constexpr std::size_t most_turns = 3;
-  /// The step has so many ways: it is run that often. @pre at most most_turns
+  /// The step has `count` ways, so the step is run `count` times. @pre at most most_turns
   void want_turns(std::size_t count) noexcept { wanted_ = std::max(wanted_, count); }
   /// The step is to be run once more. @param updates_wait   updates of the last run wait
   [[nodiscard]] bool wants_next(bool updates_wait) const noexcept
   {
     return last_ + 1 < std::max(wanted_, updates_wait ? std::size_t{2} : std::size_t{1});
   }
-  /// What comes now is the step once more. Pins of the run before change nothing any more. @pre wants_next()
+  /// The step is about to run once more. Pins of the run before change nothing any more. @pre wants_next()
   void begin_next(bool updates_wait)
   {
     assume_filled(*tensors_);
@@ -77,7 +77,7 @@ class rehearsal_log {
   /// The ways of the step, in the order in which they were run; before any rehearsal one that is empty.
   [[nodiscard]] std::span<rehearsed_turn> turns() noexcept { return std::span{turns_}.first(last_ + 1); }
   [[nodiscard]] std::span<const rehearsed_turn> turns() const noexcept { return std::span{turns_}.first(last_ + 1); }
-  /// Those of them that begin with updates that wait, or those that do not; the last one where there are none.
+  /// The ways that begin with waiting updates, or the ways that begin without. The last way where there are none.
   [[nodiscard]] std::span<const rehearsed_turn> turns(bool updates_wait) const noexcept
   {
     const auto all = turns();
@@ -86,9 +86,9 @@ class rehearsal_log {
     if (!updates_wait) return all.first(without);
     return all.subspan(without < all.size() ? without : all.size() - 1);
   }
-  /// Of the first run.
+  /// The record of the first run.
   [[nodiscard]] const access_record& record() const noexcept { return turns_[0].record; }
-  /// Of the last run, which is how most steps are.
+  /// The record of the last run. Most steps are like the last run.
   [[nodiscard]] const access_record& last_record() const noexcept { return turns_[last_].record; }
 
   /// Tells the pins of one rehearsal from those of another, and from those of iterations, whose numbers are small.

@@ -76,7 +76,7 @@ class update_session {
 
   // Rehearsals.
 
-  /// The step has so many ways, and the rehearsal that runs takes each. @return   which one is rehearsed now, from 0 on
+  /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
   std::size_t rehearse_turns(std::size_t count) noexcept
   {
     engine_->rehearsing().want_turns(count);

@@ -216,12 +216,13 @@ class early_updates {
 
   [[nodiscard]] bool is_guessed() const noexcept { return driver_.progress().decision == step_decision::guessed; }
 
-  /// A rehearsal takes the step in all its ways: as it comes, which is without early updates while lists have no
-  /// numbers; with updates that are taken back; and as most steps are.
-  /// @return   this is the second
+  /// A rehearsal takes three ways of a step. The first way has no early updates while lists have no numbers. The second
+  /// way takes its updates back. The third way is that of most steps.
+  /// @return   the second way runs now
   [[nodiscard]] bool takes_back_in_rehearsal() noexcept { return driver_.rehearse_turns(3) == 1; }
 
-  /// @return   false: the host has none now, and had some before   @throws out_of_memory   it never had any
+  /// Leases the room. @return   false: the host has no room now, and had room before
+  /// @throws out_of_memory   the host never had room
   bool take_room()
   {
     try {
@@ -262,7 +263,7 @@ class early_updates {
     });
   }
 
-  /// What its update overwrites has room.
+  /// The room has enough left for the bytes that an update of this parameter overwrites.
   [[nodiscard]] bool fits(const tensor_info& info) const
   {
     return used_ + detail::undo_size(driver_, info) <= undo_bytes_.count();

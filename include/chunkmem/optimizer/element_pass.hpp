@@ -27,7 +27,8 @@ inline constexpr std::size_t no_root = ~std::size_t{};
 /// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
 /// - `observe(parameter, gradient, states)`, which changes the states,
 /// - `move(parameter, gradient, root, states)`, which changes the parameter.
-/// Who calls them settles what they leave. `root_of` is the state whose square root `move` wants, or `no_root`.
+/// The caller settles the states and the parameter afterwards. `move` gets the square root of the state `root_of`;
+/// with `no_root` it gets none.
 template <class Work>
 concept lane_work = requires(const Work& work, lanes<4>& parameter, const lanes<4>& gradient, lanes<4>* state) {
   Work::states;
@@ -36,7 +37,7 @@ concept lane_work = requires(const Work& work, lanes<4>& parameter, const lanes<
   work.template in<lanes<4>>().move(parameter, gradient, gradient, state);
 };
 
-/// Takes whatever work a kernel visits it with.
+/// A visitor that takes any work.
 struct work_visitor {
   template <class Work>
   void operator()(const Work&) const noexcept
@@ -44,7 +45,7 @@ struct work_visitor {
   }
 };
 
-/// A kernel that has it: `with_lane_work(settings, visit)` calls `visit(work)` once.
+/// A kernel with such a work: `with_lane_work(settings, visit)` calls `visit(work)` once.
 template <class Kernel>
 concept updates_in_lanes = requires(const Kernel& kernel, const step_settings& settings, work_visitor visit) {
   kernel.with_lane_work(settings, visit);
@@ -95,7 +96,7 @@ template <std::size_t States>
   return all;
 }
 
-/// What a loop asks about the streams of its update, answered by them.
+/// The types of the streams of an update, and how values are rounded. The answers come from the streams.
 struct any_types {
   static dtype gradient(const auto& all) noexcept { return all.gradient_type; }
   static dtype source(const auto& all) noexcept { return all.source_type; }
@@ -107,8 +108,9 @@ struct any_types {
   static bool rounds_state(const auto& all, std::size_t index) noexcept { return all.states[index].is_stochastic; }
 };
 
-/// The same, known when the loop is compiled: value and gradient are `Type`, read from a master that is not fresh if
-/// there is one, and states are `State`. Random bits round states of 16 bits, and a value of 16 bits without a master.
+/// The same answers, known when the loop is compiled. Value and gradient are `Type`, and states are `State`. The
+/// parameter is read from its master if there is one, which is not fresh. Random bits round states of 16 bits, and a
+/// value of 16 bits without a master.
 template <dtype Type, bool HasMaster, dtype State>
 struct usual_types {
   static constexpr dtype gradient(const auto&) noexcept { return Type; }
@@ -132,7 +134,7 @@ struct usual_types {
   }
 };
 
-/// Updates elements in one pass: what is loaded stays in registers until it is stored.
+/// Updates elements in one pass: a loaded number stays in a register until the loop stores the new one.
 ///
 ///     element_pass<adam_lane_work>{work, streams, &transform}.run(best_instruction_set(), elements);
 ///
@@ -170,7 +172,7 @@ class element_pass {
   }
 
  private:
-  /// What random bits of each stream are drawn from.
+  /// Fills `words` for each stream that random bits round.
   void make(stream_words* words) noexcept
   {
     words_ = words;
@@ -222,7 +224,8 @@ class element_pass {
 #endif
   }
 
-  // The same text for each set: what does the work of a set cannot be inlined into a template.
+  // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
+  // be inlined only into functions for the same processor.
 
   [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
   {
@@ -349,7 +352,7 @@ class element_pass {
       store_lanes(to, Types::state(streams_, which), index, value);
   }
 
-  /// Fewer elements than a set takes at once: as a whole vector of copies.
+  /// Updates the last elements, fewer than one vector has: copies fill a whole vector.
   void run_rest(std::uint64_t done, std::uint64_t count) const noexcept
   {
     struct copy {

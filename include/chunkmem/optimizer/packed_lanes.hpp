@@ -58,9 +58,9 @@ template <class Pairs>
       __builtin_convertvector(from, words);
 }
 
-/// What all draws of a rounding_stream share, each in all lanes of 64 bits.
+/// Constants of a rounding_stream that all draws share, each in all lanes of 64 bits.
 struct alignas(64) stream_words {
-  stream_words() = default;  ///< nothing: for those that are not drawn from
+  stream_words() = default;  ///< without values: for a stream without random bits
   explicit stream_words(const chunkmem::detail::rounding_stream& of) noexcept
   {
     using namespace chunkmem::detail;
@@ -90,8 +90,8 @@ template <class Pairs>
   result = a ^ b ^ c;
 }
 
-/// Draws the bits of a group, `Count` / 2 counters at a time, each in a lane of 64 bits: a round leaves in the upper
-/// half of a lane what the next round does not read.
+/// Draws the bits of a group, `Count` / 2 counters at a time. Each counter has a lane of 64 bits. A round
+/// multiplies lower halves alone, so the upper half of a counter's lane may hold anything.
 template <std::size_t Count>
 [[gnu::always_inline]] inline void draw_group(random_group& group, const stream_words& stream,
                                               std::uint64_t number) noexcept

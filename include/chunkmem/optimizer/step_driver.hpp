@@ -351,7 +351,7 @@ class step_driver {
     kernel_.progress.decision = step_decision::guessed;
     kernel_.progress.reached = 0;
   }
-  /// The step has so many ways, each of which a rehearsal takes. @return   which one is rehearsed now, from 0 on
+  /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
   std::size_t rehearse_turns(std::size_t count) noexcept { return owner_.updates().rehearse_turns(count); }
   /// The iteration that runs does what few others do: its record stays as it was.
   void keep_record() noexcept { owner_.updates().keep_record(); }

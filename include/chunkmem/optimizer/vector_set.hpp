@@ -34,7 +34,7 @@ template <class Real>
   value = value != value ? nan : value;
 }
 
-// What instruction sets do in their own way. Code that is compiled for a set can be inlined only where all is.
+// Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
 
 struct baseline_lanes {
   using real = lanes<4>;
