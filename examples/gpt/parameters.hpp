@@ -7,7 +7,7 @@
 #include "random.hpp"
 
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/tensor/half.hpp>
 
 #include <algorithm>
@@ -163,7 +163,7 @@ inline constexpr chunkmem::memory_location reachable =
 
 /// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
 /// nearest where they are stored in 16 bits.
-template <class Manager, chunkmem::executor Executor = chunkmem::optimizer::serial>
+template <class Manager, chunkmem::executor Executor = chunkmem::serial>
 void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {})
 {
   constexpr std::size_t piece = std::size_t{1} << 16;  // numbers that a thread fills at once

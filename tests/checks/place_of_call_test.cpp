@@ -46,7 +46,7 @@ TEST_CASE("an error says where in the trainer its call stands", "[checks]")
   CHECK(details_of([&] { it.m.gradient_done(fresh); }) == at_line(__LINE__));
   CHECK(details_of([&] { (void)it.m.iteration(0); }) == at_line(__LINE__));
   CHECK(details_of([&] { (void)it.m.gradient(cm::tensor<float>{}); }) == at_line(__LINE__));
-  CHECK(details_of([&] { cm::optimizer::step(it.m, it.sgd, {}, cm::optimizer::on_this_thread); }) == at_line(__LINE__));
+  CHECK(details_of([&] { cm::optimizer::step(it.m, it.sgd, {}, cm::on_this_thread); }) == at_line(__LINE__));
 }
 
 TEST_CASE("below the details that were asked for", "[checks]")

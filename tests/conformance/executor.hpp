@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <support/catch.hpp>
 
 #include <vector>

@@ -9,7 +9,7 @@
 int main()
 {
   using chunkmem::optimizer::instruction_set;
-  chunkmem::optimizer::serial alone;
+  chunkmem::serial alone;
   for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
     if (!chunkmem::optimizer::is_available(set)) continue;
     numerics::run_all(set, 1'100, 3, alone, [&](const std::string& name, std::uint64_t print) {

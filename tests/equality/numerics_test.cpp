@@ -45,7 +45,7 @@ constexpr unsigned masked = 0x1f80U;
 
 TEST_CASE("every instruction set gives the same bits for every kind of parameter", "[equality]")
 {
-  serial alone;
+  chunkmem::serial alone;
   const prints expected = prints_of(instruction_set::baseline, 700, alone);
   CHECK(expected.size() == 22 * 5 + 11);
   for (const instruction_set set : {instruction_set::avx2, instruction_set::avx512}) {
@@ -56,7 +56,7 @@ TEST_CASE("every instruction set gives the same bits for every kind of parameter
 
 TEST_CASE("one, two and three threads give the same bits", "[equality]")
 {
-  serial alone;
+  chunkmem::serial alone;
   constexpr std::size_t elements = 32768 + 4096 + 77;
   const adam kernel{{.weight_decay = 0.1F}, {.moments = cm::dtype::bfloat16}};
   for (const numerics::parameter_case& it : numerics::parameter_cases()) {
@@ -75,7 +75,7 @@ TEST_CASE("one, two and three threads give the same bits", "[equality]")
 TEST_CASE("what the caller told the processor about rounding and denormals changes no bit, and stays told",
           "[equality]")
 {
-  serial alone;
+  chunkmem::serial alone;
   const prints expected = prints_of(best_instruction_set(), 300, alone);
   for (unsigned rounding = 0; rounding < 4; ++rounding)
     for (const unsigned flags : {0U, flush_to_zero, denormals_are_zero, flush_to_zero | denormals_are_zero}) {
@@ -96,7 +96,7 @@ TEST_CASE("what the caller told the processor about rounding and denormals chang
 TEST_CASE("an update raises no trap where the caller wants traps", "[equality]")
 {
   const adam kernel;
-  serial alone;
+  chunkmem::serial alone;
   std::vector<float> value = support::hostile_numbers(500, 1);
   const std::vector<float> gradient = support::hostile_numbers(500, 2);
   std::vector<float> momentum(500, 0.0F);
@@ -120,7 +120,7 @@ TEST_CASE("a bf16 run with masters is the exact run within the rounding of its s
 {
   constexpr std::size_t count = 1'000;
   const adam kernel;
-  serial alone;
+  chunkmem::serial alone;
   std::vector<cm::bf16> value(count);
   std::vector<cm::bf16> gradient(count);
   std::vector<float> master(count), momentum(count, 0.0F), variance(count, 0.0F);

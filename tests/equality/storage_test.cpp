@@ -110,7 +110,7 @@ TEST_CASE("stochastic rounding gives the same bits on every device", "[equality]
 
 TEST_CASE("workers that share an update, and the norm before it, change no bit", "[equality]")
 {
-  cm::optimizer::serial alone;
+  cm::serial alone;
   cm::optimizer::thread_pool two{2};
   cm::optimizer::thread_pool three{3};
   for (const bool in_place : {false, true})

@@ -53,7 +53,7 @@ template <class Kernel>
 void update_on_both(gpu::kernel_runner& runner, tally& result, const Kernel& kernel, const parameter_case& what,
                     std::size_t elements, std::size_t distance = 0)
 {
-  opt::serial alone;
+  cm::serial alone;
   stored_parameter host{kernel, what, elements, distance};
   stored_parameter device{kernel, what, elements, distance};
   for (std::uint64_t step = 1; step <= 4; ++step) {

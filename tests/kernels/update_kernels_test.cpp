@@ -14,7 +14,7 @@ namespace {
 template <class Kernel>
 void equals_the_host(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance = 0)
 {
-  opt::serial alone;
+  cm::serial alone;
   stored_parameter host{kernel, what, elements, distance};
   stored_parameter device{kernel, what, elements, distance};
   for (std::uint64_t step = 1; step <= 4; ++step) {
@@ -59,7 +59,7 @@ TEST_CASE("updates by kernels have the bits of the host's for every four hostile
   using support::hostile_count;
   constexpr std::size_t pairs = hostile_count * hostile_count;
   const opt::adam kernel{{.weight_decay = 0.1F}};
-  opt::serial alone;
+  cm::serial alone;
   std::vector<float> numbers[2][4];
   for (std::size_t part = 0; part < hostile_count; ++part) {  // 27 parts of 27^3 elements
     opt::parameter_bytes all[2];

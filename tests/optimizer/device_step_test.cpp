@@ -86,7 +86,7 @@ struct host_model {
   /// The rules of `step`, spelled out.
   void step(std::uint64_t now, const opt::device_step_options& options)
   {
-    opt::serial alone;
+    cm::serial alone;
     cm::gradient_measure all;
     for (std::size_t index = 0; index < parameters.size(); ++index) {
       const opt::parameter_bytes bytes = describe(index);

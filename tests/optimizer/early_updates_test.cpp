@@ -531,7 +531,7 @@ TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the 
     if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7ffe));
     cm::optimizer::detail::keep_bytes(all, room.data());
     value = whole;
-    cm::optimizer::update_parameter(kernel, all, {}, {}, 0, cm::optimizer::on_this_thread);
+    cm::optimizer::update_parameter(kernel, all, {}, {}, 0, cm::on_this_thread);
     CHECK_FALSE(same());
     // it was never read, and what is there may be anything
     if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7fff));

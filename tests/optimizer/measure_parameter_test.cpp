@@ -44,7 +44,7 @@ bool same_bits(const gradient_measure& left, const gradient_measure& right)
 TEMPLATE_TEST_CASE("norms of a gradient do not depend on who takes them", "[optimizer]", float, bf16, fp16)
 {
   optimizer::thread_pool two{2}, three{3};
-  const optimizer::serial one;
+  const serial one;
   for (const std::size_t count : {1UL, 4'095UL, 4'097UL, 32'768UL, 32'769UL, 600'001UL, 1'100'000UL}) {
     INFO(count << " elements");
     const auto all = random_elements<TestType>(count, count);

@@ -166,7 +166,7 @@ void equals_its_twin(const Kernel& kernel, dtype value, dtype slope, bool in_pla
 template <class Kernel>
 void every_kind_equals_its_twin(const Kernel& kernel)
 {
-  serial alone;
+  chunkmem::serial alone;
   const bool has_masters = !kernel.lists().empty() && kernel.lists().back().use == cm::list_use::master;
   for (const dtype value : real_types) {
     equals_its_twin(kernel, value, value, false, alone);
@@ -217,7 +217,7 @@ TEST_CASE("the bits of an update do not depend on threads", "[optimizer]")
 {
   const adam kernel{{}, {.moments = dtype::bfloat16}};
   constexpr std::size_t large = 3 * 32768 + 4096 + 77;
-  serial alone;
+  chunkmem::serial alone;
   plain_parameter<adam> first{kernel, dtype::bfloat16, dtype::bfloat16, false, large};
   first.differentiate(1);
   update_parameter(kernel, first.describe(true), {}, {0.05F, 1}, 5, alone);
@@ -251,7 +251,7 @@ TEST_CASE("parts cover a parameter once, in multiples of 4096 elements; small on
 TEST_CASE("without a master, stochastic rounding keeps the mean that rounding to nearest would lose", "[optimizer]")
 {
   const descend kernel;
-  serial alone;
+  chunkmem::serial alone;
   plain_parameter<descend> it{kernel, dtype::bfloat16, dtype::float32, false, 4096};
   for (std::size_t index = 0; index < it.size; ++index) {
     put(it.values, dtype::bfloat16, index, 1.0F);
@@ -269,7 +269,7 @@ TEST_CASE("without a master, stochastic rounding keeps the mean that rounding to
 TEST_CASE("an update refuses bytes that do not fit the kernel", "[optimizer]")
 {
   const adam kernel;
-  serial alone;
+  chunkmem::serial alone;
   plain_parameter<adam> it{kernel, dtype::bfloat16, dtype::bfloat16, false};
   const auto refused = [&](auto change, const char* why) {
     parameter_bytes bytes = it.describe(true);

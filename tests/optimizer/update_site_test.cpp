@@ -29,22 +29,22 @@ struct timed : optimizer::adam {
 
 }  // namespace
 
-static_assert(optimizer::detail::update_site<calling_thread_site<const optimizer::serial>>);
+static_assert(optimizer::detail::update_site<calling_thread_site<const serial>>);
 static_assert(optimizer::detail::update_site<virtual_time_site<backend::simulated>>);
 static_assert(!optimizer::detail::update_site<int>);
 
 TEST_CASE("steps run where their backend has bytes for the calling thread, else in virtual time", "[optimizer]")
 {
-  using on_host = optimizer::detail::caller_site<manager<backend::host_arena>, const optimizer::serial>;
-  using simulated = optimizer::detail::caller_site<manager<backend::simulated>, const optimizer::serial>;
-  STATIC_REQUIRE(std::is_same_v<on_host, calling_thread_site<const optimizer::serial>>);
+  using on_host = optimizer::detail::caller_site<manager<backend::host_arena>, const serial>;
+  using simulated = optimizer::detail::caller_site<manager<backend::simulated>, const serial>;
+  STATIC_REQUIRE(std::is_same_v<on_host, calling_thread_site<const serial>>);
   STATIC_REQUIRE(std::is_same_v<simulated, virtual_time_site<backend::simulated>>);
 }
 
 TEST_CASE("time passes where the parameter is updated: on the calling thread, or on the device", "[optimizer]")
 {
   backend::simulated clocks{{.host_runs_ahead = true}};
-  const virtual_time_site<backend::simulated> site{clocks, optimizer::on_this_thread};
+  const virtual_time_site<backend::simulated> site{clocks, on_this_thread};
   timed kernel;
   optimizer::parameter_bytes all;
   all.elements = 15;
@@ -64,7 +64,7 @@ TEST_CASE("time passes where the parameter is updated: on the calling thread, or
 TEST_CASE("no time passes for a kernel that does not say how long its work takes", "[optimizer]")
 {
   backend::simulated clocks{{.host_runs_ahead = true}};
-  const virtual_time_site<backend::simulated> site{clocks, optimizer::on_this_thread};
+  const virtual_time_site<backend::simulated> site{clocks, on_this_thread};
   optimizer::adam kernel;
   optimizer::parameter_bytes all;
   all.elements = 15;
@@ -75,7 +75,7 @@ TEST_CASE("no time passes for a kernel that does not say how long its work takes
 TEST_CASE("the calling thread measures and updates the bytes that it is given", "[optimizer]")
 {
   int backend = 0;
-  const calling_thread_site<const optimizer::serial> site{backend, optimizer::on_this_thread};
+  const calling_thread_site<const serial> site{backend, on_this_thread};
   optimizer::adam kernel;
   std::vector<float> value(8, 1.0F), gradient(8, 3.0F), momentum(8), variance(8);
   const auto measured = site.measure(kernel, reinterpret_cast<const std::byte*>(gradient.data()), dtype::float32, 8,

@@ -55,7 +55,7 @@ struct gradients {
     for (std::size_t index = 0; index < of_tensor.size(); ++index)
       if (is_there[index])
         all.add(optimizer::measure_parameter(reinterpret_cast<const std::byte*>(of_tensor[index].data()),
-                                             dtype_of<Element>, of_tensor[index].size(), optimizer::on_this_thread));
+                                             dtype_of<Element>, of_tensor[index].size(), on_this_thread));
     return all;
   }
   /// Of all tensors together, unit by unit, as rank `rank` has it behind the sum; padding is full of what must not
@@ -92,7 +92,7 @@ std::string complaint(const gradients<Element>& all, std::uint32_t ranks)
         measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.is_there[index]; });
         for (std::uint32_t index = 0; index < plan.units().size(); ++index)
           measure.add(here, plan, index, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[index].data()),
-                      optimizer::on_this_thread);
+                      on_this_thread);
         const gradient_measure found = measure.total();
         if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
           complaints[rank] += "squares ";
@@ -173,7 +173,7 @@ struct mixed {
       if (tensors[index].is_there)
         all.add(optimizer::measure_parameter(
             bytes_of(tensors[index].type, values[index].data(), tensors[index].size).data(), tensors[index].type,
-            tensors[index].size, optimizer::on_this_thread));
+            tensors[index].size, on_this_thread));
     return all;
   }
 };
@@ -205,7 +205,7 @@ std::string complaint_of(const mixed& all, std::uint32_t ranks)
         const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
         const bool has_any =
             std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
-        measure.add(here, plan, index, unit.type, has_any ? bytes_of_share.data() : nullptr, optimizer::on_this_thread);
+        measure.add(here, plan, index, unit.type, has_any ? bytes_of_share.data() : nullptr, on_this_thread);
       }
       const gradient_measure found = measure.total();
       if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
@@ -267,7 +267,7 @@ TEST_CASE("a measure that is taken again for the same plan allocates nothing", "
     measure.begin(here, plan.tensors(), [](std::uint32_t) { return true; });
     for (std::uint32_t index = 0; index < plan.units().size(); ++index)
       measure.add(here, plan, index, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[index].data()),
-                  optimizer::on_this_thread);
+                  on_this_thread);
     return measure.total().squares;
   };
   const double first = take();

@@ -77,11 +77,11 @@ using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::
 }
 
 /// Parameters in a manager as a recipe wants them: declared, filled, differentiated, updated and read back.
-template <class Manager, class Backend, class Element, class Executor = const chunkmem::optimizer::serial>
+template <class Manager, class Backend, class Element, class Executor = const chunkmem::serial>
 class managed_parameters {
  public:
   managed_parameters(Manager& manager, Backend& backend, const recipe& how, std::vector<parameter> known,
-                     Executor& pool = chunkmem::optimizer::on_this_thread)
+                     Executor& pool = chunkmem::on_this_thread)
       : m_{manager},
         backend_{backend},
         how_{how},

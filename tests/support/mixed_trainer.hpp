@@ -24,11 +24,11 @@ struct crew {
 /// share a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses,
 /// leases, reads on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
 /// @tparam Executor   shares the updates
-template <class Manager, class Backend, class Element, class Executor = const chunkmem::optimizer::serial>
+template <class Manager, class Backend, class Element, class Executor = const chunkmem::serial>
 class trainer {
  public:
   trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {},
-          Executor& pool = chunkmem::optimizer::on_this_thread)
+          Executor& pool = chunkmem::on_this_thread)
       : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters(), pool}
   {
     using chunkmem::role;

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/instruction_set.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>

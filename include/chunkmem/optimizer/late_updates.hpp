@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>

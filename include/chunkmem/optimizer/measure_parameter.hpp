@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <algorithm>

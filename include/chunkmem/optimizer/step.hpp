@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>

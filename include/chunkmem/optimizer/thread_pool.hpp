@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/process_owned.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 
 #include <atomic>
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <algorithm>

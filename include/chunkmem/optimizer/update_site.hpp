@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/memory_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/optimizer/measure_parameter.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>

@@ -4,9 +4,9 @@
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -41,7 +41,7 @@ namespace sharding {
 ///
 ///     agreed_measure measure;
 ///     measure.begin(ranks, plan.tensors(), has_gradient);
-///     measure.add(ranks, plan, 0, dtype::float32, share, optimizer::on_this_thread);  // and each other unit
+///     measure.add(ranks, plan, 0, dtype::float32, share, on_this_thread);  // and each other unit
 ///     const double norm = std::sqrt(measure.total().squares);
 ///
 /// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each

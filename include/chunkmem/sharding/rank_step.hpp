@@ -3,8 +3,8 @@
 
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>

@@ -5,12 +5,12 @@
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/rehearse_on.hpp>
 #include <chunkmem/manager/stacked.hpp>
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/ownership/sharded.hpp>
@@ -399,9 +399,9 @@ class sharded_model {
   /// Ranks have to give their kernels the same settings: those are not compared.
   /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
   ///   call again to go on
-  template <optimizer_kernel Kernel, executor Executor = const optimizer::serial>
+  template <optimizer_kernel Kernel, executor Executor = const serial>
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
-                               Executor& workers = optimizer::on_this_thread)
+                               Executor& workers = on_this_thread)
   {
     return steps_.take(
         ranks(), [this] { settle(); }, kernel, options, workers);

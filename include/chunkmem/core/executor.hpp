@@ -20,8 +20,6 @@ concept executor = requires(Executor& workers, unsigned parts, void (*work)(unsi
   workers.run(parts, work);
 };
 
-namespace optimizer {
-
 /// Runs all parts on the calling thread.
 ///
 ///     const serial on_caller;
@@ -39,7 +37,5 @@ struct serial {
 static_assert(executor<serial> && executor<const serial>);
 
 inline constexpr serial on_this_thread{};
-
-}  // namespace optimizer
 
 }  // namespace chunkmem::inline v0

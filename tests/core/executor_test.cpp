@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/core/executor.hpp>
 
 #include <conformance/executor.hpp>
 #include <support/catch.hpp>
@@ -30,20 +30,20 @@ struct without_run {
   static unsigned threads() { return 1; }
 };
 static_assert(!executor<without_threads> && !executor<without_run> && !executor<int>);
-static_assert(optimizer::serial::threads() == 1);
+static_assert(serial::threads() == 1);
 
 }  // namespace
 
-TEST_CASE("the serial executor keeps the laws and the order", "[optimizer]")
+TEST_CASE("the serial executor keeps the laws and the order", "[core]")
 {
-  optimizer::serial workers;
+  serial workers;
   conformance::executor_laws(workers);
   std::vector<unsigned> order;
   workers.run(4, [&order](unsigned part) { order.push_back(part); });
   CHECK(order == std::vector<unsigned>{0, 1, 2, 3});
 }
 
-TEST_CASE("an executor of one's own may run the parts in any order", "[optimizer]")
+TEST_CASE("an executor of one's own may run the parts in any order", "[core]")
 {
   backwards workers;
   conformance::executor_laws(workers);
