@@ -157,6 +157,28 @@ TEST_CASE("a load that a lost device stopped is half done", "[manager]")
   CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
 }
 
+TEST_CASE("a load that is abandoned leaves nothing to read, and one under a pin does not begin", "[manager]")
+{
+  fixture it;
+  it.declare();
+  it.fill();
+  {
+    const auto held = it.rig.hold<bf16>(weight, access_mode::read, memory_location::host);
+    CHECK_THROWS_AS(it.content.expect_unpinned(), usage_error);
+  }
+  it.content.expect_unpinned();
+  it.content.begin_load();
+  it.content.abandon_load();
+  for (const slot_id each : {weight, neighbour}) {
+    CHECK(it.rig.state_of(each) == tensor_state::free);
+    CHECK(it.rig.state_of(it.rig.master_of(each)) == tensor_state::free);
+  }
+  CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
+  it.fill();  // the next load
+  it.content.end_load();
+  it.content.expect_loaded("a save");
+}
+
 TEST_CASE("a save is refused where the owner of a state is gone, and its name is visited without content", "[manager]")
 {
   fixture it;

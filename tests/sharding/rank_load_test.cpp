@@ -88,6 +88,44 @@ TEST_CASE("all ranks take the newest generation that is whole, and say why not a
     CHECK(it.find("none of the 2 generations in this folder is whole") != it.npos);
 }
 
+TEST_CASE("damage that one rank meets while it writes is no rank's weight, and nothing is trained or saved",
+          "[sharding]")
+{
+  for (const division& how : {division{3, 0, 2, cm::sharding::zero_1}, division{2, 0, 3, cm::sharding::zero_3}}) {
+    memory_folder folder;
+    save(folder, how, 1);
+    const std::string damaged = "generation-000001-00001.safetensors";
+    folder.flip(damaged, 20'000);  // weights of rank 1; states are in the file of rank 0
+    on_ranks(how, [&](std::uint32_t, model_type& model, auto& tensors) {
+      tensors.fill(3);
+      tensors.cursor = {3, 3, 3};
+      bool is_refused = false;
+      try {
+        (void)checkpoint::load(model, folder);
+      } catch (const cm::io_error&) {
+        is_refused = true;
+      }
+      expect(is_refused, "a damaged file was loaded");
+      expect(tensors.cursor[0] == 3, "a state was changed");
+      const auto is_usage_error = [](auto call) {
+        try {
+          call();
+        } catch (const cm::usage_error&) {
+          return true;
+        }
+        return false;
+      };
+      expect(is_usage_error([&] { (void)model.acquire(tensors.buffer, cm::access::read); }), "a buffer can be read");
+      expect(is_usage_error([&] { (void)checkpoint::save(model, folder); }), "it was saved");
+    });
+    folder.flip(damaged, 20'000);
+    on_ranks(how, [&](std::uint32_t, model_type& model, auto& tensors) {
+      (void)checkpoint::load(model, folder);
+      expect(tensors.holds(1), "other weights");
+    });
+  }
+}
+
 TEST_CASE("an empty folder is an error, unless a fresh start is allowed", "[sharding]")
 {
   memory_folder folder;

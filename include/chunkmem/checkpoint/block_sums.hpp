@@ -17,6 +17,11 @@ namespace checkpoint {
 /// The bytes of a block: after the header, so many bytes of a file have one checksum. The last block may be shorter.
 inline constexpr std::uint64_t sum_block = std::uint64_t{4} << 20;
 
+namespace detail {
+/// So many bytes are read or written, and summed, at a time: the second of the two finds them in the cache.
+inline constexpr std::size_t sum_step = std::size_t{256} << 10;
+}  // namespace detail
+
 /// Where blocks begin and end in a file: block 0 is its header.
 ///
 ///     const block_range second = block_at(1, size, header);

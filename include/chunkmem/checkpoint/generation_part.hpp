@@ -9,6 +9,7 @@
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -66,9 +67,12 @@ class generation_part {
   void write(std::span<const std::byte> content)
   {
     step(true, [&] {
-      sums_.add(content);
-      open_->write(content);
-      now_.size += content.size();
+      for (; !content.empty(); content = content.subspan(std::min(detail::sum_step, content.size()))) {
+        const std::span part = content.first(std::min(detail::sum_step, content.size()));
+        sums_.add(part);
+        open_->write(part);
+        now_.size += part.size();
+      }
     });
   }
   /// Syncs the bytes so far, so that no single sync takes long.

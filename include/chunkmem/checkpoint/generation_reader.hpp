@@ -6,12 +6,15 @@
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,10 +25,10 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks.
+/// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks, for bytes whose
+/// block goes on before or behind them.
 ///
 ///     generation_reader generation{folder, number};
-///     generation.check(0, generation.blocks());
 ///     generation.read(0, generation.generation().files[0].payload, to);
 ///
 /// @throws of all calls that read: corrupt_data   a file differs from the file that was written; io_error   it cannot
@@ -64,22 +67,63 @@ class generation_reader {
       (void)block(file, 1 + (index - first));
     }
   }
-  /// Reads bytes of a file from `begin` on, once all were checked. @pre   they are in the file, after its header
-  void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to)
+  /// Reads bytes of a file from `begin` on, and proves them. Whole blocks go straight to their place, several at once
+  /// where the workers have threads and the folder lets them. After an error some of `to` is not proven.
+  /// @pre   they are in the file, after its header
+  template <executor Executor = const serial>
+  void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to, Executor& workers = on_this_thread)
   {
+    const stored_file& stored = is_.content.files[file];
     while (!to.empty()) {
-      const stored_file& stored = is_.content.files[file];
       const std::uint64_t which = block_of(begin, stored.header);
-      const std::uint64_t skipped = begin - block_at(which, stored.size, stored.header).begin;
-      const std::span<const std::byte> found = block_again(file, which).subspan(static_cast<std::size_t>(skipped));
-      const std::size_t size = std::min(found.size(), to.size());
-      std::memcpy(to.data(), found.data(), size);
+      const block_range where = block_at(which, stored.size, stored.header);
+      const std::size_t size = begin == where.begin && to.size() >= where.size()
+                                   ? read_whole(file, which, to, workers)
+                                   : copy_part(file, which, begin - where.begin, to);
       to = to.subspan(size);
       begin += size;
     }
   }
 
  private:
+  /// Reads blocks from `first` on, as many as `to` has room for. @return   their bytes
+  template <class Executor>
+  std::size_t read_whole(std::uint32_t file, std::uint64_t first, std::span<std::byte> to, Executor& workers)
+  {
+    const stored_file& stored = is_.content.files[file];
+    const auto where = [&](std::uint64_t block) { return block_at(block, stored.size, stored.header); };
+    const std::uint64_t begin = where(first).begin;
+    std::uint64_t last = first;
+    while (last + 1 < stored.sums.size() && where(last + 1).end - begin <= to.size()) ++last;
+    reader_type& from = reader_of(file);
+    std::mutex mutex;
+    std::exception_ptr failed;
+    const auto read_one = [&](unsigned part) noexcept {
+      try {
+        const block_range it = where(first + part);
+        detail::read_block(from, stored, first + part,
+                           to.subspan(static_cast<std::size_t>(it.begin - begin), static_cast<std::size_t>(it.size())));
+      } catch (...) {
+        const std::lock_guard guard{mutex};
+        if (failed == nullptr) failed = std::current_exception();
+      }
+    };
+    const auto blocks = static_cast<unsigned>(last - first + 1);
+    if constexpr (shared_reader<reader_type>)
+      workers.run(blocks, read_one);
+    else
+      on_this_thread.run(blocks, read_one);
+    if (failed != nullptr) std::rethrow_exception(failed);
+    return static_cast<std::size_t>(where(last).end - begin);
+  }
+  /// Copies bytes of one block, from `skipped` on. @return   how many
+  std::size_t copy_part(std::uint32_t file, std::uint64_t which, std::uint64_t skipped, std::span<std::byte> to)
+  {
+    const std::span<const std::byte> found = block(file, which).subspan(static_cast<std::size_t>(skipped));
+    const std::size_t size = std::min(found.size(), to.size());
+    std::memcpy(to.data(), found.data(), size);
+    return size;
+  }
   /// The last few blocks stay. A caller that reads some files in turn, each in order, reads each block once.
   std::span<const std::byte> block(std::uint32_t file, std::uint64_t which)
   {
@@ -97,16 +141,6 @@ class generation_reader {
     it.which = which;
     it.used = ++uses_;
     return it.bytes;
-  }
-  std::span<const std::byte> block_again(std::uint32_t file, std::uint64_t which)
-  {
-    try {
-      return block(file, which);
-    } catch (const corrupt_data&) {
-      throw corrupt_data{
-          error_text{} << "chunkmem: " << is_.content.files[file].name
-                       << " was changed while it was loaded (load again: some tensors are written, others are not)"};
-    }
   }
   reader_type& reader_of(std::uint32_t file)
   {
@@ -133,6 +167,23 @@ class generation_reader {
   std::optional<std::pair<std::uint32_t, reader_type>> other_;
   std::vector<held_block> held_;
   std::uint64_t uses_ = 0;
+};
+
+/// A generation whose whole blocks are read by several threads.
+///
+///     parallel_reader from{generation, workers};
+///     read_elements(from, value, 0, elements, to, type);
+template <file_folder Folder, executor Executor>
+class parallel_reader {
+ public:
+  /// Both outlive this.
+  parallel_reader(generation_reader<Folder>& from, Executor& workers) noexcept : from_{from}, workers_{workers} {}
+
+  void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) { from_.read(file, begin, to, workers_); }
+
+ private:
+  generation_reader<Folder>& from_;
+  Executor& workers_;
 };
 
 /// A generation that is there and cannot be used.

@@ -9,6 +9,7 @@
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -139,46 +141,109 @@ void fill_list(Manager& m, const model_item& item, const stored_index& index, Re
   });
 }
 
-}  // namespace detail
-
-/// Refuses bytes of registered states that cannot be right, before anything is changed.
-/// @throws config_error   the owner of a state refuses its bytes; and the errors of `from`
-template <class Manager, element_reader Reader>
-void check_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
+/// Makes a 16-bit value from its master, as its optimizer would.
+template <class Manager>
+void make_value(Manager& m, const model_item& value)
 {
-  for (const model_item& item : items) {
-    if (!item.is_state()) continue;
-    const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
-    const stored_value* const known = index.find(item.pieces.front().name);
-    if (check == nullptr || known == nullptr) continue;
-    std::vector<std::byte> loaded(item.size());
-    read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
-    check(loaded);
-  }
+  model_item master = value;
+  master.list = value.master;
+  with_bytes(m, master, access::read, [&](std::span<const std::byte> from) {
+    with_bytes(m, value, access::write,
+               [&](std::span<std::byte> to) { checkpoint::convert(from, dtype::float32, to.data(), value.type); });
+  });
 }
 
-/// Fills an item of a manager from a checkpoint that matches it. A 16-bit value and its master are both made from the
-/// saved bytes, the value as its optimizer would make it. @return   about how many bytes were written @throws as pins
-/// and `from`
+}  // namespace detail
+
+/// Fills an item of a manager from a checkpoint that matches it; not a state. A 16-bit value and its master are both
+/// made from the saved bytes, the value as its optimizer would make it. @return   about how many bytes were written
+/// @throws as pins and `from`
+/// @complexity   reads the saved bytes once; twice where a value with a master was saved in its own 16 bits
 template <class Manager, element_reader Reader>
 std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& index, Reader& from)
 {
   bool is_stored = item.is_filled;  // else it stays without bytes
-  for (const item_piece& piece : item.pieces) is_stored = is_stored || index.find(piece.name) != nullptr;
+  bool has_value_bits = false;      // which may be those of a NaN that no rounding gives
+  for (const item_piece& piece : item.pieces)
+    if (const stored_value* const known = index.find(piece.name); known != nullptr) {
+      is_stored = true;
+      has_value_bits = has_value_bits || known->type == item.value_type;
+    }
   if (!is_stored) return 0;
   model_item part = item;
-  const auto fill = [&](list_id list, dtype type) {
-    part.list = list;
-    part.type = type;
+  if (item.master != list_id::none) {
+    part.list = item.master;
+    part.type = dtype::float32;
     detail::fill_list(m, part, index, from);
-  };
-  if (item.master != list_id::none) fill(item.master, dtype::float32);
-  if (item.is_state())
-    fill(value_list, item.type);
+  }
+  part.list = item.master != list_id::none ? value_list : item.list;
+  part.type = item.value_type;
+  if (item.master != list_id::none && !has_value_bits)
+    detail::make_value(m, part);
   else
-    fill(item.master != list_id::none ? value_list : item.list, item.value_type);
+    detail::fill_list(m, part, index, from);
   return item.size();
 }
+
+/// Registered states as a checkpoint has them. The states themselves change last, when all else is loaded.
+///
+///     loaded_states states{m, items, index, from};
+///     ...
+///     states.put();
+class loaded_states {
+ public:
+  /// @param items   outlive this
+  /// @throws config_error   the owner of a state refuses its bytes; and the errors of `from`
+  template <class Manager, element_reader Reader>
+  loaded_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
+  {
+    for (const model_item& item : items) {
+      if (!item.is_state()) continue;
+      const stored_value* const known = index.find(item.pieces.front().name);
+      if (known == nullptr) continue;
+      std::vector<std::byte> loaded(static_cast<std::size_t>(item.size()));
+      read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
+      const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
+      if (check != nullptr) check(loaded);
+      all_.emplace_back(item.state, std::move(loaded));
+    }
+  }
+
+  void put() const noexcept
+  {
+    for (const auto& [to, content] : all_) std::ranges::copy(content, to.begin());
+  }
+
+ private:
+  std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> all_;
+};
+
+/// The time in which a load writes into a manager. Where it does not end well, no tensor has bytes.
+///
+///     load_scope scope{m};
+///     fill_item(...);
+///     scope.end();
+template <class Manager>
+class load_scope {
+ public:
+  /// @throws   as content_session::begin_load
+  explicit load_scope(Manager& m) : m_{m} { m.content().begin_load(); }
+  load_scope(const load_scope&) = delete;
+  ~load_scope()
+  {
+    if (!is_over_) m_.content().abandon_load();
+  }
+
+  void end() noexcept
+  {
+    m_.content().end_load();
+    is_over_ = true;
+  }
+
+ private:
+  Manager& m_;
+  bool is_over_ = false;
+};
 
 namespace detail {
 
@@ -195,47 +260,16 @@ namespace detail {
   throw io_error{text};
 }
 
-}  // namespace detail
-
-/// Fills a manager and its registered states from the newest generation that is whole.
-///
-/// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
-///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
-/// - Everything is read and checked before anything is written. Each tensor is checked again as it is written. So when
-///   this returns, all bytes come from one generation.
-/// - Gradients are dropped. An optimizer step that is half done is void: the next one begins anew.
-///
-/// Use:
-///
-///     io::posix_folder folder{"runs/a"};
-///     const auto found = checkpoint::load(m, folder);
-///     for (const auto& it : found.skipped) std::cerr << "generation " << it.number << ": " << it.why << '\n';
-///
-/// @throws config_error    the checkpoint is of another model, or a registered state cannot be right; nothing was
-///   changed
-/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh. Or a file could
-///   not be read again when its bytes were wanted: some tensors are loaded then. Until a load gets through, nothing is
-///   saved and no step is taken
-/// @throws corrupt_data    a file was changed after it was checked: as a file that could not be read again
-/// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error;
-///   std::bad_alloc   no room for names
-/// @complexity             two passes over the files, one over the tensors
-template <class Manager, file_folder Folder>
-loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
+/// Loads one generation. Blocks go straight to their tensors, by `workers`.
+/// @throws corrupt_data, format_error, io_error   it is not whole; the others as load
+template <class Manager, file_folder Folder, executor Executor>
+void load_generation(Manager& m, const std::vector<model_item>& items, const Folder& folder, std::uint64_t number,
+                     const loader_limits& limits, Executor& workers)
 {
-  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-  m.content().expect_states();
-  const std::vector<model_item> items = detail::items_of(m);
-  loaded_generation result;
-  auto from = newest_whole(folder, result.skipped, options.limits);
-  if (!from) {
-    const bool has_own = !generations_in(folder).empty();
-    if (options.allow_fresh_start && !has_own) return result;
-    detail::refuse_folder(result.skipped, has_own);
-  }
-  const manifest& content = from->content();
-  expect_one_run(folder, content.generation, content.run);
-  const stored_index index{from->generation()};
+  generation_reader<Folder> generation{folder, number, limits};
+  const manifest& content = generation.content();
+  expect_one_run(folder, number, content.run);
+  const stored_index index{generation.generation()};
   match_lists(m, content);
   for (const model_item& item : items) refuse_other_ranks(item.name, 1, index);
   match_names(
@@ -244,12 +278,62 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
       },
       index, content);
   match_items(items, index);
-  check_states(m, items, index, *from);
-  m.content().begin_load();
-  for (const model_item& item : items) (void)fill_item(m, item, index, *from);
-  m.content().end_load();
+  const loaded_states states{m, items, index, generation};
+  parallel_reader from{generation, workers};
+  load_scope scope{m};
+  for (const model_item& item : items)
+    if (!item.is_state()) (void)fill_item(m, item, index, from);
+  states.put();
+  scope.end();
   m.content().belongs_to(content.run);
-  result.number = content.generation;
+}
+
+}  // namespace detail
+
+/// Fills a manager and its registered states from the newest generation that is whole.
+///
+/// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
+///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
+/// - Bytes are read once, straight to their tensors, and proven there. The names, shapes and types of a generation are
+///   checked before anything of it is written. So are its registered states, which are written last.
+/// - Where bytes are damaged, all of the next older generation is loaded. When this returns, all bytes come from one
+///   generation.
+/// - Where this throws after it began to write, no tensor has bytes: reading one is a usage_error. No step is taken and
+///   nothing is saved until a load gets through. Registered states are as they were.
+/// - Gradients are dropped. An optimizer step that is half done is void: the next one begins anew.
+///
+/// Use:
+///
+///     io::posix_folder folder{"runs/a"};
+///     const auto found = checkpoint::load(m, folder);
+///     for (const auto& it : found.skipped) std::cerr << "generation " << it.number << ": " << it.why << '\n';
+///
+///     optimizer::thread_pool workers{4};
+///     checkpoint::load(m, folder, {}, workers);  // four blocks at once
+///
+/// @param workers   read blocks of one tensor at once, where the folder lets them (posix_folder does)
+/// @throws config_error    the checkpoint is of another model, or a registered state cannot be right; nothing was
+///   changed, unless a newer generation was found damaged meanwhile
+/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh
+/// @throws usage_error     inside an iteration, or a pin holds a tensor; out_of_memory   no room to write a tensor;
+///   device_error; std::bad_alloc   no room for names and states
+/// @complexity             one pass over the files, one over the tensors; memory: eight blocks of 4 MiB, and the states
+template <class Manager, file_folder Folder, executor Executor = const serial>
+loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {},
+                       Executor& workers = on_this_thread)
+{
+  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+  m.content().expect_states();
+  m.content().expect_unpinned();
+  const std::vector<model_item> items = detail::items_of(m);
+  loaded_generation result;
+  if (try_newest(all_generations_in(folder), result.skipped, [&](std::uint64_t number) {
+        detail::load_generation(m, items, folder, number, options.limits, workers);
+        result.number = number;
+      }))
+    return result;
+  const bool has_own = !generations_in(folder).empty();
+  if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;
 }
 

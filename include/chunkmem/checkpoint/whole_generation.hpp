@@ -10,6 +10,7 @@
 #include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -68,17 +69,31 @@ template <file_folder Folder>
                                   << " is damaged: it is not what was written (take an older generation)"};
 }
 
-/// Reads a block of a file and proves it. @param room   grows to the largest block @return   its bytes, in `room`
+/// Reads a block of a file to its place and proves it there. @pre   `to` has the size of the block
 /// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
+template <file_reader Reader>
+void read_block(Reader& from, const stored_file& stored, std::uint64_t block, std::span<std::byte> to)
+{
+  std::uint64_t at = block_at(block, stored.size, stored.header).begin;
+  io::checksum sum;
+  while (!to.empty()) {
+    const std::span part = to.first(std::min(sum_step, to.size()));
+    io::read_all(from, at, part, stored.name);
+    sum.add(part);
+    at += part.size();
+    to = to.subspan(part.size());
+  }
+  if (sum.value() != stored.sums[static_cast<std::size_t>(block)]) refuse_damaged(stored.name);
+}
+/// The same for any room. @param room   grows to the largest block @return   the bytes of the block, in `room`
 template <file_reader Reader>
 [[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& stored, std::uint64_t block,
                                                     std::vector<std::byte>& room)
 {
-  const block_range where = block_at(block, stored.size, stored.header);
-  if (room.size() < where.size()) room.resize(static_cast<std::size_t>(where.size()));
-  const std::span bytes = std::span{room}.first(static_cast<std::size_t>(where.size()));
-  io::read_all(from, where.begin, bytes, stored.name);
-  if (io::checksum_of(bytes) != stored.sums[static_cast<std::size_t>(block)]) refuse_damaged(stored.name);
+  const auto size = static_cast<std::size_t>(block_at(block, stored.size, stored.header).size());
+  if (room.size() < size) room.resize(size);
+  const std::span bytes = std::span{room}.first(size);
+  read_block(from, stored, block, bytes);
   return bytes;
 }
 

@@ -42,6 +42,10 @@ concept file_reader = std::movable<Reader> && requires(Reader file, std::uint64_
   } -> std::same_as<std::size_t>;
 };
 
+/// A reader whose `read` several threads may call at once.
+template <class Reader>
+concept shared_reader = file_reader<Reader> && bool{Reader::reads_at_once};
+
 /// One folder of files, without folders inside. A checkpoint asks nothing else of a file system.
 ///
 /// - `create` fails where the name exists.

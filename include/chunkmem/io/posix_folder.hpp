@@ -56,7 +56,7 @@ using chunkmem::detail::uninterrupted;
 ///     checkpoint::save(m, folder);
 ///     const auto found = checkpoint::load(m, folder);
 ///
-/// @threads   one caller for each file; the folder's own operations from any thread
+/// @threads   one writer for each file; reads of a file, and the folder's own operations, from any thread
 class posix_folder {
  public:
   class writer {
@@ -88,6 +88,8 @@ class posix_folder {
 
   class reader {
    public:
+    static constexpr bool reads_at_once = true;  // `pread` has its own offset
+
     reader(detail::descriptor file, std::string_view name) : file_{std::move(file)}, name_{name} {}
 
     [[nodiscard]] std::uint64_t size()

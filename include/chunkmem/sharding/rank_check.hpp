@@ -46,14 +46,13 @@ template <exchanges_words Communicator, file_folder Folder>
   return all;
 }
 
-/// Opens a generation on every rank and proves it: each rank reads its part of all blocks, in rounds, so that nobody
-/// waits for long.
-/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; config_error   ranks see different
+/// Opens a generation on every rank, and reads its manifest and the headers of its files.
+/// @throws on every rank: corrupt_data, format_error, io_error   they are not whole; config_error   ranks see different
 ///   files; comm_error
 template <exchanges_words Communicator, file_folder Folder>
-[[nodiscard]] checkpoint::generation_reader<Folder> check_over_ranks(Communicator& ranks, const Folder& folder,
-                                                                     std::uint64_t number,
-                                                                     const checkpoint::loader_limits& limits = {})
+[[nodiscard]] checkpoint::generation_reader<Folder> open_over_ranks(Communicator& ranks, const Folder& folder,
+                                                                    std::uint64_t number,
+                                                                    const checkpoint::loader_limits& limits = {})
 {
   std::optional<checkpoint::generation_reader<Folder>> found;
   collective::all_or_none(ranks, [&] { found.emplace(folder, number, limits); });
@@ -65,14 +64,21 @@ template <exchanges_words Communicator, file_folder Folder>
       throw config_error{error_text{} << "chunkmem: generation " << number
                                       << " is another one than rank 0 sees (name one folder that all ranks see)"};
   });
+  return std::move(*found);
+}
+
+/// The same, and proves it: each rank reads its part of all blocks, in rounds, so that nobody waits for long.
+template <exchanges_words Communicator, file_folder Folder>
+void check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
+{
+  auto found = open_over_ranks(ranks, folder, number);
   std::uint64_t next = index_of(ranks.rank());
   while (!collective::agreed(ranks, [&] {
-    found->check(next, detail::blocks_of_round, ranks.ranks());
+    found.check(next, detail::blocks_of_round, ranks.ranks());
     next += detail::blocks_of_round * ranks.ranks();
-    return next >= found->blocks();
+    return next >= found.blocks();
   })) {
   }
-  return std::move(*found);
 }
 
 /// This rank's part of `check_over_ranks`, alone. @param progress   `progress(bytes)`: so many more were read
@@ -100,8 +106,7 @@ template <exchanges_words Communicator, file_folder Folder>
 [[nodiscard]] bool is_whole_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {
   std::vector<checkpoint::skipped_generation> ignored;
-  return checkpoint::try_newest({number}, ignored,
-                                [&](std::uint64_t it) { (void)check_over_ranks(ranks, folder, it); });
+  return checkpoint::try_newest({number}, ignored, [&](std::uint64_t it) { check_over_ranks(ranks, folder, it); });
 }
 
 }  // namespace sharding

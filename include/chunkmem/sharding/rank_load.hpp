@@ -9,6 +9,7 @@
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/own_items.hpp>
@@ -18,10 +19,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -30,26 +30,19 @@ namespace sharding {
 
 namespace detail {
 
-/// Fills items of this rank, in rounds, so that nobody waits for long, and gathers the weights again. On every rank the
-/// same: until it is over nothing is saved and no step is taken. @param items   numbers of those
+/// Fills items of this rank, in rounds, so that nobody waits for long. @param items   numbers of those
 template <class Model, class Reader>
 void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
                      const checkpoint::stored_index& index, Reader& from)
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
-  collective::all_or_none(model.ranks(), [&] {
-    model.drop_gradients();
-    model.shares().content().begin_load();
-  });
   while (!collective::agreed(model.ranks(), [&] {
     for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)
       done += checkpoint::fill_item(model.shares(), content.items()[items[next]], index, from);
     return next == items.size();
   })) {
   }
-  model.shares().content().end_load();
-  model.gather_weights();
 }
 
 /// @throws config_error   on every rank: it is no checkpoint of this model
@@ -83,28 +76,65 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
 
 namespace checkpoint {
 
+namespace detail {
+
+/// Loads one generation on all ranks. Their weights are still to be gathered.
+/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
+template <class Model, file_folder Folder, executor Executor>
+void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder, std::uint64_t number,
+                     const loader_limits& limits, Executor& workers)
+{
+  auto& ranks = model.ranks();
+  generation_reader<Folder> generation = sharding::open_over_ranks(ranks, folder, number, limits);
+  const manifest& stored = generation.content();
+  std::optional<stored_index> index;
+  std::optional<loaded_states> states;
+  std::optional<load_scope<std::remove_reference_t<decltype(model.shares())>>> scope;
+  collective::all_or_none(ranks, [&] {
+    if (index_of(ranks.rank()) == 0) expect_one_run(folder, number, stored.run);
+    index.emplace(generation.generation());
+    sharding::detail::match_over_ranks(model, content, *index, stored);
+    states.emplace(model.shares(), content.items(), *index, generation);
+  });
+  collective::all_or_none(ranks, [&] {
+    model.drop_gradients();
+    scope.emplace(model.shares());
+  });
+  std::vector<std::size_t> items;
+  for (std::size_t position = 0; position < content.items().size(); ++position)
+    if (!content.items()[position].is_state()) items.push_back(position);
+  parallel_reader from{generation, workers};
+  sharding::detail::fill_over_ranks(model, content, items, *index, from);
+  states->put();
+  scope->end();
+  model.shares().content().belongs_to(stored.run);
+}
+
+}  // namespace detail
+
 /// Fills a model over ranks from the newest generation that is whole, whoever saved it: any number of ranks, divided in
 /// any way, in chunks of any size, or one manager. Every rank has to call it, with a folder that all of them see.
 ///
-/// All ranks agree on the generation. Each proves its part of the files and reads what it owns; weights are gathered
-/// from the shares before it returns. The rest is as in load for a manager. Memory: eight blocks of 4 MiB, and tables
-/// of all files
-/// @throws as load, on every rank what the first that failed threw; where files could not be read again some tensors
-///   are loaded
+/// All ranks agree on the generation. Each reads what it owns, and proves it; weights are gathered from the shares
+/// before it returns. Where one rank finds damage, all of them load the next older generation. The rest is as in load
+/// for a manager. Memory: eight blocks of 4 MiB, the states, and tables of all files
+/// @throws as load, on every rank what the first that failed threw
 /// @throws config_error   also: ranks have other models, or see other files; states that each rank saved its own of,
 ///   and there are other ranks
 /// @throws comm_error     a rank is gone, or did not answer within the deadline
-/// @complexity            each rank reads its part of all bytes, and then its own
-template <class Backend, class Ranks, class... Policies, file_folder Folder>
+/// @complexity            each rank reads its own bytes once, in whole blocks of 4 MiB
+template <class Backend, class Ranks, class... Policies, file_folder Folder, executor Executor = const serial>
 loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
-                       const load_options& options = {})
+                       const load_options& options = {}, Executor& workers = on_this_thread)
 {
   auto& ranks = model.ranks();
-  std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
+  using content_type = sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>;
+  std::optional<content_type> content;
   collective::all_or_none(ranks, [&] {
     expects(!model.shares().is_iterating() && !model.rehearsing(),
             "a checkpoint was to be loaded inside an iteration or a rehearsal");
     model.shares().content().expect_states();
+    model.shares().content().expect_unpinned();
     content.emplace(model);
   });
   content->agree_on_names();
@@ -112,29 +142,18 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::agree_on(
       ranks, options.allow_fresh_start ? 1 : 0,
       "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  const content_type declared{*content};  // each generation is compared with it anew
   loaded_generation result;
-  std::optional<generation_reader<Folder>> from;
-  const bool is_there = try_newest(
-      sharding::generations_of_first(ranks, folder, true), result.skipped,
-      [&](std::uint64_t number) { from.emplace(sharding::check_over_ranks(ranks, folder, number, options.limits)); });
-  if (!is_there) {
-    const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
-    if (options.allow_fresh_start && !has_own) return result;
-    detail::refuse_folder(result.skipped, has_own);
+  if (try_newest(sharding::generations_of_first(ranks, folder, true), result.skipped, [&](std::uint64_t number) {
+        content.emplace(declared);
+        detail::load_over_ranks(model, *content, folder, number, options.limits, workers);
+        result.number = number;
+      })) {
+    model.gather_weights();
+    return result;
   }
-  const manifest& stored = from->content();
-  std::optional<stored_index> index;
-  collective::all_or_none(ranks, [&] {
-    if (index_of(ranks.rank()) == 0) expect_one_run(folder, stored.generation, stored.run);
-    index.emplace(from->generation());
-    sharding::detail::match_over_ranks(model, *content, *index, stored);
-    check_states(model.shares(), content->items(), *index, *from);
-  });
-  std::vector<std::size_t> all(content->items().size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  sharding::detail::fill_over_ranks(model, *content, all, *index, *from);
-  model.shares().content().belongs_to(stored.run);
-  result.number = stored.generation;
+  const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
+  if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;
 }
 
