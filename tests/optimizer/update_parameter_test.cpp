@@ -244,8 +244,28 @@ TEST_CASE("parts cover a parameter once, in multiples of 4096 elements; small on
     }
     update_parameter(kernel, it.describe(false), {}, {1.0F, 1}, 0, workers);
     for (std::size_t index = 0; index < size; ++index) REQUIRE(number_at(it.values, dtype::float32, index) == 1.0F);
-    CHECK(workers.parts == (size < 32768 ? 0U : size == 32768 ? 8U : 12U));
+    CHECK(workers.parts == (size < 32768 ? 0U : 3U));  // of 8 and of 13 multiples, in threes and in fives
   }
+}
+
+TEST_CASE("a part of a large parameter is what the second cache holds, and each thread gets one", "[optimizer]")
+{
+  const std::uint64_t cache = chunkmem::detail::second_cache_bytes();
+  cm::optimizer::parameter_bytes bytes{};
+  std::byte anything{};
+  bytes.value_type = bytes.gradient_type = dtype::bfloat16;
+  bytes.lists[0].data = bytes.lists[1].data = &anything;  // of 4 bytes
+  bytes.list_count = 3;                                   // one is a master that has no bytes
+  for (const std::uint64_t elements : {std::uint64_t{32768}, std::uint64_t{1} << 20, std::uint64_t{1} << 34})
+    for (const std::uint64_t threads : {2U, 3U, 64U}) {
+      bytes.elements = elements;
+      const std::uint64_t part = cm::optimizer::detail::elements_of_part(bytes, threads);
+      INFO(elements << " elements, " << threads << " threads, parts of " << part);
+      CHECK(part % 4096 == 0);
+      CHECK((part == 4096 || part * 12 <= cache));
+      CHECK(part <= std::max<std::uint64_t>(4096, (elements / threads + 4096)));
+      if (elements / threads > cache / 12 + 4096) CHECK((part + 4096) * 12 > cache);
+    }
 }
 
 TEST_CASE("without a master, stochastic rounding keeps the mean that rounding to nearest would lose", "[optimizer]")

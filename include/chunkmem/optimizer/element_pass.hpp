@@ -168,7 +168,7 @@ class element_pass {
                         usual_types<float16, true, float32>, usual_types<bfloat16, false, float32>,
                         usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count, done))
       done = run_vectors<any_types>(set, count);
-    if (done < count) run_rest(done, count - done);
+    if (done < count) run_rest(set, done, count - done);
   }
 
  private:
@@ -353,10 +353,11 @@ class element_pass {
   }
 
   /// Updates the last elements, fewer than one vector has: copies fill a whole vector.
-  void run_rest(std::uint64_t done, std::uint64_t count) const noexcept
+  void run_rest(instruction_set set, std::uint64_t done, std::uint64_t count) const noexcept
   {
+    constexpr std::uint64_t most = 16;  // lanes of a vector
     struct copy {
-      alignas(64) std::byte bytes[64]{};
+      alignas(64) std::byte bytes[most * sizeof(float)]{};
     };
     copy gradient, source, master, value, lists[states + 1];
     streams_type from = streams_;
@@ -375,7 +376,8 @@ class element_pass {
       borrow(to.states[state].data, to.states[state].type, lists[state]);
     element_pass whole{work_, to, transforms_ ? &how_ : nullptr};
     whole.words_ = words_;
-    static_cast<void>(whole.run_baseline((count + 3) / 4 * 4));
+    static_cast<void>(set == instruction_set::baseline ? whole.run_baseline((count + 3) / 4 * 4)
+                                                       : whole.template run_vectors<any_types>(set, most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
       if (data != nullptr) std::memcpy(data, room.bytes, count * size_of(type));
     };

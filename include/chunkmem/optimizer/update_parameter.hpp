@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/cache_size.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
@@ -257,6 +258,18 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
           "an update of a parameter that its gradient has overwritten, without a master");
 }
 
+/// Elements that a thread takes at a time, a multiple of the grain. Their bytes fit the second cache: a thread that is
+/// slow keeps the others waiting for the time of one part. Each thread gets some.
+[[nodiscard]] inline std::uint64_t elements_of_part(const parameter_bytes& bytes, std::uint64_t threads) noexcept
+{
+  std::uint64_t width = size_of(bytes.value_type) + size_of(bytes.gradient_type);
+  for (std::size_t index = 0; index < bytes.list_count; ++index)
+    if (bytes.lists[index].data != nullptr) width += size_of(bytes.lists[index].type);
+  const std::uint64_t grains = (bytes.elements + update_grain - 1) / update_grain;
+  const std::uint64_t of_cache = chunkmem::detail::second_cache_bytes() / (width * update_grain);
+  return std::clamp<std::uint64_t>(of_cache, 1, (grains + threads - 1) / threads) * update_grain;
+}
+
 }  // namespace detail
 
 /// Updates one parameter in one pass over its bytes: gradient, states, value.
@@ -280,14 +293,9 @@ void update_parameter(const Kernel& kernel, const parameter_bytes& bytes, const 
   const detail::fused_update<Kernel> update{kernel, bytes, transform, settings, seed};
   const std::uint64_t threads = workers.threads();
   if (threads <= 1 || bytes.elements < detail::update_alone) return update.run(0, bytes.elements);
-  constexpr std::uint64_t parts_of_a_thread = 4;
-  const std::uint64_t grains = (bytes.elements + detail::update_grain - 1) / detail::update_grain;
-  const std::uint64_t parts = std::min(grains, threads * parts_of_a_thread);
-  workers.run(static_cast<unsigned>(parts), [&](unsigned part) noexcept {
-    const auto begin_of = [&](std::uint64_t which) {
-      return std::min(bytes.elements, grains * which / parts * detail::update_grain);
-    };
-    update.run(begin_of(part), begin_of(part + std::uint64_t{1}));
+  const std::uint64_t part = detail::elements_of_part(bytes, threads);
+  workers.run(static_cast<unsigned>((bytes.elements + part - 1) / part), [&](unsigned which) noexcept {
+    update.run(which * part, std::min(bytes.elements, (which + std::uint64_t{1}) * part));
   });
 }
 
