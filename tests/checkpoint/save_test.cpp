@@ -93,6 +93,7 @@ TEST_CASE("as many generations stay as are to be kept, and other files", "[check
   for (const char* const name : {"notes.txt", "generation-000001.safetensors", "generation-7.manifest"})
     folder.create(name).close();
   for (int turn = 0; turn < 4; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 2});
+  CHECK(checkpoint::finish_save(model.m).view().empty());
   CHECK(sorted_names(folder) ==
         std::vector<std::string>{"generation-000001.safetensors", "generation-000003-00000.safetensors",
                                  "generation-000003.manifest", "generation-000004-00000.safetensors",
@@ -150,6 +151,7 @@ TEST_CASE("two whole generations stay, whatever lies damaged between them", "[ch
       const auto save = [&](float value) {
         model.fill(value);
         (void)checkpoint::save(model.m, folder, {.check_older = check});
+        CHECK(checkpoint::finish_save(model.m).view().empty());
         return checkpoint::generations_in(folder);
       };
       save(1.0F);
@@ -429,6 +431,7 @@ TEST_CASE("two processes that save into one folder, and are killed, leave whole 
     CHECK(checkpoint::load(after.m, folder).number == all[0]);
     CHECK((after.holds(1.0F) || after.holds(2.0F)));
     CHECK(errno_of_save(after, folder) == 0);
+    CHECK(checkpoint::finish_save(after.m).view().empty());
     CHECK(checkpoint::generations_in(folder).size() == 2);
   }
 }

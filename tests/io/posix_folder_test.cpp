@@ -99,6 +99,25 @@ extern "C" int fsync(int file)
   return static_cast<int>(result);
 }
 
+TEST_CASE("another object for a folder sees its files after the first is gone, and whatever its path is", "[io]")
+{
+  const temporary_folder place;
+  std::optional<io::posix_folder> first{place / "a"};
+  make_file(*first, "file", "content");
+  const io::posix_folder other{place / "b"};
+  const auto before = open_descriptors();
+  const io::posix_folder again = first->again();
+  for (const auto& [number, is_for_children] : open_descriptors())
+    if (!before.contains(number)) CHECK_FALSE(is_for_children);
+  CHECK(again.identity() == first->identity());
+  CHECK(again.identity() != other.identity());
+  CHECK(again.identity() == io::posix_folder{place / "a"}.identity());
+  first.reset();
+  std::filesystem::rename(place / "a", place / "c");
+  CHECK(text_of(again, "file") == "content");
+  CHECK(again.names() == std::vector<std::string>{"file"});
+}
+
 TEST_CASE("a folder that was made stays after a power cut, or is not there", "[io]")
 {
   const temporary_folder top;

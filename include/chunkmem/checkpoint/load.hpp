@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/older_check.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
@@ -325,6 +326,7 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
   m.content().expect_states();
   m.content().expect_unpinned();
+  detail::older_check_of(m).wait();  // the last save may still remove generations
   const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   if (try_newest(all_generations_in(folder), result.skipped, [&](std::uint64_t number) {

@@ -7,6 +7,7 @@
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
+#include <chunkmem/checkpoint/older_check.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
@@ -16,7 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,7 +32,7 @@ namespace checkpoint {
 struct save_options {
   std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
   bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
-  bool check_older = true;                  ///< reads generations that stay: a damaged one does not count
+  bool check_older = true;                  ///< generations that stay are read: a damaged one does not count
   /// over ranks: each writes this many bytes before they tell each other how it went; that
   bytes round{std::uint64_t{256} << 20};
   ///< takes less than the deadline of their group
@@ -46,7 +46,8 @@ struct saved_generation {
   std::uint64_t number = 0;
   std::uint64_t files = 0;  ///< without the manifest
   bytes size;               ///< of all of them
-  /// why older generations may still be there, in a sentence; else empty. They go with the next save
+  /// why older generations may still be there, in a sentence, also of the save before; else empty. They go with the
+  /// next save
   error_text clean_up{};
 };
 
@@ -65,20 +66,27 @@ template <class Manager, file_folder Folder>
   return rest;
 }
 
-/// Removes older generations. A failure here does not undo the save, and is no error of the save.
-/// @param newest   was just written @return   the failure, in a sentence
+/// Removes older generations before it returns. @param newest   was just written @return   the failure, in a sentence
 template <file_folder Folder>
 [[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, const save_options& options)
 {
-  error_text failure;
-  try {
-    remove_older(folder, options.keep, [&](std::uint64_t generation) {
-      return generation == newest || !options.check_older || is_whole(folder, generation);
-    });
-  } catch (const std::exception& failed) {
-    failure << failed.what();
-  }
-  return failure;
+  return remove_superseded(folder, newest, options.keep, [&](std::uint64_t generation) {
+    return !options.check_older || is_whole(folder, generation);
+  });
+}
+
+/// The same, behind the back of the caller where generations are to be read. @param failure   of the last time
+template <class Manager, file_folder Folder>
+[[nodiscard]] error_text supersede(Manager& m, Folder& folder, std::uint64_t newest, const save_options& options,
+                                   error_text failure)
+{
+  if constexpr (shareable_folder<Folder>)
+    if (options.check_older && options.keep > 1) {
+      older_check_of(m).start(folder, newest, options.keep);
+      return failure;
+    }
+  const error_text now = remove_superseded(folder, newest, options);
+  return now.view().empty() ? failure : now;
 }
 
 }  // namespace detail
@@ -89,8 +97,9 @@ template <file_folder Folder>
 ///
 /// - When this returns, the new generation is there, whole, also after a power cut. Until then, and where this throws,
 ///   the older generations are untouched.
-/// - Then generations older than the newest `keep` whole ones are removed. Where the removal fails, the save has
-///   succeeded, and its result says so.
+/// - Then generations older than the newest `keep` whole ones are removed. With `check_older` a thread reads the ones
+///   that stay, each once, and removes the others: `finish_save` waits for it. So do the next save, a load, and the end
+///   of the manager. Where the removal fails, the save has succeeded: `finish_save` or the next result says so.
 /// - Reading the tensors may move chunks, so the next iteration may plan again.
 /// - A folder is for one training: a folder with generations of another training is refused.
 ///
@@ -106,8 +115,8 @@ template <file_folder Folder>
 /// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read;
 ///   std::bad_alloc   none for names
 /// @throws device_error    a tensor could not be copied
-/// @complexity             one pass over the bytes, and one over each older generation that stays where another goes;
-///   memory for the names
+/// @complexity             one pass over the bytes; one over each older generation that stays where another goes, on a
+///   thread, or before it returns in a folder that is no shareable_folder; memory for the names
 template <class Manager, file_folder Folder>
 saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
 {
@@ -116,6 +125,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   m.content().expect_states();
   const std::vector<model_item> items = content_of(m);
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
+  const error_text failure = finish_save(m);
   [[maybe_unused]] const auto held = io::lock_of(folder);
   manifest rest = detail::begin_save(m, folder, plan);
   generation_writer<Folder> writer{folder, rest.generation};
@@ -123,7 +133,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   m.content().belongs_to(rest.run);
   writer.commit(std::move(rest));
   return {writer.generation(), writer.files(), bytes{writer.size()},
-          detail::remove_superseded(folder, writer.generation(), options)};
+          detail::supersede(m, folder, writer.generation(), options, failure)};
 }
 
 }  // namespace checkpoint

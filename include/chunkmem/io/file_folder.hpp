@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 
+#include <array>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -82,6 +83,19 @@ concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   {
     folder.lock()
   } -> std::move_constructible;
+};
+
+/// A folder that a thread may read and clear while its caller goes on, also after the caller's object is gone.
+/// `again()` is another object for the same folder. `identity()`, two numbers, is equal for these two and tells the
+/// folder from others. A save reads and clears other folders before it returns.
+template <class Folder>
+concept shareable_folder = file_folder<Folder> && requires(const Folder& known) {
+  {
+    known.again()
+  } -> std::same_as<Folder>;
+  {
+    known.identity()
+  } -> std::same_as<std::array<std::uint64_t, 2>>;
 };
 
 /// A folder that knows the owners of its files. A file is foreign if a user may change it who has no say in this

@@ -7,6 +7,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -162,6 +163,24 @@ class posix_folder {
     throw failed("syncing what lies around the folder", path, number);
   }
 
+  /// The same folder, whatever has become of its path. @throws io_error   too many files are open
+  [[nodiscard]] posix_folder again() const
+  {
+    posix_folder same;
+    same.folder_ = detail::descriptor{::fcntl(folder_.get(), F_DUPFD_CLOEXEC, 0)};
+    if (!same.folder_.is_open()) throw failed("opening", "a folder once more", errno);
+    same.owner_ = owner_;
+    same.others_may_add_ = others_may_add_;
+    return same;
+  }
+  /// Equal for the same folder. @throws io_error
+  [[nodiscard]] std::array<std::uint64_t, 2> identity() const
+  {
+    struct stat what = {};
+    if (::fstat(folder_.get(), &what) != 0) throw failed("looking at", "a folder", errno);
+    return {static_cast<std::uint64_t>(what.st_dev), static_cast<std::uint64_t>(what.st_ino)};
+  }
+
   [[nodiscard]] writer create(std::string_view name)
   {
     const std::string file = checked(name);
@@ -249,6 +268,8 @@ class posix_folder {
   }
 
  private:
+  posix_folder() = default;
+
   struct closer {
     void operator()(DIR* list) const noexcept { ::closedir(list); }
   };

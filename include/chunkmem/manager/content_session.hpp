@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -67,6 +68,8 @@ class content_session {
   /// before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   void belongs_to(std::uint64_t run) noexcept { run_ = run; }
+  /// What code that saves keeps from save to save. It ends with the manager.
+  [[nodiscard]] std::shared_ptr<void>& kept_by_saver() noexcept { return kept_by_saver_; }
 
   // Loads.
 
@@ -127,6 +130,7 @@ class content_session {
   const registered_states* states_;
   change_watch* changes_;
   std::uint64_t run_ = 0;
+  std::shared_ptr<void> kept_by_saver_;
 };
 
 }  // namespace chunkmem::inline v0

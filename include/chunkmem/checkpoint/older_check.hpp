@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
+#include <chunkmem/core/error_text.hpp>
+#include <chunkmem/core/process_owned.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+namespace detail {
+
+/// Removes generations that are older than the newest `keep` whole ones. @param newest   was just written
+/// @param is_whole   is asked for older ones @return   the failure, in a sentence: it does not undo a save
+template <file_folder Folder, class IsWhole>
+[[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, std::uint32_t keep, IsWhole is_whole)
+{
+  error_text failure;
+  try {
+    remove_older(folder, keep, [&](std::uint64_t generation) { return generation == newest || is_whole(generation); });
+  } catch (const std::exception& failed) {
+    failure << failed.what();
+  }
+  return failure;
+}
+
+/// What is left to do after a save has returned, on a thread: reads the older generations that stay, each at most once,
+/// and removes those that they supersede. A manager has one, for all its saves.
+///
+///     older_check& older = older_check_of(m);
+///     error_text failure = older.finish();     // of the save before
+///     older.start(folder, newest, 2);
+///
+/// No lock is held meanwhile: others may save into the folder. A forked child leaves all of it to its parent.
+class older_check {
+ public:
+  older_check() = default;
+  older_check(const older_check&) = delete;
+  ~older_check() { wait(); }
+
+  /// Until it is done.
+  void wait() noexcept
+  {
+    if (thread_.is_owner() && thread_->joinable()) thread_->join();
+  }
+  /// The same. @return   why older generations may still be there, in a sentence, once; else empty
+  [[nodiscard]] error_text finish() noexcept
+  {
+    wait();
+    return std::exchange(failure_, {});
+  }
+
+  /// Starts it. Where no thread can be started, it is done when this returns. @param newest   was just written
+  /// @pre   finish()
+  template <shareable_folder Folder>
+  void start(const Folder& folder, std::uint64_t newest, std::uint32_t keep)
+  {
+    try {
+      remember(folder.identity(), newest);
+      auto own = std::make_shared<Folder>(folder.again());
+      const auto work = [this, own, newest, keep]() noexcept {
+        failure_ = remove_superseded(*own, newest, keep,
+                                     [&](std::uint64_t generation) { return is_known_whole(*own, generation); });
+      };
+      try {
+        *thread_ = std::thread{work};
+      } catch (const std::system_error&) {
+        work();
+      }
+    } catch (const std::exception& failed) {
+      failure_ << failed.what();
+    }
+  }
+
+ private:
+  /// Forgets what was read in another folder, or under a number that is given again.
+  void remember(const std::array<std::uint64_t, 2>& folder, std::uint64_t newest)
+  {
+    if (folder != folder_) whole_.clear();
+    folder_ = folder;
+    std::erase_if(whole_, [&](std::uint64_t generation) { return generation >= newest; });
+  }
+  template <file_folder Folder>
+  [[nodiscard]] bool is_known_whole(const Folder& folder, std::uint64_t generation)
+  {
+    if (std::ranges::find(whole_, generation) != whole_.end()) return true;
+    if (!is_whole(folder, generation)) return false;
+    whole_.push_back(generation);
+    return true;
+  }
+
+  std::array<std::uint64_t, 2> folder_{};
+  std::vector<std::uint64_t> whole_;  // that were read
+  error_text failure_;
+  process_owned<std::thread> thread_;
+};
+
+/// That of a manager.
+template <class Manager>
+[[nodiscard]] older_check& older_check_of(Manager& m)
+{
+  std::shared_ptr<void>& kept = m.content().kept_by_saver();
+  if (kept == nullptr) kept = std::make_shared<older_check>();
+  return *static_cast<older_check*>(kept.get());
+}
+
+}  // namespace detail
+
+/// Waits until the last save has read and removed older generations (`save_options::check_older`). The next save, a
+/// load, and the end of the manager wait for it too.
+///
+///     checkpoint::save(m, folder);
+///     const error_text failure = checkpoint::finish_save(m);
+///     std::cerr << failure.view();
+///
+/// @return   why older generations may still be there, in a sentence; else empty. They go with the next save
+template <class Manager>
+error_text finish_save(Manager& m)
+{
+  return detail::older_check_of(m).finish();
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0
