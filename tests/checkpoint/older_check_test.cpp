@@ -159,7 +159,8 @@ TEST_CASE("the folder's object may end before older generations are removed", "[
   CHECK(checkpoint::generations_in(posix_folder{place.path()}) == numbers{4, 3});
 }
 
-TEST_CASE("a load, a background save and the end of the manager wait for the removal", "[checkpoint]")
+TEST_CASE("a load and the end of the manager wait for the removal, and a background save goes on beside it",
+          "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
@@ -169,12 +170,13 @@ TEST_CASE("a load, a background save and the end of the manager wait for the rem
     const auto newest = checkpoint::generations_in(folder).front();
     if (turn == 0) CHECK(checkpoint::load(model.m, folder).number == newest);
     if (turn == 1) CHECK(checkpoint::save_async(model.m, folder).wait().number == newest + 1);
+    if (turn == 1) CHECK(checkpoint::finish_save(model.m).view().empty());
     if (turn < 2) CHECK(checkpoint::generations_in(folder).size() == 2);
   }
   CHECK(checkpoint::generations_in(folder).size() == 2);
 }
 
-TEST_CASE("a child that is forked behind a save leaves the removal to its parent", "[checkpoint]")
+TEST_CASE("a child that is forked behind a save leaves the removal to its parent, and saves for itself", "[checkpoint]")
 {
   if (support::thread_sanitized) return;  // children are not for it
   temporary_folder place;
@@ -183,15 +185,21 @@ TEST_CASE("a child that is forked behind a save leaves the removal to its parent
   for (int save = 0; save < 3; ++save) (void)checkpoint::save(model->m, folder);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
-  if (child == 0) {
-    model.reset();  // the thread does not exist here: nobody waits for it
-    std::_Exit(0);
+  if (child == 0) {  // the thread does not exist here: nobody waits for it
+    bool is_saved = false;
+    try {
+      for (int save = 0; save < 2; ++save) (void)checkpoint::save(model->m, folder);
+      is_saved = checkpoint::finish_save(model->m).view().empty();
+    } catch (...) {
+    }
+    model.reset();
+    std::_Exit(is_saved ? 0 : 1);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   CHECK(checkpoint::finish_save(model->m).view().empty());
-  CHECK(checkpoint::generations_in(folder) == numbers{3, 2});
+  CHECK(checkpoint::generations_in(folder) == numbers{5, 4});
 }
 
 }  // namespace older_check_test

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -235,6 +236,31 @@ TEST_CASE("wherever a generation is damaged, all of the older one is loaded, or 
   for (const auto& file : newer) flip_middle(file);
   CHECK(checkpoint::load(loaded.m, folder).number == 2);
   CHECK(loaded.holds(9));
+}
+
+TEST_CASE("a process that lacks files takes no older generation for it", "[checkpoint]")
+{
+  temporary_folder place;
+  watched_folder folder{posix_folder{place.path()}};
+  small_model model;
+  for (int save = 0; save < 2; ++save) (void)checkpoint::save(model.m, folder);
+  folder.before_read(SIZE_MAX, {});
+  CHECK(checkpoint::load(model.m, folder).number == 2);
+  const std::size_t reads = folder.reads();
+  for (std::size_t index = 0; index < reads; ++index) {
+    INFO("read " << index);
+    folder.before_read(index, [] { throw cm::io::failed("reading", "a file", EMFILE); });
+    std::uint64_t number = 2;
+    try {
+      number = checkpoint::load(model.m, folder).number;
+    } catch (const cm::io_error& failed) {
+      CHECK(failed.fault().number == EMFILE);
+    }
+    CHECK(number == 2);
+    folder.before_read(index, [] { throw cm::io::failed("reading", "a file", EIO); });
+    CHECK(checkpoint::load(model.m, folder).number >= 1);
+  }
+  CHECK(model.holds(1.5F));
 }
 
 TEST_CASE("a checkpoint is not loaded under a pin of the trainer", "[checkpoint]")

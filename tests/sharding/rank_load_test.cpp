@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,10 +90,26 @@ TEST_CASE("all ranks take the newest generation that is whole, and say why not a
     CHECK(it.find("none of the 2 generations in this folder is whole") != it.npos);
 }
 
+namespace {
+
+bool is_usage_error(const std::function<void()>& call)
+{
+  try {
+    call();
+  } catch (const cm::usage_error&) {
+    return true;
+  }
+  return false;
+}
+
+const std::vector<division> large_and_small{{3, 0, 2, cm::sharding::zero_1}, {2, 0, 3, cm::sharding::zero_3}};
+
+}  // namespace
+
 TEST_CASE("damage that one rank meets while it writes is no rank's weight, and nothing is trained or saved",
           "[sharding]")
 {
-  for (const division& how : {division{3, 0, 2, cm::sharding::zero_1}, division{2, 0, 3, cm::sharding::zero_3}}) {
+  for (const division& how : large_and_small) {
     memory_folder folder;
     save(folder, how, 1);
     const std::string damaged = "generation-000001-00001.safetensors";
@@ -107,21 +125,47 @@ TEST_CASE("damage that one rank meets while it writes is no rank's weight, and n
       }
       expect(is_refused, "a damaged file was loaded");
       expect(tensors.cursor[0] == 3, "a state was changed");
-      const auto is_usage_error = [](auto call) {
-        try {
-          call();
-        } catch (const cm::usage_error&) {
-          return true;
-        }
-        return false;
+      const auto expect_unread = [&](auto tensor) {
+        expect(is_usage_error([&] { (void)model.acquire(tensor, cm::access::read); }), "it can be read");
       };
-      expect(is_usage_error([&] { (void)model.acquire(tensors.buffer, cm::access::read); }), "a buffer can be read");
+      expect_unread(tensors.large);
+      expect_unread(tensors.small);
+      expect_unread(tensors.fixed);
+      expect_unread(tensors.buffer);
       expect(is_usage_error([&] { (void)checkpoint::save(model, folder); }), "it was saved");
+      for (float& it : model.acquire(tensors.small, cm::access::write).span()) it = 5;  // of one unit with others
+      expect_unread(tensors.large);
     });
     folder.flip(damaged, 20'000);
     on_ranks(how, [&](std::uint32_t, model_type& model, auto& tensors) {
       (void)checkpoint::load(model, folder);
       expect(tensors.holds(1), "other weights");
+    });
+  }
+}
+
+TEST_CASE("ranks load nothing while one of them holds a pin, and nothing is changed on any", "[sharding]")
+{
+  for (const division& how : large_and_small) {
+    memory_folder folder;
+    save(folder, how, 1);
+    on_ranks(how, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+      tensors.fill(3);
+      const auto pin = model.acquire(tensors.large, cm::access::read);  // a gather, for which all ranks are needed
+      const auto expect_refused = [&](bool holds) {
+        std::string said;
+        try {
+          (void)checkpoint::load(model, folder);
+        } catch (const cm::usage_error& refused) {
+          said = refused.what();
+        }
+        expect(said.find("while a pin holds a tensor") != said.npos, said + (holds ? ", pinned" : ", not pinned"));
+      };
+      expect_refused(true);
+      expect(pin.span()[0] == 3, "a pinned weight was changed");
+      std::optional kept{model.acquire(tensors.buffer, cm::access::read)};
+      if (rank != 0) kept.reset();
+      expect_refused(kept.has_value());
     });
   }
 }

@@ -10,6 +10,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -218,9 +219,20 @@ template <file_folder Folder>
   return false;
 }
 
+namespace detail {
+
+/// The process lacks files or memory: that says nothing of a generation.
+[[nodiscard]] inline bool is_shortage(const io_error& failed) noexcept
+{
+  const int number = failed.fault().number;
+  return number == EMFILE || number == ENFILE || number == ENOMEM;
+}
+
+}  // namespace detail
+
 /// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data,
 /// format_error or io_error where it is not whole @param skipped   gets newer generations that cannot be used
-/// @return   false where none can be used @throws io_error   the folder cannot be listed; and the other errors of
+/// @return   false where none can be used @throws io_error   the process lacks files or memory; and the other errors of
 ///   `attempt`
 template <class Attempt>
 bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped,
@@ -235,6 +247,7 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
     } catch (const format_error& failed) {
       skipped.push_back({number, failed.what()});
     } catch (const io_error& failed) {
+      if (detail::is_shortage(failed)) throw;
       skipped.push_back({number, failed.what()});
     }
   }

@@ -328,13 +328,13 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   m.content().expect_unpinned();
   detail::older_check_of(m).wait();  // the last save may still remove generations
   const std::vector<model_item> items = detail::items_of(m);
+  const bool has_own = !generations_in(folder).empty();
   loaded_generation result;
   if (try_newest(all_generations_in(folder), result.skipped, [&](std::uint64_t number) {
         detail::load_generation(m, items, folder, number, options.limits, workers);
         result.number = number;
       }))
     return result;
-  const bool has_own = !generations_in(folder).empty();
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;
 }

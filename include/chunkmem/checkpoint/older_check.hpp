@@ -44,23 +44,26 @@ template <file_folder Folder, class IsWhole>
 ///     error_text failure = older.finish();     // of the save before
 ///     older.start(folder, newest, 2);
 ///
-/// No lock is held meanwhile: others may save into the folder. A forked child leaves all of it to its parent.
+/// No lock is held meanwhile: others may save into the folder. A forked child leaves it to its parent, and has one of
+/// its own.
 class older_check {
  public:
   older_check() = default;
   older_check(const older_check&) = delete;
   ~older_check() { wait(); }
 
+  /// False in a forked child, where no other call is allowed.
+  [[nodiscard]] bool is_owner() const noexcept { return all_.is_owner(); }
   /// Until it is done.
   void wait() noexcept
   {
-    if (thread_.is_owner() && thread_->joinable()) thread_->join();
+    if (is_owner() && all_->thread.joinable()) all_->thread.join();
   }
   /// The same. @return   why older generations may still be there, in a sentence, once; else empty
   [[nodiscard]] error_text finish() noexcept
   {
     wait();
-    return std::exchange(failure_, {});
+    return std::exchange(all_->failure, {});
   }
 
   /// Starts it. Where no thread can be started, it is done when this returns. @param newest   was just written
@@ -68,44 +71,49 @@ class older_check {
   template <shareable_folder Folder>
   void start(const Folder& folder, std::uint64_t newest, std::uint32_t keep)
   {
+    state& it = *all_;
     try {
-      remember(folder.identity(), newest);
+      it.remember(folder.identity(), newest);
       auto own = std::make_shared<Folder>(folder.again());
-      const auto work = [this, own, newest, keep]() noexcept {
-        failure_ = remove_superseded(*own, newest, keep,
-                                     [&](std::uint64_t generation) { return is_known_whole(*own, generation); });
+      const auto work = [&it, own, newest, keep]() noexcept {
+        it.failure = remove_superseded(*own, newest, keep,
+                                       [&](std::uint64_t generation) { return it.is_known_whole(*own, generation); });
       };
       try {
-        *thread_ = std::thread{work};
+        it.thread = std::thread{work};
       } catch (const std::system_error&) {
         work();
       }
     } catch (const std::exception& failed) {
-      failure_ << failed.what();
+      it.failure << failed.what();
     }
   }
 
  private:
-  /// Forgets what was read in another folder, or under a number that is given again.
-  void remember(const std::array<std::uint64_t, 2>& folder, std::uint64_t newest)
-  {
-    if (folder != folder_) whole_.clear();
-    folder_ = folder;
-    std::erase_if(whole_, [&](std::uint64_t generation) { return generation >= newest; });
-  }
-  template <file_folder Folder>
-  [[nodiscard]] bool is_known_whole(const Folder& folder, std::uint64_t generation)
-  {
-    if (std::ranges::find(whole_, generation) != whole_.end()) return true;
-    if (!is_whole(folder, generation)) return false;
-    whole_.push_back(generation);
-    return true;
-  }
+  struct state {
+    std::array<std::uint64_t, 2> folder{};
+    std::vector<std::uint64_t> whole;  // that were read
+    error_text failure;
+    std::thread thread;
 
-  std::array<std::uint64_t, 2> folder_{};
-  std::vector<std::uint64_t> whole_;  // that were read
-  error_text failure_;
-  process_owned<std::thread> thread_;
+    /// Forgets what was read in another folder, or under a number that is given again.
+    void remember(const std::array<std::uint64_t, 2>& next, std::uint64_t newest)
+    {
+      if (next != folder) whole.clear();
+      folder = next;
+      std::erase_if(whole, [&](std::uint64_t generation) { return generation >= newest; });
+    }
+    template <file_folder Folder>
+    [[nodiscard]] bool is_known_whole(const Folder& from, std::uint64_t generation)
+    {
+      if (std::ranges::find(whole, generation) != whole.end()) return true;
+      if (!is_whole(from, generation)) return false;
+      whole.push_back(generation);
+      return true;
+    }
+  };
+
+  process_owned<state> all_;
 };
 
 /// That of a manager.
@@ -113,7 +121,7 @@ template <class Manager>
 [[nodiscard]] older_check& older_check_of(Manager& m)
 {
   std::shared_ptr<void>& kept = m.content().kept_by_saver();
-  if (kept == nullptr) kept = std::make_shared<older_check>();
+  if (kept == nullptr || !static_cast<older_check*>(kept.get())->is_owner()) kept = std::make_shared<older_check>();
   return *static_cast<older_check*>(kept.get());
 }
 

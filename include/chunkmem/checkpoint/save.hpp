@@ -75,11 +75,12 @@ template <file_folder Folder>
   });
 }
 
-/// The same, behind the back of the caller where generations are to be read. @param failure   of the last time
+/// The same, behind the back of the caller where generations are to be read. @return   also the failure of the last
+/// time
 template <class Manager, file_folder Folder>
-[[nodiscard]] error_text supersede(Manager& m, Folder& folder, std::uint64_t newest, const save_options& options,
-                                   error_text failure)
+[[nodiscard]] error_text supersede(Manager& m, Folder& folder, std::uint64_t newest, const save_options& options)
 {
+  const error_text failure = finish_save(m);
   if constexpr (shareable_folder<Folder>)
     if (options.check_older && options.keep > 1) {
       older_check_of(m).start(folder, newest, options.keep);
@@ -125,7 +126,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   m.content().expect_states();
   const std::vector<model_item> items = content_of(m);
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
-  const error_text failure = finish_save(m);
+  detail::older_check_of(m).wait();
   [[maybe_unused]] const auto held = io::lock_of(folder);
   manifest rest = detail::begin_save(m, folder, plan);
   generation_writer<Folder> writer{folder, rest.generation};
@@ -133,7 +134,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   m.content().belongs_to(rest.run);
   writer.commit(std::move(rest));
   return {writer.generation(), writer.files(), bytes{writer.size()},
-          detail::supersede(m, folder, writer.generation(), options, failure)};
+          detail::supersede(m, folder, writer.generation(), options)};
 }
 
 }  // namespace checkpoint

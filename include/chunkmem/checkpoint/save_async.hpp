@@ -52,7 +52,6 @@ class pending_save {
     m.content().expect_states();
     const std::vector<model_item> items = content_of(m);
     const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
-    detail::older_check_of(m).wait();
     auto held = io::lock_of(folder);
     manifest rest = detail::begin_save(m, folder, plan);
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};

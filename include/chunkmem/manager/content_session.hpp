@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/tensor/role.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -73,14 +71,14 @@ class content_session {
 
   // Loads.
 
-  /// @throws usage_error   a pin of the trainer holds something that a load changes
+  /// @throws usage_error   a pin of the trainer holds a tensor
   void expect_unpinned()
   {
     changes_->tell();
-    for_each_slot([&](slot_id it) {
-      engine_->tensors().expects_of(it, engine_->tensors()[it].pins == 0,
-                                    "a checkpoint was to be loaded while a pin holds a tensor: release it before");
-    });
+    const registry& tensors = engine_->tensors();
+    for (const slot_id it : tensors.slot_ids())
+      tensors.expects_of(it, tensors[it].pins == 0,
+                         "a checkpoint was to be loaded while a pin holds a tensor: release it before");
   }
   /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
   /// step is taken and nothing is saved. @throws   as basic_manager::drop_gradients
@@ -93,36 +91,20 @@ class content_session {
     gradients_->consume_all();
   }
   void end_load() noexcept { ledger_->end_load(); }
-  /// A load failed: tensors lose their bytes, so that nobody reads any that were not proven. A read is a usage_error
-  /// until the tensor is written, or a load gets through; lists that start at zero read as zeros.
+  /// A load failed: all tensors lose their bytes, so that nobody reads any that were not proven. A read is a
+  /// usage_error until the tensor is written, or a load gets through; lists that start at zero read as zeros.
+  /// @pre   begin_load()
   void abandon_load() noexcept
   {
-    for_each_slot([&](slot_id it) {
+    for (const slot_id it : engine_->tensors().slot_ids()) {
       try {
         engine_->drop(it);
-      } catch (const error&) {  // the device is lost: nothing there can be read
+      } catch (...) {  // a device that is lost has nothing that could be read
       }
-    });
-  }
-
- private:
-  /// What a checkpoint has: weights, buffers and lists; not activations, gathered tensors and gradients.
-  template <class Visit>
-  void for_each_slot(Visit visit)
-  {
-    const registry& tensors = engine_->tensors();
-    if (!tensors.is_sealed()) return;
-    for (std::uint32_t index = 0; index != tensors.tensors(); ++index) {
-      const tensor_id id{index};
-      const role part = tensors.info(id).part;
-      if (part == role::activation || part == role::gathered) continue;
-      visit(tensors.value_slot(id));
-      if (part != role::parameter) continue;
-      for (std::uint32_t list = index_of(gradient_list) + 1; list != tensors.lists(); ++list)
-        if (tensors.is_in(id, list_id{list})) visit(tensors.slot_in(id, list_id{list}));
     }
   }
 
+ private:
   Engine* engine_;
   Builder* builder_;
   gradient_ledger* ledger_;

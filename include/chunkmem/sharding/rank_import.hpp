@@ -100,13 +100,11 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
     items = sharding::detail::items_to_import(*content, *index);
     detail::begin_states_anew(content->items());
   });
-  collective::all_or_none(ranks, [&] {
-    model.drop_gradients();
-    model.shares().content().begin_load();
-  });
+  collective::all_or_none(ranks, [&] { model.drop_gradients(); });
+  collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file);
-  model.shares().content().end_load();
   model.gather_weights();
+  model.shares().content().end_load();
   return result;
 }
 

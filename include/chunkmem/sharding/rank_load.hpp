@@ -78,7 +78,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Loads one generation on all ranks. Their weights are still to be gathered.
+/// Loads one generation on all ranks, and gathers the weights.
 /// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
 template <class Model, file_folder Folder, executor Executor>
 void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder, std::uint64_t number,
@@ -96,15 +96,14 @@ void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const
     sharding::detail::match_over_ranks(model, content, *index, stored);
     states.emplace(model.shares(), content.items(), *index, generation);
   });
-  collective::all_or_none(ranks, [&] {
-    model.drop_gradients();
-    scope.emplace(model.shares());
-  });
+  collective::all_or_none(ranks, [&] { model.drop_gradients(); });
+  collective::all_or_none(ranks, [&] { scope.emplace(model.shares()); });
   std::vector<std::size_t> items;
   for (std::size_t position = 0; position < content.items().size(); ++position)
     if (!content.items()[position].is_state()) items.push_back(position);
   parallel_reader from{generation, workers};
   sharding::detail::fill_over_ranks(model, content, items, *index, from);
+  model.gather_weights();
   states->put();
   scope->end();
   model.shares().content().belongs_to(stored.run);
@@ -142,17 +141,15 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::agree_on(
       ranks, options.allow_fresh_start ? 1 : 0,
       "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
   const content_type declared{*content};  // each generation is compared with it anew
   loaded_generation result;
   if (try_newest(sharding::generations_of_first(ranks, folder, true), result.skipped, [&](std::uint64_t number) {
         content.emplace(declared);
         detail::load_over_ranks(model, *content, folder, number, options.limits, workers);
         result.number = number;
-      })) {
-    model.gather_weights();
+      }))
     return result;
-  }
-  const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;
 }
