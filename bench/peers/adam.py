@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long does an update by Adam take, beside DeepSpeed's CPUAdam and PyTorch's fused one?
+
+    python3 bench/peers/adam.py [--sizes 20 24 26] [--threads 1 2] [--rounds 9] [--deepspeed FOLDER]
+
+All contestants work on the same arrays in one process, one after the other, in an order that turns from round to round.
+Printed are the best and the median time of each in nanoseconds for each element, and the load of the machine. Peers:
+PyTorch (pip install torch), and DeepSpeed's own source, which is compiled here:
+
+    pip download deepspeed==0.15.4 --no-deps --no-binary :all: --no-build-isolation; tar xf deepspeed-*.tar.gz
+
+A peer that is absent is left out, with the reason. DeepSpeed updates weights of 16 bits in three passes, as its trainer
+does: the gradient becomes float32, Adam works on the master, the weight is rounded from it.
+Status: 0 within the bounds, 1 not, 4 skipped.
+"""
+import argparse
+import ctypes
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+COMMAND = "python3 bench/peers/adam.py"
+FLOAT32, BFLOAT16, FLOAT16 = range(3)
+RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Arrays(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("value", "gradient", "momentum", "variance", "master")] + [
+        ("elements", ctypes.c_uint64), ("value_type", ctypes.c_int32), ("moment_type", ctypes.c_int32)]
+
+
+def ours(folder, compiler):
+    """The functions of adam_entry.cpp."""
+    made = folder / "adam_entry.so"
+    subprocess.run([compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-I", ROOT / "include",
+                    HERE / "adam_entry.cpp", "-o", made], check=True)
+    library = ctypes.CDLL(str(made))
+    library.peer_pool.restype = ctypes.c_void_p
+    library.peer_adam.argtypes = [ctypes.c_void_p, ctypes.POINTER(Arrays), ctypes.c_uint32, ctypes.c_bool]
+    library.peer_touch.argtypes = [ctypes.c_void_p, ctypes.POINTER(Arrays), ctypes.c_void_p]
+    return library
+
+
+def deepspeed(source, folder, compiler):
+    """DeepSpeed's module, compiled as its own builder does, or the reason why there is none."""
+    if torch is None:
+        return None, "PyTorch is not there (pip install torch)"
+    if source is None or not (source / "csrc/adam/cpu_adam.cpp").exists():
+        return None, "its source is not there (--deepspeed FOLDER, see the head of this file)"
+    made = folder / "deepspeed_adam.so"
+    if not made.exists():
+        top = pathlib.Path(torch.__file__).parent
+        flags = pathlib.Path("/proc/cpuinfo").read_text()
+        width = "-D__AVX512__" if " avx512f" in flags else "-D__AVX256__" if " avx2" in flags else "-D__SCALAR__"
+        command = [compiler, "-O3", "-std=c++20", "-march=native", "-fopenmp", "-fPIC", "-shared", width,
+                   "-DTORCH_EXTENSION_NAME=deepspeed_adam", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+                   "-I", source / "csrc/includes", "-I", top / "include", "-I", top / "include/torch/csrc/api/include",
+                   "-I", sysconfig.get_paths()["include"], source / "csrc/adam/cpu_adam.cpp",
+                   source / "csrc/adam/cpu_adam_impl.cpp", "-L", top / "lib", "-ltorch", "-ltorch_cpu", "-lc10",
+                   "-ltorch_python", f"-Wl,-rpath,{top / 'lib'}", "-o", f"{made}.part"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            return None, "its source does not compile here: " + done.stderr.strip().splitlines()[0]
+        os.rename(f"{made}.part", made)
+    spec = importlib.util.spec_from_file_location("deepspeed_adam", made)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.create_adam(0, RATE, BETA1, BETA2, EPSILON, DECAY, True, False)
+    return module, ""
+
+
+class Model:
+    """One parameter of every kind: the arrays that all contestants work on."""
+
+    def __init__(self, elements, is_wild):
+        made = torch.Generator().manual_seed(elements)
+        self.elements = elements
+
+        def numbers(scale):
+            if is_wild:  # every pattern of bits: denormals, NaN, infinities
+                bits = torch.randint(-2**31, 2**31 - 1, (elements,), generator=made, dtype=torch.int32)
+                return bits.view(torch.float32)
+            return torch.randn(elements, generator=made) * scale
+
+        self.master, self.gradient, self.momentum = numbers(0.1), numbers(0.01), numbers(0.01)
+        self.variance = numbers(0.01).abs_()
+        self.half = {kind: (self.master.to(kind), self.gradient.to(kind), self.gradient.to(kind))
+                     for kind in (torch.bfloat16, torch.float16)}
+        self.moments = (self.momentum.to(torch.bfloat16), self.variance.to(torch.bfloat16))
+        lists = [self.master, self.gradient, self.momentum, self.variance, *self.moments]
+        self.lists = lists + [it for three in self.half.values() for it in three]
+        self.kept = [it.clone() for it in self.lists] if is_wild else []
+
+    def restore(self):
+        """Wild numbers are wild again: an update leaves no denormals."""
+        for it, kept in zip(self.lists, self.kept):
+            it.copy_(kept)
+
+    def arrays(self, value, gradient, moments, master, kind, moment_kind):
+        return Arrays(value.data_ptr(), gradient.data_ptr(), moments[0].data_ptr(), moments[1].data_ptr(),
+                      master.data_ptr() if master is not None else None, self.elements, kind, moment_kind)
+
+
+class Contest:
+    """Contestants on one model: a name and a function for each."""
+
+    def __init__(self, library, peer, threads, model):
+        self.library, self.peer, self.model, self.step = library, peer, model, 1
+        self.pool = library.peer_pool(threads)
+        self.sink = (ctypes.c_uint16 * 64)()
+        torch.set_num_threads(threads)
+        try:  # DeepSpeed's runtime is the system's, PyTorch brings its own
+            ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
+        except OSError:
+            pass
+
+    def adam(self, arrays, to_nearest=False):
+        return lambda: self.library.peer_adam(self.pool, ctypes.byref(arrays), self.step, to_nearest)
+
+    def touch(self, arrays):
+        return lambda: self.library.peer_touch(self.pool, ctypes.byref(arrays), self.sink)
+
+    def deepspeed(self, value, gradient, momentum, variance):
+        self.peer.adam_update(0, self.step, RATE, BETA1, BETA2, EPSILON, DECAY, True, value, gradient, momentum, variance)
+
+    def torch_fused(self):
+        it = self.model
+        steps = [torch.tensor(float(self.step))]
+        torch._fused_adamw_([it.master], [it.gradient], [it.momentum], [it.variance], [], steps, lr=RATE, beta1=BETA1,
+                            beta2=BETA2, weight_decay=DECAY, eps=EPSILON, amsgrad=False, maximize=False)
+
+    def rows(self):
+        it = self.model
+        full = (it.momentum, it.variance)
+        fp32 = it.arrays(it.master, it.gradient, full, None, FLOAT32, FLOAT32)
+        made = {"fp32": {"chunkmem": self.adam(fp32), "PyTorch fused": self.torch_fused, "touch": self.touch(fp32)}}
+        if self.peer is not None:
+            made["fp32"]["DeepSpeed"] = lambda: self.deepspeed(it.master, it.gradient, *full)
+        for name, kind, number in (("bf16", torch.bfloat16, BFLOAT16), ("fp16", torch.float16, FLOAT16)):
+            value, gradient, taken = it.half[kind]
+            in_place = it.arrays(taken, taken, full, it.master, number, FLOAT32)
+            separate = it.arrays(value, gradient, full, it.master, number, FLOAT32)
+            row = {"chunkmem in place": self.adam(in_place), "chunkmem": self.adam(separate), "touch": self.touch(in_place)}
+            if self.peer is not None:
+                wide = torch.empty_like(it.gradient)
+
+                def three_passes(value=value, gradient=gradient, wide=wide):
+                    wide.copy_(gradient)
+                    self.deepspeed(it.master, wide, *full)
+                    value.copy_(it.master)
+
+                row["DeepSpeed, three passes"] = three_passes
+            made[f"{name} with master"] = row
+        value, gradient, _ = it.half[torch.bfloat16]
+        alone = it.arrays(value, gradient, full, None, BFLOAT16, FLOAT32)
+        small = it.arrays(value, gradient, it.moments, None, BFLOAT16, BFLOAT16)
+        made["bf16 alone"] = {"stochastic": self.adam(alone), "to nearest": self.adam(alone, True),
+                              "all of 16 bits, stochastic": self.adam(small),
+                              "all of 16 bits, to nearest": self.adam(small, True)}
+        return made
+
+    def times(self, rounds):
+        """row -> contestant -> nanoseconds for each element, of each round."""
+        rows = self.rows()
+        contestants = [(row, name, call) for row, calls in rows.items() for name, call in calls.items()]
+        found = {row: {name: [] for name in calls} for row, calls in rows.items()}
+        for turn in range(rounds + 1):  # the first one warms up
+            shift = turn % len(contestants)
+            for row, name, call in contestants[shift:] + contestants[:shift]:
+                self.model.restore()
+                begin = time.perf_counter()
+                call()
+                if turn > 0:
+                    found[row][name].append((time.perf_counter() - begin) * 1e9 / self.model.elements)
+            self.step += 1
+        return found
+
+
+def best(times, row, name):
+    return min(times[row][name]) if name in times[row] else None
+
+
+def show(size, threads, times):
+    print(f"\n2^{size} elements, {threads} thread(s), load {os.getloadavg()[0]:.1f}")
+    for row, calls in times.items():
+        for name, seen in calls.items():
+            print(f"  {row:17} {name:28} best {min(seen):7.3f}   median {statistics.median(seen):7.3f} ns")
+
+
+def figures_of(all_times, wild, has_peer):
+    """The figures of all runs: the worst of each."""
+    def worst(ratios):
+        return min(ratios) if ratios else None
+
+    large = {key: times for key, times in all_times.items() if key[0] >= 24}
+    mixed = [best(times, row, "DeepSpeed, three passes") / best(times, row, "chunkmem")
+             for times in large.values() for row in ("bf16 with master", "fp16 with master") if has_peer]
+    fp32 = [min(best(times, "fp32", peer) for peer in ("DeepSpeed", "PyTorch fused") if best(times, "fp32", peer))
+            / best(times, "fp32", "chunkmem") for times in large.values()]
+    touch = [best(times, row, "touch") / best(times, row, name)
+             for (size, threads), times in large.items() if threads == 1
+             for row, name in (("fp32", "chunkmem"), ("bf16 with master", "chunkmem in place"),
+                               ("fp16 with master", "chunkmem in place"))]
+    random = [best(times, "bf16 alone", "to nearest") / best(times, "bf16 alone", "stochastic") for times in large.values()]
+    wild_ratios = [best(wild, row, name) / best(all_times[key], row, name)
+                   for key in all_times if key == wild_key(all_times) for row in wild for name in wild[row]
+                   if name.startswith("chunkmem") or name == "stochastic"] if wild else []
+    known = []
+
+    def add(name, value, relation, bound):
+        if value is not None:
+            known.append({"name": f"optimizer.{name}", "value": round(value, 4), "unit": "ratio", "relation": relation,
+                          "bound": bound, "command": COMMAND})
+
+    add("adam_fp32_over_fastest_peer", worst(fp32), ">=", 0.95)
+    add("adam_mixed_over_deepspeed", worst(mixed), ">=", 1.3)
+    add("adam_over_in_place_bandwidth", worst(touch), ">=", 0.85)
+    add("stochastic_over_nearest_time", 1 / worst(random) if random else None, "<=", 1.3)
+    add("wild_over_tame_time", max(wild_ratios) if wild_ratios else None, "<=", 1.1)
+    return known
+
+
+def wild_key(all_times):
+    return next((key for key in all_times if key == (24, 1)), next(iter(all_times)))
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--sizes", type=int, nargs="+", default=[20, 24, 26])
+    options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    options.add_argument("--rounds", type=int, default=9)
+    options.add_argument("--compiler", default="g++")
+    options.add_argument("--deepspeed", type=pathlib.Path, help="folder of its unpacked source")
+    options.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/peers")
+    chosen = options.parse_args()
+    if torch is None:
+        print("SKIPPED: PyTorch is not there, whose arrays all contestants share (pip install torch)")
+        return 4
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    library = ours(chosen.folder, chosen.compiler)
+    peer, why_not = deepspeed(chosen.deepspeed, chosen.folder, chosen.compiler)
+    if why_not:
+        print(f"DeepSpeed is left out: {why_not}")
+    all_times = {}
+    for size in chosen.sizes:
+        model = Model(1 << size, False)
+        for threads in chosen.threads:
+            all_times[size, threads] = Contest(library, peer, threads, model).times(chosen.rounds)
+            show(size, threads, all_times[size, threads])
+        del model
+    size, threads = wild_key(all_times)
+    wild = Contest(library, peer, threads, Model(1 << size, True)).times(chosen.rounds)
+    print("\nEvery pattern of bits:", end="")
+    show(size, threads, wild)
+    figures = figures_of(all_times, wild, peer is not None)
+    for it in figures:
+        print(f"{it['name']} {it['value']} ({it['relation']} {it['bound']})")
+    if "CHUNKMEM_FIGURES" in os.environ:
+        text = ",\n ".join(json.dumps(it) for it in figures)
+        pathlib.Path(os.environ["CHUNKMEM_FIGURES"], "peers_adam.json").write_text(f"[{text}]\n")
+    holds = {">=": lambda value, bound: value >= bound, "<=": lambda value, bound: value <= bound}
+    return 0 if all(holds[it["relation"]](it["value"], it["bound"]) for it in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
