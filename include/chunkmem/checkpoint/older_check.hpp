@@ -8,6 +8,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <any>
 #include <array>
 #include <cstdint>
 #include <exception>
@@ -120,9 +121,11 @@ class older_check {
 template <class Manager>
 [[nodiscard]] older_check& older_check_of(Manager& m)
 {
-  std::shared_ptr<void>& kept = m.content().kept_by_saver();
-  if (kept == nullptr || !static_cast<older_check*>(kept.get())->is_owner()) kept = std::make_shared<older_check>();
-  return *static_cast<older_check*>(kept.get());
+  using shared = std::shared_ptr<older_check>;  // `any` wants something that can be copied
+  std::any& kept = m.content().kept_by_saver();
+  if (const shared* const known = std::any_cast<shared>(&kept); known != nullptr && (*known)->is_owner())
+    return **known;
+  return *kept.emplace<shared>(std::make_shared<older_check>());
 }
 
 }  // namespace detail

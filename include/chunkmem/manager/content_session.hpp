@@ -8,9 +8,9 @@
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/manager/registry.hpp>
 
+#include <any>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
@@ -67,7 +67,7 @@ class content_session {
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   void belongs_to(std::uint64_t run) noexcept { run_ = run; }
   /// What code that saves keeps from save to save. It ends with the manager.
-  [[nodiscard]] std::shared_ptr<void>& kept_by_saver() noexcept { return kept_by_saver_; }
+  [[nodiscard]] std::any& kept_by_saver() noexcept { return kept_by_saver_; }
 
   // Loads.
 
@@ -112,7 +112,7 @@ class content_session {
   const registered_states* states_;
   change_watch* changes_;
   std::uint64_t run_ = 0;
-  std::shared_ptr<void> kept_by_saver_;
+  std::any kept_by_saver_;
 };
 
 }  // namespace chunkmem::inline v0
