@@ -92,6 +92,7 @@ TEST_CASE("saves go on beside generations of another user, whatever their number
   CHECK(checkpoint::save_async(model.m, folder).wait().number == 5);  // 4 is another one's
   model.fill(3.5F);
   CHECK(checkpoint::save(model.m, folder).number == 6);
+  CHECK(checkpoint::finish_save(model.m).view().empty());
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{6, 5});
   CHECK(checkpoint::all_generations_in(folder) == std::vector<std::uint64_t>{999'999'999'999'999, 6, 5, 2, 1});
   checkpoint::export_values(model.m, folder, "w");
