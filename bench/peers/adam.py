@@ -17,7 +17,6 @@ Status: 0 within the bounds, 1 not, 4 skipped.
 import argparse
 import ctypes
 import importlib.util
-import json
 import os
 import pathlib
 import statistics
@@ -25,6 +24,8 @@ import subprocess
 import sys
 import sysconfig
 import time
+
+from figures import figure, report
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -222,8 +223,7 @@ def figures_of(all_times, tame, wild, has_peer):
 
     def add(name, value, relation, bound):
         if value is not None:
-            known.append({"name": f"optimizer.{name}", "value": round(value, 4), "unit": "ratio", "relation": relation,
-                          "bound": bound, "command": COMMAND})
+            known.append(figure(f"optimizer.{name}", value, relation, bound, COMMAND))
 
     add("adam_fp32_over_fastest_peer", worst(fp32), ">=", 0.95)
     add("adam_mixed_over_deepspeed", worst(mixed), ">=", 1.3)
@@ -264,13 +264,7 @@ def main():
         print("\n" + name, end="")
         show(size, threads, times)
     figures = figures_of(all_times, *restored, peer is not None)
-    for it in figures:
-        print(f"{it['name']} {it['value']} ({it['relation']} {it['bound']})")
-    if "CHUNKMEM_FIGURES" in os.environ:
-        text = ",\n ".join(json.dumps(it) for it in figures)
-        pathlib.Path(os.environ["CHUNKMEM_FIGURES"], "peers_adam.json").write_text(f"[{text}]\n")
-    holds = {">=": lambda value, bound: value >= bound, "<=": lambda value, bound: value <= bound}
-    return 0 if all(holds[it["relation"]](it["value"], it["bound"]) for it in figures) else 1
+    return report(figures, "peers_adam.json")
 
 
 if __name__ == "__main__":

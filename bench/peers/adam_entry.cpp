@@ -22,12 +22,17 @@ template <class Element>
   for (std::size_t index = 0; index < count; ++index) values[index] = static_cast<Element>(values[index] * 3);
 }
 
+/// By 64 sums, so that no sum waits for the one before.
 template <class Element>
 [[gnu::target("avx2"), gnu::optimize("O3")]] Element sum(const Element* values, std::size_t count) noexcept
 {
-  Element all{};
-  for (std::size_t index = 0; index < count; ++index) all = static_cast<Element>(all + values[index]);
-  return all;
+  constexpr std::size_t lanes = 64;
+  Element all[lanes] = {};
+  for (std::size_t index = 0; index + lanes <= count; index += lanes)
+    for (std::size_t lane = 0; lane < lanes; ++lane) all[lane] = static_cast<Element>(all[lane] + values[index + lane]);
+  Element total{};
+  for (const Element each : all) total = static_cast<Element>(total + each);
+  return total;
 }
 
 }  // namespace

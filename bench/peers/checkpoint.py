@@ -12,7 +12,6 @@ Status: 0 within the bounds, 1 not, 4 skipped.
 """
 import argparse
 import ctypes
-import json
 import os
 import pathlib
 import shutil
@@ -20,6 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+from figures import figure, report
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -182,19 +183,12 @@ def main():
         ("save_over_safetensors", min(saved["safetensors (NumPy)"]) / min(saved["chunkmem"]), ">=", 1.0),
         ("second_save_over_first", second, "<=", 1.1),
     ]
-    figures = [{"name": f"checkpoint.{name}", "value": round(value, 4), "unit": "ratio", "relation": relation,
-                "bound": bound, "command": COMMAND} for name, value, relation, bound in figures]
-    for it in figures:
-        print(f"{it['name']} {it['value']} ({it['relation']} {it['bound']})")
+    figures = [figure(f"checkpoint.{name}", *rest, COMMAND) for name, *rest in figures]
     for name in ("synced", "unsynced"):
         shutil.rmtree(chosen.folder / name)
     for name in ("numpy.safetensors", "torch.pt"):
         (chosen.folder / name).unlink(missing_ok=True)
-    if "CHUNKMEM_FIGURES" in os.environ:
-        text = ",\n ".join(json.dumps(it) for it in figures)
-        pathlib.Path(os.environ["CHUNKMEM_FIGURES"], "peers_checkpoint.json").write_text(f"[{text}]\n")
-    holds = {">=": lambda value, bound: value >= bound, "<=": lambda value, bound: value <= bound}
-    return 0 if all(holds[it["relation"]](it["value"], it["bound"]) for it in figures) else 1
+    return report(figures, "peers_checkpoint.json")
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ template <file_folder Folder, class IsWhole>
   return failure;
 }
 
-/// What is left to do after a save has returned, on a thread: reads the older generations that stay, each at most once,
-/// and removes those that they supersede. A manager has one, for all its saves.
+/// A thread that works after a save has returned. It reads the older generations that stay, each at most once. Then it
+/// removes generations that are older still. A manager has one object of this class for all its saves.
 ///
 ///     older_check& older = older_check_of(m);
 ///     error_text failure = older.finish();     // of the save before
@@ -117,7 +117,7 @@ class older_check {
   process_owned<state> all_;
 };
 
-/// That of a manager.
+/// The older_check of a manager.
 template <class Manager>
 [[nodiscard]] older_check& older_check_of(Manager& m)
 {

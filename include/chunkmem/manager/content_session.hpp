@@ -66,7 +66,7 @@ class content_session {
   /// before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   void belongs_to(std::uint64_t run) noexcept { run_ = run; }
-  /// What code that saves keeps from save to save. It ends with the manager.
+  /// A saver keeps an object here from save to save. The object ends with the manager.
   [[nodiscard]] std::any& kept_by_saver() noexcept { return kept_by_saver_; }
 
   // Loads.

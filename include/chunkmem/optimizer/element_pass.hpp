@@ -189,7 +189,7 @@ class element_pass {
     Real parameter, gradient, root;
     Real state[states + 1];
   };
-  /// What all elements share, in each lane.
+  /// The numbers of all elements, each in every lane of a vector.
   template <class Real>
   struct numbers {
     explicit numbers(const element_pass& of) noexcept
