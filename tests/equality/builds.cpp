@@ -10,7 +10,7 @@ int main()
 {
   using chunkmem::optimizer::instruction_set;
   chunkmem::serial alone;
-  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set set : chunkmem::optimizer::instruction_sets) {
     if (!chunkmem::optimizer::is_available(set)) continue;
     numerics::run_all(set, 1'100, 3, alone, [&](const std::string& name, std::uint64_t print) {
       std::printf("%s %s %016" PRIx64 "\n", name_of(set).data(), name.c_str(), print);

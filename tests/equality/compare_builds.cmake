@@ -10,7 +10,7 @@ foreach(program IN LISTS PROGRAMS)
   if(NOT status EQUAL 0 OR printed STREQUAL "")
     message(FATAL_ERROR "${program} failed: ${status}")
   endif()
-  foreach(set IN ITEMS baseline avx2 avx512)
+  foreach(set IN ITEMS baseline avx2 avx512 avx512_bf16)
     string(REGEX MATCHALL "${set} [^\n]*\n" lines "${printed}")
     if(lines STREQUAL "")
       continue() # not on this processor

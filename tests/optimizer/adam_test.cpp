@@ -162,7 +162,7 @@ TEST_CASE("adam follows the papers in double precision, with either kind of deca
 
 TEST_CASE("adam equals its scalar twin bit for bit on every instruction set, whatever the numbers", "[optimizer]")
 {
-  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set set : cm::optimizer::instruction_sets) {
     if (!cm::optimizer::is_available(set)) continue;
     for (const bool is_decoupled : {true, false}) {
       INFO(name_of(set) << (is_decoupled ? " AdamW" : " L2"));

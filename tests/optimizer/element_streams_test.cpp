@@ -34,7 +34,7 @@ std::vector<Element> stored_numbers(std::uint64_t key)
 template <class Check>
 void for_each_set(Check check)
 {
-  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set set : cm::optimizer::instruction_sets) {
     INFO(name_of(set));
     if (cm::optimizer::is_available(set)) check(set);
   }

@@ -21,41 +21,41 @@ namespace {
 /// What the functions do with vectors of one size, called by code that is compiled for them.
 struct calls {
   void (*load)(float* to, const std::byte* from, dtype type, std::size_t count);
-  void (*store)(std::byte* to, const float* from, dtype type, std::size_t count);
+  void (*store)(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16);
   void (*round)(std::byte* to, const float* from, dtype type, const random_group* random, std::size_t count);
   void (*draw)(random_group* to, const stream_words* stream, std::uint64_t number);
 };
 
-#define CHUNKMEM_CALLS(NAME, COUNT, TARGET)                                                          \
-  TARGET void load_##NAME(float* to, const std::byte* from, dtype type, std::size_t count)           \
-  {                                                                                                  \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
-      lanes<COUNT> value;                                                                            \
-      load_lanes(value, from, type, index);                                                          \
-      std::memcpy(to + index, &value, sizeof value);                                                 \
-    }                                                                                                \
-  }                                                                                                  \
-  TARGET void store_##NAME(std::byte* to, const float* from, dtype type, std::size_t count)          \
-  {                                                                                                  \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
-      lanes<COUNT> value;                                                                            \
-      std::memcpy(&value, from + index, sizeof value);                                               \
-      store_lanes(to, type, index, value);                                                           \
-    }                                                                                                \
-  }                                                                                                  \
-  TARGET void round_##NAME(std::byte* to, const float* from, dtype type, const random_group* random, \
-                           std::size_t count)                                                        \
-  {                                                                                                  \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                     \
-      lanes<COUNT> value;                                                                            \
-      std::memcpy(&value, from + index, sizeof value);                                               \
-      store_lanes(to, type, index, value, random[index / 128], index % 128);                         \
-    }                                                                                                \
-  }                                                                                                  \
-  TARGET void draw_##NAME(random_group* to, const stream_words* stream, std::uint64_t number)        \
-  {                                                                                                  \
-    draw_group<COUNT>(*to, *stream, number);                                                         \
-  }                                                                                                  \
+#define CHUNKMEM_CALLS(NAME, COUNT, TARGET)                                                                \
+  TARGET void load_##NAME(float* to, const std::byte* from, dtype type, std::size_t count)                 \
+  {                                                                                                        \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
+      lanes<COUNT> value;                                                                                  \
+      load_lanes(value, from, type, index);                                                                \
+      std::memcpy(to + index, &value, sizeof value);                                                       \
+    }                                                                                                      \
+  }                                                                                                        \
+  TARGET void store_##NAME(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16) \
+  {                                                                                                        \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
+      lanes<COUNT> value;                                                                                  \
+      std::memcpy(&value, from + index, sizeof value);                                                     \
+      store_lanes(to, type, index, value, has_bf16);                                                       \
+    }                                                                                                      \
+  }                                                                                                        \
+  TARGET void round_##NAME(std::byte* to, const float* from, dtype type, const random_group* random,       \
+                           std::size_t count)                                                              \
+  {                                                                                                        \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
+      lanes<COUNT> value;                                                                                  \
+      std::memcpy(&value, from + index, sizeof value);                                                     \
+      store_lanes(to, type, index, value, random[index / 128], index % 128);                               \
+    }                                                                                                      \
+  }                                                                                                        \
+  TARGET void draw_##NAME(random_group* to, const stream_words* stream, std::uint64_t number)              \
+  {                                                                                                        \
+    draw_group<COUNT>(*to, *stream, number);                                                               \
+  }                                                                                                        \
   constexpr calls NAME{load_##NAME, store_##NAME, round_##NAME, draw_##NAME};
 
 CHUNKMEM_CALLS(of_4, 4, )
@@ -128,7 +128,11 @@ TEST_CASE("settled numbers are rounded as one is, to nearest and by random bits"
         expected[index] = bits_of(type, numbers[index]);
         drawn[index] = random_bits_of(type, numbers[index], stream.bits_of(index));
       }
-      call.store(reinterpret_cast<std::byte*>(nearest.data()), numbers.data(), type, all_halves);
+      call.store(reinterpret_cast<std::byte*>(nearest.data()), numbers.data(), type, all_halves, false);
+      CHECK(nearest == expected);
+      nearest.assign(all_halves, 0);
+      call.store(reinterpret_cast<std::byte*>(nearest.data()), numbers.data(), type, all_halves,
+                 is_available(instruction_set::avx512_bf16));
       call.round(reinterpret_cast<std::byte*>(either.data()), numbers.data(), type, random.data(), all_halves);
       CHECK(nearest == expected);
       CHECK(either == drawn);

@@ -82,7 +82,7 @@ TEST_CASE("sgd follows the plain sum of gradients in double precision", "[optimi
 TEST_CASE("sgd equals its scalar twin bit for bit on every instruction set, whatever the numbers", "[optimizer]")
 {
   using cm::optimizer::detail::settled;
-  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set set : cm::optimizer::instruction_sets) {
     if (!cm::optimizer::is_available(set)) continue;
     for (const sgd_options& options : variants) {
       const sgd kernel{options, {.instructions = set}};

@@ -4,6 +4,7 @@
 #include <chunkmem/optimizer/instruction_set.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
+#include <support/oracles/dice.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -18,23 +19,48 @@ using namespace chunkmem::optimizer::detail;
 namespace {
 
 struct results {
-  std::vector<float> settled, roots;
+  std::vector<float> settled, roots, steps;
 };
 
+/// What is added to, divided and divided by, and the number whose word says which sums are large.
+struct quotients {
+  std::vector<float> kept, over, under;
+  float large;
+};
+
+constexpr float rate = -4.0F;
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // as in packed_lanes.hpp
+template <class Real>
+[[gnu::always_inline]] inline void add_quotient(Real& result, const Real& over, const Real& under, const Real& kept,
+                                                float large)
+{
+  const Real quotient = strict_fp::quotient_unless_lost(over, under, kept, Real{} + large);
+  result = strict_fp::fused(Real{} + rate, quotient, kept);
+}
+
 // One text for each set, as in element_pass.
-#define CHUNKMEM_TRY(SET, TARGET)                                                    \
-  TARGET void try_##SET(const std::vector<float>& numbers, results& out)             \
-  {                                                                                  \
-    using real = SET::real;                                                          \
-    for (std::size_t index = 0; index < numbers.size(); index += sizeof(real) / 4) { \
-      real value, root;                                                              \
-      std::memcpy(&value, numbers.data() + index, sizeof value);                     \
-      SET::root(root, value);                                                        \
-      SET::settle(value);                                                            \
-      SET::settle(root);                                                             \
-      std::memcpy(out.settled.data() + index, &value, sizeof value);                 \
-      std::memcpy(out.roots.data() + index, &root, sizeof root);                     \
-    }                                                                                \
+#define CHUNKMEM_TRY(SET, TARGET)                                                             \
+  TARGET void try_##SET(const std::vector<float>& numbers, const quotients& of, results& out) \
+  {                                                                                           \
+    using real = SET::real;                                                                   \
+    for (std::size_t index = 0; index < numbers.size(); index += sizeof(real) / 4) {          \
+      real value, root;                                                                       \
+      std::memcpy(&value, numbers.data() + index, sizeof value);                              \
+      SET::root(root, value);                                                                 \
+      SET::settle(value);                                                                     \
+      SET::settle(root);                                                                      \
+      std::memcpy(out.settled.data() + index, &value, sizeof value);                          \
+      std::memcpy(out.roots.data() + index, &root, sizeof root);                              \
+      real kept, over, under;                                                                 \
+      std::memcpy(&kept, of.kept.data() + index, sizeof kept);                                \
+      std::memcpy(&over, of.over.data() + index, sizeof over);                                \
+      std::memcpy(&under, of.under.data() + index, sizeof under);                             \
+      real step;                                                                              \
+      add_quotient(step, over, under, kept, of.large);                                        \
+      SET::settle(step);                                                                      \
+      std::memcpy(out.steps.data() + index, &step, sizeof step);                              \
+    }                                                                                         \
   }
 CHUNKMEM_TRY(baseline_lanes, )
 #if defined(__x86_64__)
@@ -43,28 +69,71 @@ CHUNKMEM_TRY(avx512_lanes, [[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512v
 #endif
 #undef CHUNKMEM_TRY
 
-}  // namespace
-
-TEST_CASE("each set settles numbers and takes roots as it is done for one", "[optimizer]")
+template <class Check>
+void for_each_set(Check check)
 {
-  std::vector<float> numbers = support::hostile_numbers(4096, 1);
-  for (std::size_t index = 0; index < numbers.size(); index += 3) numbers[index] = std::fabs(numbers[index]);
-  results expected{numbers, numbers};
-  for (std::size_t index = 0; index < numbers.size(); ++index) {
-    expected.settled[index] = settled(numbers[index]);
-    expected.roots[index] = settled(std::sqrt(numbers[index]));
-  }
-  const auto check = [&](void (*work)(const std::vector<float>&, results&)) {
-    results seen{numbers, numbers};
-    work(numbers, seen);
-    CHECK(support::same_bits(seen.settled, expected.settled));
-    CHECK(support::same_bits(seen.roots, expected.roots));
-  };
   check(try_baseline_lanes);
 #if defined(__x86_64__)
   if (is_available(instruction_set::avx2)) check(try_avx2_lanes);
   if (is_available(instruction_set::avx512)) check(try_avx512_lanes);
 #endif
+}
+
+constexpr std::size_t count = 4096;
+
+/// Quotients near the least numbers, beside wild ones.
+quotients hostile_quotients(std::uint64_t seed, float large)
+{
+  quotients all{support::hostile_numbers(count, seed), support::hostile_numbers(count, seed + 1),
+                support::hostile_numbers(count, seed + 2), large};
+  support::dice random{seed};
+  for (std::size_t index = 0; index < count; ++index) {
+    if (index % 2 == 0) {
+      const int exponent = static_cast<int>(random.below(120));
+      all.over[index] = std::ldexp(all.over[index], -exponent);
+      all.under[index] = std::ldexp(1.0F + static_cast<float>(random.below(1000)) * 1e-3F, exponent);
+      all.kept[index] = std::ldexp(all.over[index], static_cast<int>(random.below(60)) - 30);
+    }
+    all.over[index] = settled(all.over[index]);
+    all.under[index] = std::fabs(settled(all.under[index])) + 0x1p-126F;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each set settles numbers and takes roots as it is done for one", "[optimizer]")
+{
+  std::vector<float> numbers = support::hostile_numbers(count, 1);
+  for (std::size_t index = 0; index < numbers.size(); index += 3) numbers[index] = std::fabs(numbers[index]);
+  results expected{numbers, numbers, numbers};
+  for (std::size_t index = 0; index < numbers.size(); ++index) {
+    expected.settled[index] = settled(numbers[index]);
+    expected.roots[index] = settled(std::sqrt(numbers[index]));
+  }
+  const quotients none = hostile_quotients(1, 0.0F);
+  for_each_set([&](auto* work) {
+    results seen{numbers, numbers, numbers};
+    work(numbers, none, seen);
+    CHECK(support::same_bits(seen.settled, expected.settled));
+    CHECK(support::same_bits(seen.roots, expected.roots));
+  });
+}
+
+TEST_CASE("a quotient that is left out changes no sum", "[optimizer]")
+{
+  for (const float large : {0.0F, 0x1p97F})
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      const quotients of = hostile_quotients(seed, large);
+      results expected{of.kept, of.kept, of.kept};
+      for (std::size_t index = 0; index < count; ++index)
+        expected.steps[index] = settled(std::fma(rate, of.over[index] / of.under[index], of.kept[index]));
+      for_each_set([&](auto* work) {
+        results seen{of.kept, of.kept, of.kept};
+        work(of.kept, of, seen);
+        CHECK(support::same_bits(seen.steps, expected.steps));
+      });
+    }
 }
 
 }  // namespace vector_set_test

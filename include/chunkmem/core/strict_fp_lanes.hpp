@@ -126,6 +126,52 @@ template <class Real>
   return left < right ? Real{} : value;
 }
 
+/// over / under. The quotient may be 0 where it is below 2^-124 and the words of `kept` and `large` share a bit.
+///
+/// For a quotient that is added to `kept`, where that makes no difference: processors take longer to divide where a
+/// denormal comes out. A single is divided in any case.
+/// @pre `under` is positive, or NaN
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float quotient_unless_lost(float over, float under, float,
+                                                                                         float) noexcept
+{
+  return quotient(over, under);
+}
+/// By instructions for g++, whose masks of two comparisons become loops over lanes.
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real quotient_unless_lost(const Real& over, const Real& under,
+                                                                   const Real& kept, const Real& large) noexcept
+{
+  using words = lane_bits<lane_count<Real>>;
+  using counts = typename vector_of<std::int32_t, lane_count<Real>>::type;
+  // Words of positive numbers are logarithms in steps of 2^-23, less than a tenth too small.
+  constexpr std::int32_t least = -125 * (1 << 23);
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (lane_count<Real> == 16) {
+    counts limit{}, magnitude{};
+    limit += least;
+    magnitude += 0x7fffffff;
+    Real felt;
+    asm("vpandd %[over], %[magnitude], %[felt]\n\t"
+        "vptestnmd %[kept], %[large], %%k1\n\t"
+        "vpsubd %[under], %[felt], %[felt]\n\t"
+        "vpcmpnltd %[limit], %[felt], %%k2\n\t"
+        "korw %%k1, %%k2, %%k1\n\t"
+        "vmovaps %[over], %[felt]%{%%k1%}%{z%}"
+        : [felt] "=&v"(felt)
+        : [over] "v"(over), [under] "v"(under), [kept] "v"(kept), [large] "v"(large), [limit] "v"(limit),
+          [magnitude] "v"(magnitude)
+        : "k1", "k2");
+    return quotient(felt, under);
+  }
+#endif
+  const words magnitude = __builtin_bit_cast(words, over) & 0x7fffffffU;
+  const counts size = __builtin_bit_cast(counts, magnitude - __builtin_bit_cast(words, under));
+  const words is_large = __builtin_bit_cast(words, kept) & __builtin_bit_cast(words, large);
+  const Real felt_by_large = size < least ? Real{} : over;
+  return quotient(is_large != 0U ? felt_by_large : over, under);
+}
+
 /// `value` in [least, most]; NaN stays NaN.
 template <class Real>
   requires(lane_count<Real> > 0)

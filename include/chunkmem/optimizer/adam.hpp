@@ -70,6 +70,9 @@ struct adam_factors {
     const float smallest =
         strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
     least = strict_fp::product(smallest, smallest);
+    // The bits of exponents from 2^-95 on: neighbours of such a number are 2^-119 away at least, and a step below
+    // 4 * 2^-124 is less than half of that.
+    if (strict_fp::magnitude(rate) <= 4.0F) large = 0x1p97F;
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
@@ -77,6 +80,7 @@ struct adam_factors {
   float keep = 1.0F;   ///< of the parameter, after decoupled decay
   float decay = 0.0F;  ///< of the parameter, added to the gradient
   float least;         ///< a smaller square adds only a denormal to the variance: nothing is added
+  float large = 0.0F;  ///< shares a bit with each parameter that no direction below 2^-124 changes; 0: with none
 
  private:
   CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept
@@ -107,8 +111,10 @@ struct adam_factors {
   [[gnu::always_inline]] WHERE void move(real& parameter, const real&, const real& root, const real* state)          \
       const noexcept                                                                                                 \
   {                                                                                                                  \
-    const real direction = strict_fp::quotient(state[0], strict_fp::fused(root, scale, epsilon));                    \
-    parameter = strict_fp::fused(strict_fp::negative(rate), direction, strict_fp::product(keep, parameter));         \
+    const real kept = strict_fp::product(keep, parameter);                                                           \
+    const real divisor = strict_fp::fused(root, scale, epsilon);                                                     \
+    const real direction = strict_fp::quotient_unless_lost(state[0], divisor, kept, large);                          \
+    parameter = strict_fp::fused(strict_fp::negative(rate), direction, kept);                                        \
   }
 
 /// One element.
@@ -147,7 +153,8 @@ struct adam_in_lanes {
         scale{in_all_lanes<Real>(of.scale)},
         keep{in_all_lanes<Real>(of.keep)},
         decay{in_all_lanes<Real>(of.decay)},
-        least{in_all_lanes<Real>(of.least)}
+        least{in_all_lanes<Real>(of.least)},
+        large{in_all_lanes<Real>(of.large)}
   {
   }
 
@@ -155,7 +162,7 @@ struct adam_in_lanes {
 
  private:
   bool coupled;  // both kinds of decay are one loop
-  Real beta1, rest1, beta2, rest2, epsilon, rate, scale, keep, decay, least;
+  Real beta1, rest1, beta2, rest2, epsilon, rate, scale, keep, decay, least, large;
 };
 
 #undef CHUNKMEM_ADAM_ARITHMETIC

@@ -74,7 +74,7 @@ template <class Work, class... Elements>
 void for_elements(instruction_set set, const Work& work, std::size_t count, Elements*... streams) noexcept
 {
 #if defined(__x86_64__)
-  if (set == instruction_set::avx512) return run_avx512(work, count, streams...);
+  if (set >= instruction_set::avx512) return run_avx512(work, count, streams...);
   if (set == instruction_set::avx2) return run_avx2(work, count, streams...);
 #endif
   static_cast<void>(set);

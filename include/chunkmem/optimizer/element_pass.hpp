@@ -160,6 +160,7 @@ class element_pass {
   {
     stream_words words[states + 1];
     make(words);
+    has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
     using enum dtype;
     if (set == instruction_set::baseline)
@@ -217,7 +218,7 @@ class element_pass {
   [[nodiscard]] std::uint64_t run_vectors(instruction_set set, std::uint64_t count) const noexcept
   {
 #if defined(__x86_64__)
-    return set == instruction_set::avx512 ? run_avx512<Types>(count) : run_avx2<Types>(count);
+    return set >= instruction_set::avx512 ? run_avx512<Types>(count) : run_avx2<Types>(count);
 #else
     static_cast<void>(set);
     return run_baseline(count);
@@ -226,6 +227,9 @@ class element_pass {
 
   // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
   // be inlined only into functions for the same processor.
+  //
+  // Elements move after the states of the next ones are known: a processor that waits for a root does not see as far
+  // ahead as to the next root.
 
   [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
   {
@@ -234,17 +238,26 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
+    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
-      self.template begin<any_types, width>(index, random, all, now);
+      self.template begin<any_types, width>(index, all, now);
       if constexpr (states > 0) set::settle(now.state[0]);
       if constexpr (states > 1) set::settle(now.state[1]);
+      self.template store_states<any_types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      all.work.move(now.parameter, now.gradient, now.root, now.state);
-      set::settle(now.parameter);
-      self.template store<any_types, width>(index, random, now);
+      if (index != 0) {
+        all.work.move(last.parameter, last.gradient, last.root, last.state);
+        set::settle(last.parameter);
+        self.template store_parameter<any_types, width>(index - width, random, last);
+      }
+      last = now;
     }
+    if (index == 0) return 0;
+    all.work.move(last.parameter, last.gradient, last.root, last.state);
+    set::settle(last.parameter);
+    self.template store_parameter<any_types, width>(index - width, random, last);
     return index;
   }
 
@@ -258,17 +271,26 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
+    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
-      self.template begin<Types, width>(index, random, all, now);
+      self.template begin<Types, width>(index, all, now);
       if constexpr (states > 0) set::settle(now.state[0]);
       if constexpr (states > 1) set::settle(now.state[1]);
+      self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      all.work.move(now.parameter, now.gradient, now.root, now.state);
-      set::settle(now.parameter);
-      self.template store<Types, width>(index, random, now);
+      if (index != 0) {
+        all.work.move(last.parameter, last.gradient, last.root, last.state);
+        set::settle(last.parameter);
+        self.template store_parameter<Types, width>(index - width, random, last);
+      }
+      last = now;
     }
+    if (index == 0) return 0;
+    all.work.move(last.parameter, last.gradient, last.root, last.state);
+    set::settle(last.parameter);
+    self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }
 
@@ -281,17 +303,26 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
+    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
-      self.template begin<Types, width>(index, random, all, now);
+      self.template begin<Types, width>(index, all, now);
       if constexpr (states > 0) set::settle(now.state[0]);
       if constexpr (states > 1) set::settle(now.state[1]);
+      self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      all.work.move(now.parameter, now.gradient, now.root, now.state);
-      set::settle(now.parameter);
-      self.template store<Types, width>(index, random, now);
+      if (index != 0) {
+        all.work.move(last.parameter, last.gradient, last.root, last.state);
+        set::settle(last.parameter);
+        self.template store_parameter<Types, width>(index - width, random, last);
+      }
+      last = now;
     }
+    if (index == 0) return 0;
+    all.work.move(last.parameter, last.gradient, last.root, last.state);
+    set::settle(last.parameter);
+    self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }
 
@@ -299,15 +330,9 @@ class element_pass {
 
   /// Loads elements, and changes their states.
   template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void begin(std::uint64_t index, randoms& random, const numbers<lanes<Width>>& all,
+  [[gnu::always_inline]] void begin(std::uint64_t index, const numbers<lanes<Width>>& all,
                                     registers<lanes<Width>>& now) const noexcept
   {
-    const bool is_group = (streams_.first + index) % chunkmem::detail::philox_group == 0 || index == 0;
-    if constexpr (states > 0)
-      if (Types::rounds_state(streams_, 0) && is_group) draw<Width>(0, index, random);
-    if constexpr (states > 1)
-      if (Types::rounds_state(streams_, 1) && is_group) draw<Width>(1, index, random);
-    if (Types::rounds_value(streams_) && is_group) draw<Width>(states, index, random);
     load_lanes(now.gradient, streams_.gradient, Types::gradient(streams_), index);
     if (transforms_) {
       if (flushes_first_) flush_lanes(now.gradient);
@@ -321,35 +346,36 @@ class element_pass {
     all.work.observe(now.parameter, now.gradient, now.state);
   }
 
-  template <std::size_t Width>
-  [[gnu::always_inline]] void draw(std::size_t which, std::uint64_t index, randoms& random) const noexcept
-  {
-    draw_group<Width>(random.of[which], words_[which], (streams_.first + index) / chunkmem::detail::philox_group);
-  }
-
   template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store(std::uint64_t index, const randoms& random,
-                                    const registers<lanes<Width>>& now) const noexcept
+  [[gnu::always_inline]] void store_states(std::uint64_t index, randoms& random,
+                                           const registers<lanes<Width>>& now) const noexcept
   {
-    const std::size_t place = (streams_.first + index) % chunkmem::detail::philox_group;
-    if constexpr (states > 0) put_state<Types>(0, index, now.state[0], random, place);
-    if constexpr (states > 1) put_state<Types>(1, index, now.state[1], random, place);
-    if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter);
-    if (!Types::has_value(streams_)) return;
-    if (Types::rounds_value(streams_))
-      store_lanes(streams_.value.data, Types::value(streams_), index, now.parameter, random.of[states], place);
-    else
-      store_lanes(streams_.value.data, Types::value(streams_), index, now.parameter);
+    if constexpr (states > 0)
+      put<Width>(0, streams_.states[0].data, Types::state(streams_, 0), Types::rounds_state(streams_, 0), index,
+                 now.state[0], random);
+    if constexpr (states > 1)
+      put<Width>(1, streams_.states[1].data, Types::state(streams_, 1), Types::rounds_state(streams_, 1), index,
+                 now.state[1], random);
   }
-  template <class Types, class Real>
-  [[gnu::always_inline]] void put_state(std::size_t which, std::uint64_t index, const Real& value,
-                                        const randoms& random, std::size_t place) const noexcept
+  template <class Types, std::size_t Width>
+  [[gnu::always_inline]] void store_parameter(std::uint64_t index, randoms& random,
+                                              const registers<lanes<Width>>& now) const noexcept
   {
-    std::byte* const to = streams_.states[which].data;
-    if (Types::rounds_state(streams_, which))
-      store_lanes(to, Types::state(streams_, which), index, value, random.of[which], place);
-    else
-      store_lanes(to, Types::state(streams_, which), index, value);
+    if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
+    if (Types::has_value(streams_))
+      put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,
+                 now.parameter, random);
+  }
+  /// Stores elements. @param which   of the streams that random bits round
+  template <std::size_t Width>
+  [[gnu::always_inline]] void put(std::size_t which, std::byte* to, dtype type, bool is_stochastic, std::uint64_t index,
+                                  const lanes<Width>& value, randoms& random) const noexcept
+  {
+    using chunkmem::detail::philox_group;
+    if (!is_stochastic) return store_lanes(to, type, index, value, has_bf16_);
+    const std::uint64_t element = streams_.first + index, place = element % philox_group;
+    if (place == 0 || index == 0) draw_group<Width>(random.of[which], words_[which], element / philox_group);
+    store_lanes(to, type, index, value, random.of[which], place);
   }
 
   /// Updates the last elements, fewer than one vector has: copies fill a whole vector.
@@ -376,6 +402,7 @@ class element_pass {
       borrow(to.states[state].data, to.states[state].type, lists[state]);
     element_pass whole{work_, to, transforms_ ? &how_ : nullptr};
     whole.words_ = words_;
+    whole.has_bf16_ = has_bf16_;
     static_cast<void>(set == instruction_set::baseline ? whole.run_baseline((count + 3) / 4 * 4)
                                                        : whole.template run_vectors<any_types>(set, most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
@@ -392,6 +419,7 @@ class element_pass {
   gradient_transform how_{};
   bool transforms_;
   bool flushes_first_;
+  bool has_bf16_ = false;                // the processor has AVX512_BF16, while it runs
   const stream_words* words_ = nullptr;  // of each stream, while it runs
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
@@ -13,16 +14,19 @@ namespace optimizer {
 
 /// For which processors a loop is compiled. The bits of a result do not depend on it.
 enum class instruction_set : std::uint8_t {
-  baseline,  ///< what the compiler was told; a processor without fused multiply-add is slow there
-  avx2,      ///< x86-64 with AVX2, FMA and F16C
-  avx512,    ///< and AVX-512 F, BW, VL and DQ
+  baseline,     ///< what the compiler was told; a processor without fused multiply-add is slow there
+  avx2,         ///< x86-64 with AVX2, FMA and F16C
+  avx512,       ///< and AVX-512 F, BW, VL and DQ
+  avx512_bf16,  ///< and AVX512_BF16
 };
 
-inline constexpr std::size_t instruction_set_count = 3;
+/// All of them, the largest last.
+inline constexpr instruction_set instruction_sets[] = {instruction_set::baseline, instruction_set::avx2,
+                                                       instruction_set::avx512, instruction_set::avx512_bf16};
 
 [[nodiscard]] constexpr std::string_view name_of(instruction_set set) noexcept
 {
-  constexpr std::string_view names[instruction_set_count] = {"baseline", "avx2", "avx512"};
+  constexpr std::string_view names[std::size(instruction_sets)] = {"baseline", "avx2", "avx512", "avx512_bf16"};
   return names[static_cast<std::size_t>(set)];
 }
 
@@ -53,7 +57,8 @@ namespace detail {
     return instruction_set::baseline;
   const bool is_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  return is_avx512 ? instruction_set::avx512 : instruction_set::avx2;
+  if (!is_avx512) return instruction_set::avx2;
+  return __builtin_cpu_supports("avx512bf16") ? instruction_set::avx512_bf16 : instruction_set::avx512;
 #else
   return instruction_set::baseline;
 #endif
