@@ -22,6 +22,17 @@ template <class Element>
   for (std::size_t index = 0; index < count; ++index) values[index] = static_cast<Element>(values[index] * 3);
 }
 
+/// As the library's own loop for a value without a master, but rounded to nearest.
+template <cm::dtype State>
+struct nearest_types : opt::detail::usual_types<cm::dtype::bfloat16, false, State> {
+  static constexpr bool rounds_value(const auto&) noexcept { return false; }
+  static constexpr bool rounds_state(const auto&, std::size_t) noexcept { return false; }
+  [[nodiscard]] static bool are(const opt::detail::update_streams<2>& all) noexcept
+  {
+    return all.states[0].type == State;
+  }
+};
+
 /// By 64 sums, so that no sum waits for the one before.
 template <class Element>
 [[gnu::target("avx2"), gnu::optimize("O3")]] Element sum(const Element* values, std::size_t count) noexcept
@@ -90,8 +101,9 @@ void peer_adam(void* pool, const peer_arrays* all, std::uint32_t step, bool roun
         streams.states[state].type = moment_type;
       }
       streams.advance(which * part);
-      opt::detail::element_pass<Work>{work, streams, nullptr}.run(kernel.instructions(),
-                                                                  std::min(part, all->elements - which * part));
+      opt::detail::element_pass<Work> pass{work, streams, nullptr};
+      pass.template run_as<nearest_types<cm::dtype::float32>, nearest_types<cm::dtype::bfloat16>>(
+          kernel.instructions(), std::min(part, all->elements - which * part));
     });
   });
 }

@@ -158,16 +158,23 @@ class element_pass {
 
   void run(instruction_set set, std::uint64_t count) noexcept
   {
+    using enum dtype;
+    run_as<usual_types<float32, false, float32>, usual_types<bfloat16, true, float32>,
+           usual_types<float16, true, float32>, usual_types<bfloat16, false, float32>,
+           usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count);
+  }
+
+  /// By a loop that is compiled for one of these types, if the streams have it; else by a loop for any types.
+  template <class... Types>
+  void run_as(instruction_set set, std::uint64_t count) noexcept
+  {
     stream_words words[states + 1];
     make(words);
     has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
-    using enum dtype;
     if (set == instruction_set::baseline)
       done = run_baseline(count);
-    else if (!run_first<usual_types<float32, false, float32>, usual_types<bfloat16, true, float32>,
-                        usual_types<float16, true, float32>, usual_types<bfloat16, false, float32>,
-                        usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count, done))
+    else if (!run_first<Types...>(set, count, done))
       done = run_vectors<any_types>(set, count);
     if (done < count) run_rest(set, done, count - done);
   }
