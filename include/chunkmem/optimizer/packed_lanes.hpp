@@ -148,9 +148,9 @@ template <class Real>
 {
   using words = lane_bits<lane_count<Real>>;
 #if defined(__x86_64__) && !defined(__clang__)
-  if constexpr (lane_count<Real> == 16) {
+  if constexpr (lane_count<Real> >= 8) {
     words wide;
-    asm("vpmovzxwd %1, %0" : "=v"(wide) : "vm"(stored));  // g++ 12 makes six instructions of it
+    asm("vpmovzxwd %1, %0" : "=v"(wide) : "vm"(stored));  // g++ 12 makes five or six instructions of it
     result = __builtin_bit_cast(Real, wide << 16U);
     return;
   }
