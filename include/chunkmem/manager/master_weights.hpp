@@ -9,10 +9,10 @@
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/widen.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace chunkmem::inline v0 {
 
@@ -127,9 +127,7 @@ class master_weights {
     const pin<float, Engine> master{
         link_, [&] { return engine_->acquire_in_place(master_slot, kind_of(access::write, place)); }};
     if constexpr (!Engine::has_bytes) return;
-    const std::span<const Element> from = weight.span();
-    const std::span<float> to = master.span();
-    for (std::size_t index = 0; index < to.size(); ++index) to[index] = to_float(from[index]);
+    chunkmem::widen(weight.span(), master.span());
   }
 
   Engine* engine_;
