@@ -4,8 +4,10 @@
 
     python3 bench/peers/adam.py [--sizes 20 24 26] [--threads 1 2] [--rounds 9] [--deepspeed FOLDER]
 
-All contestants work on the same arrays in one process, one after the other, in an order that turns from round to round.
-Printed are the best and the median time of each in nanoseconds for each element, and the load of the machine. Peers:
+All contestants work on the same arrays in one process. The arrays are cut into parts of 2^22 elements: the contestants of
+a row take the next part by turns, so that what they have to do with memory is of one moment, and a ratio is the median
+of such moments. Printed are the best and the median time of each in nanoseconds for each element, and the load of the
+machine. 2^20 elements are one part, which is in the cache. Peers:
 PyTorch (pip install torch), and DeepSpeed's own source, which is compiled here:
 
     pip download deepspeed==0.15.4 --no-deps --no-binary :all: --no-build-isolation; tar xf deepspeed-*.tar.gz
@@ -31,6 +33,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = "python3 bench/peers/adam.py"
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
+PART = 1 << 22  # elements
 RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
 
 try:
@@ -85,11 +88,11 @@ def deepspeed(source, folder, compiler):
 
 
 class Model:
-    """One parameter of every kind: the arrays that all contestants work on."""
+    """One parameter of every kind: the arrays that all contestants work on, in parts."""
 
-    def __init__(self, elements, is_wild, restores=False):
+    def __init__(self, elements, is_wild=False, restores=False):
         made = torch.Generator().manual_seed(elements)
-        self.elements = elements
+        self.parts = [(begin, min(PART, elements - begin)) for begin in range(0, elements, PART)]
 
         def numbers(scale):
             if is_wild:  # every pattern of bits: denormals, NaN, infinities
@@ -111,23 +114,21 @@ class Model:
         for it, kept in zip(self.lists, self.kept):
             it.copy_(kept)
 
-    def arrays(self, value, gradient, moments, master, kind, moment_kind):
-        return Arrays(value.data_ptr(), gradient.data_ptr(), moments[0].data_ptr(), moments[1].data_ptr(),
-                      master.data_ptr() if master is not None else None, self.elements, kind, moment_kind)
-
 
 class Contest:
     """Contestants on one model: a name and a function for each."""
 
     def __init__(self, library, peer, threads, model):
-        self.library, self.peer, self.model, self.step = library, peer, model, 1
+        self.library, self.peer, self.step = library, peer, 1
         self.pool = library.peer_pool(threads)
         self.sink = (ctypes.c_uint16 * 64)()
+        self.model = model
         torch.set_num_threads(threads)
         try:  # DeepSpeed's runtime is the system's, PyTorch brings its own
             ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
         except OSError:
             pass
+        self.rows = [self.rows_of(begin, count) for begin, count in model.parts]
 
     def adam(self, arrays, to_nearest=False):
         return lambda: self.library.peer_adam(self.pool, ctypes.byref(arrays), self.step, to_nearest)
@@ -138,61 +139,70 @@ class Contest:
     def deepspeed(self, value, gradient, momentum, variance):
         self.peer.adam_update(0, self.step, RATE, BETA1, BETA2, EPSILON, DECAY, True, value, gradient, momentum, variance)
 
-    def torch_fused(self):
-        it = self.model
-        steps = [torch.tensor(float(self.step))]
-        torch._fused_adamw_([it.master], [it.gradient], [it.momentum], [it.variance], [], steps, lr=RATE, beta1=BETA1,
-                            beta2=BETA2, weight_decay=DECAY, eps=EPSILON, amsgrad=False, maximize=False)
+    def torch_fused(self, value, gradient, momentum, variance):
+        torch._fused_adamw_([value], [gradient], [momentum], [variance], [], [torch.tensor(float(self.step))], lr=RATE,
+                            beta1=BETA1, beta2=BETA2, weight_decay=DECAY, eps=EPSILON, amsgrad=False, maximize=False)
 
-    def rows(self):
+    def rows_of(self, begin, count):
+        """row -> contestant -> a function that updates the part from an element on."""
         it = self.model
-        full = (it.momentum, it.variance)
-        fp32 = it.arrays(it.master, it.gradient, full, None, FLOAT32, FLOAT32)
-        made = {"fp32": {"chunkmem": self.adam(fp32), "PyTorch fused": self.torch_fused, "touch": self.touch(fp32)}}
+        master, full_gradient, *full = (each[begin:begin + count] for each in (it.master, it.gradient, it.momentum, it.variance))
+        moments = [each[begin:begin + count] for each in it.moments]
+
+        def arrays(value, gradient, moments, master, kind, moment_kind):
+            return Arrays(value.data_ptr(), gradient.data_ptr(), moments[0].data_ptr(), moments[1].data_ptr(),
+                          master.data_ptr() if master is not None else None, count, kind, moment_kind)
+
+        fp32 = arrays(master, full_gradient, full, None, FLOAT32, FLOAT32)
+        made = {"fp32": {"chunkmem": self.adam(fp32), "touch": self.touch(fp32),
+                         "PyTorch fused": lambda: self.torch_fused(master, full_gradient, *full)}}
         if self.peer is not None:
-            made["fp32"]["DeepSpeed"] = lambda: self.deepspeed(it.master, it.gradient, *full)
+            made["fp32"]["DeepSpeed"] = lambda: self.deepspeed(master, full_gradient, *full)
         for name, kind, number in (("bf16", torch.bfloat16, BFLOAT16), ("fp16", torch.float16, FLOAT16)):
-            value, gradient, taken = it.half[kind]
-            in_place = it.arrays(taken, taken, full, it.master, number, FLOAT32)
-            separate = it.arrays(value, gradient, full, it.master, number, FLOAT32)
+            value, gradient, taken = (each[begin:begin + count] for each in it.half[kind])
+            in_place = arrays(taken, taken, full, master, number, FLOAT32)
+            separate = arrays(value, gradient, full, master, number, FLOAT32)
             row = {"chunkmem in place": self.adam(in_place), "chunkmem": self.adam(separate), "touch": self.touch(in_place)}
             if self.peer is not None:
-                wide = torch.empty_like(it.gradient)
+                wide = torch.empty_like(full_gradient)
 
                 def three_passes(value=value, gradient=gradient, wide=wide):
                     wide.copy_(gradient)
-                    self.deepspeed(it.master, wide, *full)
-                    value.copy_(it.master)
+                    self.deepspeed(master, wide, *full)
+                    value.copy_(master)
 
                 row["DeepSpeed, three passes"] = three_passes
             made[f"{name} with master"] = row
-        value, gradient, _ = it.half[torch.bfloat16]
-        alone = it.arrays(value, gradient, full, None, BFLOAT16, FLOAT32)
-        small = it.arrays(value, gradient, it.moments, None, BFLOAT16, BFLOAT16)
+        value, gradient, _ = (each[begin:begin + count] for each in it.half[torch.bfloat16])
+        alone = arrays(value, gradient, full, None, BFLOAT16, FLOAT32)
+        small = arrays(value, gradient, moments, None, BFLOAT16, BFLOAT16)
         made["bf16 alone"] = {"stochastic": self.adam(alone), "to nearest": self.adam(alone, True),
                               "all of 16 bits, stochastic": self.adam(small),
                               "all of 16 bits, to nearest": self.adam(small, True)}
         return made
 
-    def times(self, rounds):
-        """row -> contestant -> nanoseconds for each element, of each round."""
-        rows = self.rows()
-        contestants = [(row, name, call) for row, calls in rows.items() for name, call in calls.items()]
-        found = {row: {name: [] for name in calls} for row, calls in rows.items()}
-        for turn in range(rounds + 1):  # the first one warms up
-            shift = turn % len(contestants)
-            for row, name, call in contestants[shift:] + contestants[:shift]:
-                self.model.restore()
-                begin = time.perf_counter()
-                call()
-                if turn > 0:
-                    found[row][name].append((time.perf_counter() - begin) * 1e9 / self.model.elements)
-            self.step += 1
-        return found
 
-
-def best(times, row, name):
-    return min(times[row][name]) if name in times[row] else None
+def times_of(contests, rounds):
+    """For each contest: row -> contestant -> nanoseconds for each element. The n-th times of all contestants of a row, and
+    of all contests, are of one moment: each had a part of its own, one after the other."""
+    all_found = [{row: {name: [] for name in calls} for row, calls in it.rows[0].items()} for it in contests]
+    for turn in range(rounds + 1):  # the first one warms up
+        for row, calls in contests[0].rows[0].items():
+            for it in contests:
+                it.model.restore()
+            names = list(calls)
+            for group in range(max(1, len(contests[0].model.parts) // len(names))):
+                shift = (turn + group) % len(names)
+                for place, name in enumerate(names[shift:] + names[:shift]):
+                    for it, found in zip(contests, all_found):
+                        part = (group * len(names) + place) % len(it.rows)
+                        begin = time.perf_counter()
+                        it.rows[part][row][name]()
+                        if turn > 0:
+                            found[row][name].append((time.perf_counter() - begin) * 1e9 / it.model.parts[part][1])
+        for it in contests:
+            it.step += 1
+    return all_found
 
 
 def show(size, threads, times):
@@ -202,34 +212,39 @@ def show(size, threads, times):
             print(f"  {row:17} {name:28} best {min(seen):7.3f}   median {statistics.median(seen):7.3f} ns")
 
 
+def ratio(over, under):
+    """The median of what was measured at one moment."""
+    return statistics.median(a / b for a, b in zip(over, under))
+
+
 def figures_of(all_times, tame, wild, has_peer):
     """The figures of all runs: the worst of each."""
-    def worst(ratios):
-        return min(ratios) if ratios else None
-
-    large = {key: times for key, times in all_times.items() if key[0] >= 24}
-    mixed = [best(times, row, "DeepSpeed, three passes") / best(times, row, "chunkmem")
-             for times in large.values() for row in ("bf16 with master", "fp16 with master") if has_peer]
-    fp32 = [min(best(times, "fp32", peer) for peer in ("DeepSpeed", "PyTorch fused") if best(times, "fp32", peer))
-            / best(times, "fp32", "chunkmem") for times in large.values()]
-    touch = [best(times, row, "touch") / best(times, row, name)
-             for (size, threads), times in large.items() if threads == 1
-             for row, name in (("fp32", "chunkmem"), ("bf16 with master", "chunkmem in place"),
-                               ("fp16 with master", "chunkmem in place"))]
-    random = [best(times, "bf16 alone", "to nearest") / best(times, "bf16 alone", "stochastic") for times in large.values()]
-    wild_ratios = [best(wild, row, name) / best(tame, row, name) for row in wild for name in wild[row]
-                   if name.startswith("chunkmem") or name == "stochastic"]
+    mixed, fp32, touch, random = [], [], [], []
+    for (size, threads), times in all_times.items():
+        if size < 24:
+            continue  # in the cache
+        fp32 += [ratio(times["fp32"][peer], times["fp32"]["chunkmem"]) for peer in times["fp32"]
+                 if peer not in ("chunkmem", "touch")]
+        for row, name in (("fp32", "chunkmem"), ("bf16 with master", "chunkmem in place"),
+                          ("fp16 with master", "chunkmem in place")):
+            if threads == 1:
+                touch.append(ratio(times[row]["touch"], times[row][name]))
+            if has_peer and row != "fp32":
+                mixed.append(ratio(times[row]["DeepSpeed, three passes"], times[row]["chunkmem"]))
+        random.append(ratio(times["bf16 alone"]["stochastic"], times["bf16 alone"]["to nearest"]))
+    wilder = [ratio(wild[row][name], tame[row][name]) for row in wild for name in wild[row]
+              if name.startswith("chunkmem") or row == "bf16 alone"]
     known = []
 
-    def add(name, value, relation, bound):
-        if value is not None:
-            known.append(figure(f"optimizer.{name}", value, relation, bound, COMMAND))
+    def add(name, ratios, worst, relation, bound):
+        if ratios:
+            known.append(figure(f"optimizer.{name}", worst(ratios), relation, bound, COMMAND))
 
-    add("adam_fp32_over_fastest_peer", worst(fp32), ">=", 0.95)
-    add("adam_mixed_over_deepspeed", worst(mixed), ">=", 1.3)
-    add("adam_over_in_place_bandwidth", worst(touch), ">=", 0.85)
-    add("stochastic_over_nearest_time", 1 / worst(random) if random else None, "<=", 1.3)
-    add("wild_over_tame_time", max(wild_ratios), "<=", 1.1)
+    add("adam_fp32_over_fastest_peer", fp32, min, ">=", 0.95)
+    add("adam_mixed_over_deepspeed", mixed, min, ">=", 1.3)
+    add("adam_over_in_place_bandwidth", touch, min, ">=", 0.85)
+    add("stochastic_over_nearest_time", random, max, "<=", 1.3)
+    add("wild_over_tame_time", wilder, max, "<=", 1.1)
     return known
 
 
@@ -252,15 +267,15 @@ def main():
         print(f"DeepSpeed is left out: {why_not}")
     all_times = {}
     for size in chosen.sizes:
-        model = Model(1 << size, False)
+        model = Model(1 << size)
         for threads in chosen.threads:
-            all_times[size, threads] = Contest(library, peer, threads, model).times(chosen.rounds)
+            [all_times[size, threads]] = times_of([Contest(library, peer, threads, model)], chosen.rounds)
             show(size, threads, all_times[size, threads])
         del model
     size, threads = (24, 1) if (24, 1) in all_times else next(iter(all_times))
-    restored = [Contest(library, peer, threads, Model(1 << size, is_wild, True)).times(chosen.rounds)
-                for is_wild in (False, True)]
-    for name, times in zip(("Tame numbers, restored before each update:", "Every pattern of bits, restored:"), restored):
+    restored = times_of([Contest(library, peer, threads, Model(1 << size, is_wild, True)) for is_wild in (False, True)],
+                        chosen.rounds)
+    for name, times in zip(("Tame numbers, restored before each row:", "Every pattern of bits, restored:"), restored):
         print("\n" + name, end="")
         show(size, threads, times)
     figures = figures_of(all_times, *restored, peer is not None)

@@ -16,10 +16,13 @@ namespace {
 
 constexpr std::size_t grain = 4096;
 
+volatile int one = 1;
+
 template <class Element>
 [[gnu::target("avx2"), gnu::optimize("O3")]] void scale(Element* values, std::size_t count) noexcept
 {
-  for (std::size_t index = 0; index < count; ++index) values[index] = static_cast<Element>(values[index] * 3);
+  const auto factor = static_cast<Element>(one);
+  for (std::size_t index = 0; index < count; ++index) values[index] = static_cast<Element>(values[index] * factor);
 }
 
 /// As the library's own loop for a value without a master, but rounded to nearest.

@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = "python3 bench/peers/checkpoint.py"
 TENSORS = 16
+PEER_FILES = ("numpy.safetensors", "synced.safetensors", "torch.pt")
 
 try:
     import numpy
@@ -106,7 +107,7 @@ def contestants(ours, folder, arrays):
     """name -> a call that is timed. Loads come after the saves that they need."""
     rooms = [numpy.empty_like(it) for it in arrays]
     named = {f"t{index}": it for index, it in enumerate(arrays)}
-    plain, torched = folder / "numpy.safetensors", folder / "torch.pt"
+    plain, synced, torched = (folder / name for name in PEER_FILES)
 
     def copy(loaded):
         for index, room in enumerate(rooms):
@@ -116,7 +117,7 @@ def contestants(ours, folder, arrays):
         "chunkmem, synced": lambda: ours.save(True),
         "chunkmem": lambda: ours.save(False),
         "safetensors (NumPy)": lambda: safetensors.numpy.save_file(named, plain),
-        "safetensors (NumPy), synced": lambda: (safetensors.numpy.save_file(named, plain), sync(plain)),
+        "safetensors (NumPy), synced": lambda: (safetensors.numpy.save_file(named, synced), sync(synced)),
     }
     loads = {
         "chunkmem": lambda: ours.load(False),
@@ -129,6 +130,14 @@ def contestants(ours, folder, arrays):
         saves["torch.save"] = lambda: torch.save(tensors, torched)
         loads["torch.load, with a copy"] = lambda: copy({k: v.numpy() for k, v in torch.load(torched).items()})
     return saves, loads
+
+
+def remove_all(folder):
+    """What was saved: writing a file anew costs other time than writing over one."""
+    for name in ("synced", "unsynced"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in PEER_FILES:
+        (folder / name).unlink(missing_ok=True)
 
 
 def turn(calls, shift, seen):
@@ -166,6 +175,7 @@ def main():
     saves, loads = contestants(ours, chosen.folder, arrays)
     saved, loaded, seconds = {}, {}, []
     for index in range(chosen.rounds):
+        remove_all(chosen.folder)
         turn(saves, index, saved)
         ours.finish()
         turn(loads, index, loaded)
@@ -184,10 +194,7 @@ def main():
         ("second_save_over_first", second, "<=", 1.1),
     ]
     figures = [figure(f"checkpoint.{name}", *rest, COMMAND) for name, *rest in figures]
-    for name in ("synced", "unsynced"):
-        shutil.rmtree(chosen.folder / name)
-    for name in ("numpy.safetensors", "torch.pt"):
-        (chosen.folder / name).unlink(missing_ok=True)
+    remove_all(chosen.folder)
     return report(figures, "peers_checkpoint.json")
 
 
