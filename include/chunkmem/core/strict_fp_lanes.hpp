@@ -126,50 +126,57 @@ template <class Real>
   return left < right ? Real{} : value;
 }
 
-/// over / under. The quotient may be 0 where it is below 2^-124 and the words of `kept` and `large` share a bit.
+/// Which quotients, multiplied by one factor and added to a number, are too small to change that number.
 ///
-/// For a quotient that is added to `kept`, where that makes no difference: processors take longer to divide where a
+///     const auto limits = lost_quotients_of(factor);
+///     sum = fused(factor, quotient_unless_lost(over, under, sum, limits), sum);
+///
+/// The word of a positive number is its logarithm, in units of 2^-23, to a tenth of an octave. The word of `over` less
+/// that of `under` is that of the quotient. It is lost below `least`, if it is also below the word of the sum plus
+/// `distance`. Both are signed words.
+template <class Real>
+struct lost_quotients {
+  Real distance, least;
+};
+
+/// The limits of a factor.
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline lost_quotients<float> lost_quotients_of(float factor) noexcept
+{
+  const std::uint32_t octave = (bits_as<std::uint32_t>(factor) >> 23U & 0xffU) + 1;  // the factor is below it
+  if (octave > 227) return {0.0F, bits_as<float>(0x80000000U)};                      // none
+  // A number in [2^e, 2^(e+1)) is 2^(e-24) or more away from its neighbours. A product below 2^(e-26) is no half of
+  // that, also where the quotient is a denormal that was rounded up. Beside a zero or a denormal only quotients that
+  // are zeros themselves are lost: they are below 2^-150.
+  const std::uint32_t octaves = octave < 124 ? 151 : octave + 27;
+  return {bits_as<float>(0U - (octaves << 23U)), bits_as<float>(0U - (125U << 23U))};
+}
+
+/// over / under. Where that is lost, a zero of the same sign may stand for it: processors take longer to divide where a
 /// denormal comes out. A single is divided in any case.
-/// @pre `under` is positive, or NaN
-[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float quotient_unless_lost(float over, float under, float,
-                                                                                         float) noexcept
+/// @pre `under` is positive, or NaN; `over` is no denormal
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float quotient_unless_lost(
+    float over, float under, float, const lost_quotients<float>&) noexcept
 {
   return quotient(over, under);
 }
-/// By instructions for g++, whose masks of two comparisons become loops over lanes.
 template <class Real>
   requires(lane_count<Real> > 0)
-[[nodiscard, gnu::always_inline]] inline Real quotient_unless_lost(const Real& over, const Real& under,
-                                                                   const Real& kept, const Real& large) noexcept
+[[nodiscard, gnu::always_inline]] inline Real quotient_unless_lost(const Real& over, const Real& under, const Real& sum,
+                                                                   const lost_quotients<Real>& limits) noexcept
 {
   using words = lane_bits<lane_count<Real>>;
   using counts = typename vector_of<std::int32_t, lane_count<Real>>::type;
-  // Words of positive numbers are logarithms in steps of 2^-23, less than a tenth too small.
-  constexpr std::int32_t least = -125 * (1 << 23);
-#if defined(__x86_64__) && !defined(__clang__)
-  if constexpr (lane_count<Real> == 16) {
-    counts limit{}, magnitude{};
-    limit += least;
-    magnitude += 0x7fffffff;
-    Real felt;
-    asm("vpandd %[over], %[magnitude], %[felt]\n\t"
-        "vptestnmd %[kept], %[large], %%k1\n\t"
-        "vpsubd %[under], %[felt], %[felt]\n\t"
-        "vpcmpnltd %[limit], %[felt], %%k2\n\t"
-        "korw %%k1, %%k2, %%k1\n\t"
-        "vmovaps %[over], %[felt]%{%%k1%}%{z%}"
-        : [felt] "=&v"(felt)
-        : [over] "v"(over), [under] "v"(under), [kept] "v"(kept), [large] "v"(large), [limit] "v"(limit),
-          [magnitude] "v"(magnitude)
-        : "k1", "k2");
-    return quotient(felt, under);
-  }
-#endif
-  const words magnitude = __builtin_bit_cast(words, over) & 0x7fffffffU;
-  const counts size = __builtin_bit_cast(counts, magnitude - __builtin_bit_cast(words, under));
-  const words is_large = __builtin_bit_cast(words, kept) & __builtin_bit_cast(words, large);
-  const Real felt_by_large = size < least ? Real{} : over;
-  return quotient(is_large != 0U ? felt_by_large : over, under);
+  words magnitude{}, sign{}, exponent{};  // nvcc 13 fails at sums of constants here
+  magnitude += 0x7fffffffU;
+  sign += 0x80000000U;
+  exponent += 0x7f800000U;
+  const words bits = __builtin_bit_cast(words, over);
+  const words size = (bits & magnitude) - __builtin_bit_cast(words, under);
+  const words room = (__builtin_bit_cast(words, sum) & exponent) + __builtin_bit_cast(words, limits.distance);
+  const counts least = __builtin_bit_cast(counts, limits.least);
+  const counts most = __builtin_bit_cast(counts, room) < least ? __builtin_bit_cast(counts, room) : least;
+  const words felt = __builtin_bit_cast(counts, size) < most ? bits & sign : bits;
+  return quotient(__builtin_bit_cast(Real, felt), under);
 }
 
 /// `value` in [least, most]; NaN stays NaN.

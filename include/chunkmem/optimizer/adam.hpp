@@ -70,17 +70,15 @@ struct adam_factors {
     const float smallest =
         strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
     least = strict_fp::product(smallest, smallest);
-    // The bits of exponents from 2^-95 on: neighbours of such a number are 2^-119 away at least, and a step below
-    // 4 * 2^-124 is less than half of that.
-    if (strict_fp::magnitude(rate) <= 4.0F) large = 0x1p97F;
+    lost = strict_fp::lost_quotients_of(rate);
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
-  float rate, scale;   ///< of the momentum, and of the root of the variance: corrected for the bias
-  float keep = 1.0F;   ///< of the parameter, after decoupled decay
-  float decay = 0.0F;  ///< of the parameter, added to the gradient
-  float least;         ///< a smaller square adds only a denormal to the variance: nothing is added
-  float large = 0.0F;  ///< shares a bit with each parameter that no direction below 2^-124 changes; 0: with none
+  float rate, scale;                      ///< of the momentum, and of the root of the variance: corrected for the bias
+  float keep = 1.0F;                      ///< of the parameter, after decoupled decay
+  float decay = 0.0F;                     ///< of the parameter, added to the gradient
+  float least;                            ///< a smaller square adds only a denormal to the variance: nothing is added
+  strict_fp::lost_quotients<float> lost;  ///< directions that are too small to change their parameter
 
  private:
   CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept
@@ -113,7 +111,7 @@ struct adam_factors {
   {                                                                                                                  \
     const real kept = strict_fp::product(keep, parameter);                                                           \
     const real divisor = strict_fp::fused(root, scale, epsilon);                                                     \
-    const real direction = strict_fp::quotient_unless_lost(state[0], divisor, kept, large);                          \
+    const real direction = strict_fp::quotient_unless_lost(state[0], divisor, kept, lost);                           \
     parameter = strict_fp::fused(strict_fp::negative(rate), direction, kept);                                        \
   }
 
@@ -154,7 +152,7 @@ struct adam_in_lanes {
         keep{in_all_lanes<Real>(of.keep)},
         decay{in_all_lanes<Real>(of.decay)},
         least{in_all_lanes<Real>(of.least)},
-        large{in_all_lanes<Real>(of.large)}
+        lost{in_all_lanes<Real>(of.lost.distance), in_all_lanes<Real>(of.lost.least)}
   {
   }
 
@@ -162,7 +160,8 @@ struct adam_in_lanes {
 
  private:
   bool coupled;  // both kinds of decay are one loop
-  Real beta1, rest1, beta2, rest2, epsilon, rate, scale, keep, decay, least, large;
+  Real beta1, rest1, beta2, rest2, epsilon, rate, scale, keep, decay, least;
+  strict_fp::lost_quotients<Real> lost;
 };
 
 #undef CHUNKMEM_ADAM_ARITHMETIC

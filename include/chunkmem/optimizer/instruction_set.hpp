@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
@@ -26,7 +25,7 @@ inline constexpr instruction_set instruction_sets[] = {instruction_set::baseline
 
 [[nodiscard]] constexpr std::string_view name_of(instruction_set set) noexcept
 {
-  constexpr std::string_view names[std::size(instruction_sets)] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+  constexpr std::string_view names[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
   return names[static_cast<std::size_t>(set)];
 }
 
