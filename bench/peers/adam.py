@@ -88,31 +88,47 @@ def deepspeed(source, folder, compiler):
 
 
 class Model:
-    """One parameter of every kind: the arrays that all contestants work on, in parts."""
+    """One parameter of every kind: the arrays that all contestants work on, in parts, and what they may hold."""
 
-    def __init__(self, elements, is_wild=False, restores=False):
-        made = torch.Generator().manual_seed(elements)
+    def __init__(self, elements):
+        self.made = torch.Generator().manual_seed(elements)
         self.parts = [(begin, min(PART, elements - begin)) for begin in range(0, elements, PART)]
-
-        def numbers(scale):
-            if is_wild:  # every pattern of bits: denormals, NaN, infinities
-                bits = torch.randint(-2**31, 2**31 - 1, (elements,), generator=made, dtype=torch.int32)
-                return bits.view(torch.float32)
-            return torch.randn(elements, generator=made) * scale
-
-        self.master, self.gradient, self.momentum = numbers(0.1), numbers(0.01), numbers(0.01)
-        self.variance = numbers(0.01).abs_()
-        self.half = {kind: (self.master.to(kind), self.gradient.to(kind), self.gradient.to(kind))
+        self.master, self.gradient, self.momentum, self.variance = (torch.empty(elements) for _ in range(4))
+        self.half = {kind: tuple(torch.empty(elements, dtype=kind) for _ in range(3))
                      for kind in (torch.bfloat16, torch.float16)}
-        self.moments = (self.momentum.to(torch.bfloat16), self.variance.to(torch.bfloat16))
-        lists = [self.master, self.gradient, self.momentum, self.variance, *self.moments]
-        self.lists = lists + [it for three in self.half.values() for it in three]
-        self.kept = [it.clone() for it in self.lists] if restores else []
+        self.moments = tuple(torch.empty(elements, dtype=torch.bfloat16) for _ in range(2))
+        self.fill(False)
 
-    def restore(self):
-        """The numbers of the begin: an update leaves no denormals."""
-        for it, kept in zip(self.lists, self.kept):
-            it.copy_(kept)
+    def numbers(self, is_wild, scale):
+        elements = self.master.numel()
+        if is_wild:  # every pattern of bits: denormals, NaN, infinities
+            bits = torch.randint(-2**31, 2**31 - 1, (elements,), generator=self.made, dtype=torch.int32)
+            return bits.view(torch.float32)
+        return torch.randn(elements, generator=self.made) * scale
+
+    def fill(self, is_wild):
+        for it, scale in ((self.master, 0.1), (self.gradient, 0.01), (self.momentum, 0.01), (self.variance, 0.01)):
+            it.copy_(self.numbers(is_wild, scale))
+        self.variance.abs_()
+        for value, gradient, taken in self.half.values():
+            value.copy_(self.master)
+            gradient.copy_(self.gradient)
+            taken.copy_(self.gradient)
+        for half, full in zip(self.moments, (self.momentum, self.variance)):
+            half.copy_(full)
+
+    def lists(self):
+        all_lists = [self.master, self.gradient, self.momentum, self.variance, *self.moments]
+        return all_lists + [it for three in self.half.values() for it in three]
+
+    def kept(self, is_wild):
+        self.fill(is_wild)
+        return [it.clone() for it in self.lists()]
+
+    def restore(self, kept):
+        """An update leaves no denormals, so each one begins with the numbers of the begin."""
+        for it, number in zip(self.lists(), kept):
+            it.copy_(number)
 
 
 class Contest:
@@ -120,6 +136,7 @@ class Contest:
 
     def __init__(self, library, peer, threads, model):
         self.library, self.peer, self.step = library, peer, 1
+        self.pause = 0.01 if threads > 1 else 0  # until the peers' threads wait without work [s]
         self.pool = library.peer_pool(threads)
         self.sink = (ctypes.c_uint16 * 64)()
         self.model = model
@@ -182,26 +199,27 @@ class Contest:
         return made
 
 
-def times_of(contests, rounds):
-    """For each contest: row -> contestant -> nanoseconds for each element. The n-th times of all contestants of a row, and
-    of all contests, are of one moment: each had a part of its own, one after the other."""
-    all_found = [{row: {name: [] for name in calls} for row, calls in it.rows[0].items()} for it in contests]
+def times_of(contest, rounds, begins=(None,)):
+    """For each of `begins`, numbers to begin with or none: row -> contestant -> nanoseconds for each element. The n-th times
+    of all contestants of a row are of one moment: each had a part of its own, one after the other."""
+    all_found = [{row: {name: [] for name in calls} for row, calls in contest.rows[0].items()} for _ in begins]
+    parts = contest.model.parts
     for turn in range(rounds + 1):  # the first one warms up
-        for row, calls in contests[0].rows[0].items():
-            for it in contests:
-                it.model.restore()
+        for row, calls in contest.rows[0].items():
             names = list(calls)
-            for group in range(max(1, len(contests[0].model.parts) // len(names))):
-                shift = (turn + group) % len(names)
-                for place, name in enumerate(names[shift:] + names[:shift]):
-                    for it, found in zip(contests, all_found):
-                        part = (group * len(names) + place) % len(it.rows)
-                        begin = time.perf_counter()
-                        it.rows[part][row][name]()
+            for begin, found in zip(begins, all_found):
+                if begin is not None:
+                    contest.model.restore(begin)
+                for group in range(max(1, len(parts) // len(names))):
+                    shift = (turn + group) % len(names)
+                    for place, name in enumerate(names[shift:] + names[:shift]):
+                        part = (group * len(names) + place) % len(parts)
+                        time.sleep(contest.pause)
+                        start = time.perf_counter()
+                        contest.rows[part][row][name]()
                         if turn > 0:
-                            found[row][name].append((time.perf_counter() - begin) * 1e9 / it.model.parts[part][1])
-        for it in contests:
-            it.step += 1
+                            found[row][name].append((time.perf_counter() - start) * 1e9 / parts[part][1])
+        contest.step += 1
     return all_found
 
 
@@ -269,12 +287,13 @@ def main():
     for size in chosen.sizes:
         model = Model(1 << size)
         for threads in chosen.threads:
-            [all_times[size, threads]] = times_of([Contest(library, peer, threads, model)], chosen.rounds)
+            [all_times[size, threads]] = times_of(Contest(library, peer, threads, model), chosen.rounds)
             show(size, threads, all_times[size, threads])
         del model
     size, threads = (24, 1) if (24, 1) in all_times else next(iter(all_times))
-    restored = times_of([Contest(library, peer, threads, Model(1 << size, is_wild, True)) for is_wild in (False, True)],
-                        chosen.rounds)
+    model = Model(1 << size)
+    begins = [model.kept(is_wild) for is_wild in (False, True)]
+    restored = times_of(Contest(library, peer, threads, model), chosen.rounds, begins)
     for name, times in zip(("Tame numbers, restored before each row:", "Every pattern of bits, restored:"), restored):
         print("\n" + name, end="")
         show(size, threads, times)

@@ -250,20 +250,20 @@ class element_pass {
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<any_types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0]);
-      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
+      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<any_types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
       if (index != 0) {
         all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter);
+        set::settle(last.parameter, self.has_bf16_);
         self.template store_parameter<any_types, width>(index - width, random, last);
       }
       last = now;
     }
     if (index == 0) return 0;
     all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter);
+    set::settle(last.parameter, self.has_bf16_);
     self.template store_parameter<any_types, width>(index - width, random, last);
     return index;
   }
@@ -283,20 +283,20 @@ class element_pass {
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0]);
-      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
+      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
       if (index != 0) {
         all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter);
+        set::settle(last.parameter, self.has_bf16_);
         self.template store_parameter<Types, width>(index - width, random, last);
       }
       last = now;
     }
     if (index == 0) return 0;
     all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter);
+    set::settle(last.parameter, self.has_bf16_);
     self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }
@@ -315,20 +315,20 @@ class element_pass {
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0]);
-      if constexpr (states > 1) set::settle(now.state[1]);
+      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
+      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
       if (index != 0) {
         all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter);
+        set::settle(last.parameter, self.has_bf16_);
         self.template store_parameter<Types, width>(index - width, random, last);
       }
       last = now;
     }
     if (index == 0) return 0;
     all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter);
+    set::settle(last.parameter, self.has_bf16_);
     self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }

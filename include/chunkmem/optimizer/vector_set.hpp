@@ -43,7 +43,7 @@ struct baseline_lanes {
   {
     for (std::size_t lane = 0; lane < 4; ++lane) result[lane] = strict_fp::root(radicand[lane]);
   }
-  [[gnu::always_inline]] static void settle(real& value) noexcept { settle_lanes(value); }
+  [[gnu::always_inline]] static void settle(real& value, bool) noexcept { settle_lanes(value); }
 };
 
 #if defined(__x86_64__)
@@ -56,7 +56,10 @@ struct avx2_lanes {
   {
     asm("vsqrtps %1, %0" : "=x"(result) : "x"(radicand));
   }
-  [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void settle(real& value) noexcept { settle_lanes(value); }
+  [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void settle(real& value, bool) noexcept
+  {
+    settle_lanes(value);
+  }
 };
 
 struct avx512_lanes {
@@ -67,23 +70,35 @@ struct avx512_lanes {
   {
     asm("vsqrtps %1, %0" : "=v"(result) : "v"(radicand));
   }
-  /// The table of vfixupimmps says for each kind of number: NaN becomes what the result held before, others stay.
+  /// The table of vfixupimmps says for each kind of number: NaN becomes what the result held before, others stay. A
+  /// product of bf16 that is -0 is added where the processor `has_bf16`: such sums take denormals for zeros of their
+  /// sign, whatever the flush mode.
   [[gnu::always_inline, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] static void settle(
-      real& value) noexcept
+      real& value, bool has_bf16) noexcept
   {
     using words = lane_bits<16>;
-    words nan_from_before{}, exponent{}, sign{};  // nvcc 13 fails at sums of constants here
+    words nan_from_before{};  // nvcc 13 fails at sums of constants here
     nan_from_before += 0x11111100U;
-    exponent += chunkmem::detail::infinity_bits;
-    sign += chunkmem::detail::sign_bit;
     real settled{};
     settled += __builtin_nanf("");
-    [[maybe_unused]] std::uint16_t small;
-    asm("vptestnmd %[value], %[exponent], %[small]\n\t"
-        "vfixupimmps $0, %[table], %[value], %[settled]\n\t"
-        "vpandd %[value], %[sign], %[settled]%{%[small]%}"
-        : [settled] "+&v"(settled), [small] "=&Yk"(small)
-        : [value] "v"(value), [exponent] "v"(exponent), [table] "v"(nan_from_before), [sign] "v"(sign));
+    if (has_bf16) {
+      words minus_zeros{}, zeros{};
+      minus_zeros += 0x80008000U;
+      asm("vdpbf16ps %[minus_zeros], %[zeros], %[value]\n\t"
+          "vfixupimmps $0, %[table], %[value], %[settled]"
+          : [settled] "+&v"(settled), [value] "+v"(value)
+          : [table] "v"(nan_from_before), [minus_zeros] "v"(minus_zeros), [zeros] "v"(zeros));
+    } else {
+      words exponent{}, sign{};
+      exponent += chunkmem::detail::infinity_bits;
+      sign += chunkmem::detail::sign_bit;
+      [[maybe_unused]] std::uint16_t small;
+      asm("vptestnmd %[value], %[exponent], %[small]\n\t"
+          "vfixupimmps $0, %[table], %[value], %[settled]\n\t"
+          "vpandd %[value], %[sign], %[settled]%{%[small]%}"
+          : [settled] "+&v"(settled), [small] "=&Yk"(small)
+          : [value] "v"(value), [exponent] "v"(exponent), [table] "v"(nan_from_before), [sign] "v"(sign));
+    }
     value = settled;
   }
 };
