@@ -174,7 +174,13 @@ template <class Real>
   const words size = (bits & magnitude) - __builtin_bit_cast(words, under);
   const words room = (__builtin_bit_cast(words, sum) & exponent) + __builtin_bit_cast(words, limits.distance);
   const counts least = __builtin_bit_cast(counts, limits.least);
-  const counts most = __builtin_bit_cast(counts, room) < least ? __builtin_bit_cast(counts, room) : least;
+  counts most = __builtin_bit_cast(counts, room);
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (lane_count<Real> >= 8)
+    asm("vpminsd %1, %0, %0" : "+v"(most) : "v"(least));  // g++ 12 compares and blends
+  else
+#endif
+    most = most < least ? most : least;
   const words felt = __builtin_bit_cast(counts, size) < most ? bits & sign : bits;
   return quotient(__builtin_bit_cast(Real, felt), under);
 }
