@@ -65,8 +65,11 @@ class Numbers(PlantedMistakes):
                     "engine.of_nobody is 3, and has no record", "engine.planted_bugs_found is 5, and its record says 6")
 
     def test_a_number_with_a_unit_has_a_record(self):
-        self.add("README.md", "\nA step takes 12 milliseconds.\n")
-        self.expect("numbers", "README.md: '12 milliseconds' has no record")
+        self.add("README.md", "\nA step takes 12 milliseconds. It is 3.7 times faster, or 2x, for 30.2 billion at 55 TFLOPS, "
+                 "12 GB/s. `bf16 x` and 0.1.x are no numbers with units.\n")
+        numbers = ("12 milliseconds", "3.7 times", "2x", "30.2 billion", "55 TFLOPS", "12 GB/s")
+        self.expect("numbers", f"{len(numbers)} numbers without a record",
+                    *(f"README.md: '{number}' has no record" for number in numbers))
 
     def test_a_table_is_what_the_records_say_and_is_written_anew(self):
         self.add("README.md", "\n<!-- figures: engine.planted_bugs_found -->\nold\n<!-- end of figures -->\n")

@@ -27,8 +27,9 @@ OUTPUT, OUTPUT_END = "<!-- output: ", "<!-- end of output -->"
 NAME = r"[a-z]+[.][a-z0-9_]+"
 HIDDEN = re.compile(rf"([0-9]+(?:[.][0-9]+)?)<!-- ({NAME}) -->")
 SENTENCE = re.compile(rf"`({NAME})`[ \n]+is[ \n]+([0-9]+(?:[.]([0-9]+))?)")
-UNITS = "%|percent|instructions|milliseconds|seconds|microseconds|ms|us|ns|tokens"
-LOOSE = re.compile(rf"([0-9][0-9.,]*[ \n]*(?:{UNITS}))[ ,.;:)\n]")
+UNITS = ("%|percent|instructions|milliseconds|seconds|microseconds|ms|us|ns|tokens|times|x|million|billion|"
+         "[MGT]FLOPS|[MGT]FLOP/s|[kKMGT]i?B/s")
+LOOSE = re.compile(rf"(?<![\w.])([0-9](?:[0-9.,]*[0-9])?[ \n]*(?:{UNITS}))[ ,.;:)\n]")
 # Files that repeat the version of core/version.hpp.
 VERSIONS = {
     "CITATION.cff": r"^version: ([0-9.]+)",
