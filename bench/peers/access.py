@@ -95,7 +95,7 @@ def main():
     options.add_argument("--tensors", type=int, default=400)
     options.add_argument("--elements", type=int, default=1024)
     options.add_argument("--passes", type=int, default=10)
-    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--rounds", type=int, default=20, choices=range(2, 1000), metavar="2..999")
     options.add_argument("--compiler", default="g++")
     options.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/peers")
     chosen = options.parse_args()

@@ -155,7 +155,8 @@ def settle():
 
 
 def first_and_second(ours):
-    """Seconds of a first save into a new folder and of a second one, which has an older generation to read."""
+    """Seconds of a first save into a new folder and of a later one, until `save` returns. A thread reads the older
+    generation after that, which is not in this time."""
     shutil.rmtree(ours.folder / "synced", ignore_errors=True)
     settle()
     first = seconds_of(lambda: ours.save(True))
