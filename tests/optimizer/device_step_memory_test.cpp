@@ -57,7 +57,7 @@ TEST_CASE("places in the memory of a device step follow each other, aligned and 
 
 TEST_CASE("the memory of a device step costs what its comment says", "[optimizer]")
 {
-  CHECK(device_step_memory<adam>::size({2, 10, 1000}).count() == 72 + 2 * (4 + 40) + 10 * 40 + 1000 * 24);
+  CHECK(device_step_memory<adam>::size({2, 10, 1000}).count() == 72 + 2 * (4 + 48) + 10 * 40 + 1000 * 24);
 }
 
 }  // namespace device_step_memory_test
