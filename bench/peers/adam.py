@@ -141,7 +141,7 @@ class Contest:
 
     def __init__(self, library, peer, threads, model):
         self.library, self.peer, self.step = library, peer, 1
-        self.pause = 0.01 if threads > 1 else 0  # until the peers' threads wait without work [s]
+        self.threads = threads
         self.pool = library.peer_pool(threads)
         self.sink = (ctypes.c_uint16 * 64)()
         self.model = model
@@ -151,6 +151,12 @@ class Contest:
         except OSError:
             pass
         self.rows = [self.rows_of(begin, count) for begin, count in model.parts]
+
+    def wake(self, part, row, name):
+        """Begins a turn of several threads: those of others have come to rest, those of this contestant are awake."""
+        if self.threads > 1:
+            time.sleep(0.01)
+            self.rows[(part + 1) % len(self.rows)][row][name]()
 
     def adam(self, arrays, to_nearest=False):
         return lambda: self.library.peer_adam(self.pool, ctypes.byref(arrays), self.step, to_nearest)
@@ -218,7 +224,7 @@ def times_of(contest, rounds, begins=(None,)):
                 for group in range(max(1, len(parts) // len(names))):
                     for place, name in enumerate(random.sample(names, len(names))):
                         part = (group * len(names) + place) % len(parts)
-                        time.sleep(contest.pause)
+                        contest.wake(part, row, name)
                         start = time.perf_counter()
                         contest.rows[part][row][name]()
                         if turn > 0:
