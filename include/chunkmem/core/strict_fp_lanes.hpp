@@ -131,9 +131,10 @@ template <class Real>
 ///     const auto limits = lost_quotients_of(factor);
 ///     sum = fused(factor, quotient_unless_lost(over, under, sum, limits), sum);
 ///
-/// The word of a positive number is its logarithm, in units of 2^-23, to a tenth of an octave. The word of `over` less
-/// that of `under` is that of the quotient. It is lost below `least`, if it is also below the word of the sum plus
-/// `distance`. Both are signed words.
+/// The word of a positive normal number is 2^23 times its logarithm plus a bias of 127, to a tenth of an octave. The
+/// word of `over` less that of `under` is that of the quotient, without a bias. A quotient is lost below `least`, if it
+/// is also below the exponent of the sum, as a word, plus `distance`. Both are signed words. With a factor below 2^o,
+/// and a sum from 2^e on, quotients below 2^(e - o - 27) are lost.
 template <class Real>
 struct lost_quotients {
   Real distance, least;
@@ -153,6 +154,7 @@ struct lost_quotients {
 
 /// over / under. Where that is lost, a zero of the same sign may stand for it: processors take longer to divide where a
 /// denormal comes out. A single is divided in any case.
+/// Cost: a denormal beside a sum that is 0 or about as small is divided, which takes two or three times as long.
 /// @pre `under` is positive, or NaN; `over` is no denormal
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float quotient_unless_lost(
     float over, float under, float, const lost_quotients<float>&) noexcept
