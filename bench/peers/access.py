@@ -19,13 +19,13 @@ import ctypes
 import importlib
 import os
 import pathlib
-import subprocess
 import sys
 import time
 import types
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+from entry import compiled
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 try:
     import torch
@@ -34,10 +34,7 @@ except ImportError:
 
 
 def ours(folder, compiler):
-    made = folder / "access_entry.so"
-    subprocess.run([compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-I", ROOT / "include",
-                    HERE / "access_entry.cpp", "-o", made], check=True)
-    library = ctypes.CDLL(str(made))
+    library = compiled("access_entry", folder, compiler)
     library.peer_accesses.restype = ctypes.c_double
     library.peer_accesses.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32]
     return library

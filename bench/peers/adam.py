@@ -28,10 +28,10 @@ import sys
 import sysconfig
 import time
 
+from entry import compiled
 from figures import figure, report
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = "python3 bench/peers/adam.py --deepspeed FOLDER"
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 PART = 1 << 22  # elements
@@ -50,10 +50,7 @@ class Arrays(ctypes.Structure):
 
 def ours(folder, compiler):
     """The functions of adam_entry.cpp."""
-    made = folder / "adam_entry.so"
-    subprocess.run([compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-I", ROOT / "include",
-                    HERE / "adam_entry.cpp", "-o", made], check=True)
-    library = ctypes.CDLL(str(made))
+    library = compiled("adam_entry", folder, compiler)
     library.peer_pool.restype = ctypes.c_void_p
     library.peer_adam.argtypes = [ctypes.c_void_p, ctypes.POINTER(Arrays), ctypes.c_uint32, ctypes.c_bool]
     library.peer_touch.argtypes = [ctypes.c_void_p, ctypes.POINTER(Arrays), ctypes.c_void_p]

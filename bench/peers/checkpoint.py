@@ -16,14 +16,13 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 
+from entry import compiled
 from figures import figure, report
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = "python3 bench/peers/checkpoint.py"
 TENSORS = 16
 PEER_FILES = ("numpy.safetensors", "synced.safetensors", "torch.pt")
@@ -40,10 +39,7 @@ except ImportError:
 
 
 def entry(folder, compiler):
-    made = folder / "checkpoint_entry.so"
-    subprocess.run([compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-I", ROOT / "include",
-                    HERE / "checkpoint_entry.cpp", "-o", made], check=True)
-    library = ctypes.CDLL(str(made))
+    library = compiled("checkpoint_entry", folder, compiler)
     library.peer_model.restype = ctypes.c_void_p
     library.peer_model.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
     library.peer_exchange.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_bool]

@@ -150,8 +150,7 @@ int main()
         measure({shape.layers, shape.chunks_per_layer, where, windows}, all);
   std::printf(
       "worst plan: %.4f of the bound (excess %.2f largest chunks); certified at least %.4f; of %d evictions above %d "
-      "that "
-      "repeat and %d that do not\n",
+      "that repeat and %d that do not\n",
       all.over_bound, all.excess, all.certified, all.compared, all.above_evictions, all.above_orbits);
   std::printf(
       "as a manager moves them: states of one frame %.4f of the bound, of two %.4f; with fewer than 96 chunks %.4f and "

@@ -107,7 +107,7 @@ TEST_CASE("factors worked out from the state are those of the host, for step num
       REQUIRE(std::memcmp(&found, &expected, sizeof found) == 0);
       const double first = 1.0 - std::pow(static_cast<double>(options.beta1), static_cast<double>(number));
       const double second = 1.0 - std::pow(static_cast<double>(options.beta2), static_cast<double>(number));
-      REQUIRE(static_cast<double>(-found.way) ==
+      REQUIRE(static_cast<double>(-found.negative_rate) ==
               Catch::Approx(static_cast<double>(1e-3F * options.rate_factor) / first).epsilon(1e-6));
       REQUIRE(static_cast<double>(found.scale) == Catch::Approx(1.0 / std::sqrt(second)).epsilon(1e-6));
     }

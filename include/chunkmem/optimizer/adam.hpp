@@ -63,21 +63,22 @@ struct adam_factors {
         epsilon{options.epsilon}
   {
     const float scaled = strict_fp::product(settings.learning_rate, options.rate_factor);
-    way = strict_fp::negative(strict_fp::quotient(scaled, bias_of(beta1, settings.number)));
+    negative_rate = strict_fp::negative(strict_fp::quotient(scaled, bias_of(beta1, settings.number)));
     scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.number)));
     if (options.decoupled) keep = strict_fp::fused(strict_fp::negative(scaled), options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
     const float smallest =
         strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
     least = strict_fp::product(smallest, smallest);
-    lost = strict_fp::lost_quotients_of(way);
+    lost = strict_fp::lost_quotients_of(negative_rate);
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
-  float way, scale;    ///< factors of the momentum, below zero, and of the root of the variance: corrected for the bias
-  float keep = 1.0F;   ///< of the parameter, after decoupled decay
-  float decay = 0.0F;  ///< of the parameter, added to the gradient
-  float least;         ///< a smaller square adds only a denormal to the variance: nothing is added
+  float negative_rate;                    ///< the learning rate times -1, corrected for the bias of the momentum
+  float scale;                            ///< factor of the root of the variance, which corrects its bias
+  float keep = 1.0F;                      ///< of the parameter, after decoupled decay
+  float decay = 0.0F;                     ///< of the parameter, added to the gradient
+  float least;                            ///< a smaller square adds only a denormal to the variance: nothing is added
   strict_fp::lost_quotients<float> lost;  ///< directions that are too small to change their parameter
 
  private:
@@ -112,7 +113,7 @@ struct adam_factors {
     const real kept = strict_fp::product(keep, parameter);                                                           \
     const real divisor = strict_fp::fused(root, scale, epsilon);                                                     \
     const real direction = strict_fp::quotient_unless_lost(state[0], divisor, kept, lost);                           \
-    parameter = strict_fp::fused(way, direction, kept);                                                              \
+    parameter = strict_fp::fused(negative_rate, direction, kept);                                                    \
   }
 
 /// One element.
@@ -147,7 +148,7 @@ struct adam_in_lanes {
         beta2{in_all_lanes<Real>(of.beta2)},
         rest2{in_all_lanes<Real>(of.rest2)},
         epsilon{in_all_lanes<Real>(of.epsilon)},
-        way{in_all_lanes<Real>(of.way)},
+        negative_rate{in_all_lanes<Real>(of.negative_rate)},
         scale{in_all_lanes<Real>(of.scale)},
         keep{in_all_lanes<Real>(of.keep)},
         decay{in_all_lanes<Real>(of.decay)},
@@ -160,7 +161,7 @@ struct adam_in_lanes {
 
  private:
   bool coupled;  // both kinds of decay are one loop
-  Real beta1, rest1, beta2, rest2, epsilon, way, scale, keep, decay, least;
+  Real beta1, rest1, beta2, rest2, epsilon, negative_rate, scale, keep, decay, least;
   strict_fp::lost_quotients<Real> lost;
 };
 
