@@ -408,11 +408,14 @@ namespace {
 enum class way { plain, late, early };
 
 struct timed : adam {
-  [[nodiscard]] std::uint64_t update_takes(cm::memory_location, std::uint64_t size) const noexcept
+  [[nodiscard]] cm::work_cost update_takes(cm::memory_location, std::uint64_t size) const noexcept
   {
-    return nanoseconds * size;
+    return {nanoseconds * size};
   }
-  [[nodiscard]] std::uint64_t measure_takes(cm::memory_location, std::uint64_t size) const noexcept { return size / 4; }
+  [[nodiscard]] cm::work_cost measure_takes(cm::memory_location, std::uint64_t size) const noexcept
+  {
+    return {size / 4};
+  }
   std::uint64_t nanoseconds = 0;
 };
 

@@ -60,13 +60,13 @@ struct versatile : descend {
   }
   [[nodiscard]] static cm::optimizer::instruction_set instructions() noexcept { return {}; }
   [[nodiscard]] static group_settings options(cm::group_id) noexcept { return {}; }
-  [[nodiscard]] static std::uint64_t update_takes(cm::memory_location, std::uint64_t elements) noexcept
+  [[nodiscard]] static cm::work_cost update_takes(cm::memory_location, std::uint64_t elements) noexcept
   {
-    return 3 * elements;
+    return {3 * elements};
   }
-  [[nodiscard]] static std::uint64_t measure_takes(cm::memory_location, std::uint64_t elements) noexcept
+  [[nodiscard]] static cm::work_cost measure_takes(cm::memory_location, std::uint64_t elements) noexcept
   {
-    return elements;
+    return {elements};
   }
 };
 

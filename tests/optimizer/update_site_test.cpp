@@ -20,11 +20,13 @@ using optimizer::detail::virtual_time_site;
 namespace {
 
 struct timed : optimizer::adam {
-  [[nodiscard]] std::uint64_t update_takes(memory_location place, std::uint64_t elements) const noexcept
+  [[nodiscard]] work_cost update_takes(memory_location place, std::uint64_t elements) const noexcept
   {
-    return (place == memory_location::device ? 2 : 3) * elements;
+    return {(place == memory_location::device ? 2 : 3) * elements, host_bytes};
   }
-  [[nodiscard]] std::uint64_t measure_takes(memory_location, std::uint64_t elements) const noexcept { return elements; }
+  [[nodiscard]] work_cost measure_takes(memory_location, std::uint64_t elements) const noexcept { return {elements}; }
+
+  bytes host_bytes{};
 };
 
 }  // namespace
@@ -59,6 +61,25 @@ TEST_CASE("time passes where the parameter is updated: on the calling thread, or
   CHECK(clocks.clock(agent::compute) == 55 + 10 + 30);  // it was asked for after the first
   site.await_measures();
   CHECK(clocks.now() == 95);
+}
+
+TEST_CASE("an update on the host is slower while copies take the memory of the host", "[optimizer]")
+{
+  backend::cost_table costs;
+  costs.to_device = {0, 5e8};
+  costs.host_memory_bytes_per_second = 1e9;
+  backend::simulated clocks{{.device_capacity = 4_KiB, .host_capacity = 4_KiB, .costs = costs}};
+  const virtual_time_site<backend::simulated> site{clocks, on_this_thread};
+  timed kernel;
+  kernel.host_bytes = bytes{600};
+  optimizer::parameter_bytes all;
+  all.elements = 200;
+  site.update(kernel, all, {}, memory_location::host);
+  CHECK(clocks.now() == 600);
+  std::byte* const there = clocks.allocate(tier::device, 2_KiB);
+  clocks.copy(there, clocks.allocate(tier::host, 2_KiB), 2_KiB, agent::to_device);  // half of the memory's rate
+  site.update(kernel, all, {}, memory_location::host);
+  CHECK(clocks.now() == 600 + 1'200);
 }
 
 TEST_CASE("no time passes for a kernel that does not say how long its work takes", "[optimizer]")

@@ -48,6 +48,7 @@ TEST_CASE("links have the rates of the rank", "[planner]")
   const backend::cost_table costs = costs_of(share_of(1, 0), {.link_latency_nanoseconds = 7});
   CHECK(costs.to_device.nanoseconds_for(bytes{3'000}) == 1'007);
   CHECK(costs.to_host.nanoseconds_for(bytes{3'000}) == 1'507);
+  CHECK(costs.host_memory_bytes_per_second == 1e10);
   CHECK(update_rates_of(share_of(1, 0)).host_measured_per_second == 14e9);
 }
 

@@ -13,10 +13,10 @@ using namespace chunkmem;
 TEST_CASE("timed_adam takes elements over its rates, rounded up, and counts it for both places", "[planner]")
 {
   planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
-  CHECK(kernel.update_takes(memory_location::host, 1'000) == 1'000);
-  CHECK(kernel.update_takes(memory_location::device, 1'001) == 251);
-  CHECK(kernel.measure_takes(memory_location::host, 1'001) == 501);
-  CHECK(kernel.measure_takes(memory_location::device, 800) == 100);
+  CHECK(kernel.update_takes(memory_location::host, 1'000) == work_cost{1'000, bytes{28'000}});
+  CHECK(kernel.update_takes(memory_location::device, 1'001) == work_cost{251});
+  CHECK(kernel.measure_takes(memory_location::host, 1'001) == work_cost{501, bytes{2'002}});
+  CHECK(kernel.measure_takes(memory_location::device, 800) == work_cost{100});
   CHECK(kernel.busy(memory_location::host) == 1'501);
   CHECK(kernel.busy(memory_location::device) == 351);
   CHECK(kernel.lists().size() == optimizer::adam{}.lists().size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
@@ -162,17 +163,27 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
   } -> std::convertible_to<float>;
 };
 
+/// The cost of one work of an optimizer kernel on a backend without bytes.
+///
+///     const work_cost cost{.nanoseconds = 1'000, .host_memory = bytes{28'000}};
+struct work_cost {
+  std::uint64_t nanoseconds = 0;  ///< alone on its machine
+  bytes host_memory{};            ///< that the work reads and writes on the host
+
+  [[nodiscard]] constexpr bool operator==(const work_cost&) const noexcept = default;
+};
+
 /// An optimizer kernel that says how long its work takes. On a backend without bytes, `step` lets this time pass.
 ///
-/// Laws: both members answer in nanoseconds, for one parameter of `elements` elements at `place`.
+/// Laws: both members answer for one parameter of `elements` elements at `place`.
 template <class Kernel>
 concept timed_kernel = requires(Kernel kernel, memory_location place, std::uint64_t elements) {
   {
     kernel.update_takes(place, elements)
-  } -> std::same_as<std::uint64_t>;
+  } -> std::same_as<work_cost>;
   {
     kernel.measure_takes(place, elements)
-  } -> std::same_as<std::uint64_t>;
+  } -> std::same_as<work_cost>;
 };
 
 }  // namespace chunkmem::inline v0

@@ -171,8 +171,11 @@ class virtual_time_site {
  private:
   [[nodiscard]] static constexpr memory_location place_of(memory_location place) noexcept { return place; }
   [[nodiscard]] static constexpr memory_location place_of(agent) noexcept { return memory_location::device; }
-  void pass(memory_location, std::uint64_t nanoseconds) const { backend_.advance(agent::host, nanoseconds); }
-  void pass(agent stream, std::uint64_t nanoseconds) const { backend_.advance(stream, nanoseconds); }
+  void pass(memory_location, const work_cost& it) const
+  {
+    backend_.advance(agent::host, it.nanoseconds, it.host_memory);
+  }
+  void pass(agent stream, const work_cost& it) const { backend_.advance(stream, it.nanoseconds, it.host_memory); }
 
   Backend& backend_;
 };

@@ -67,20 +67,22 @@ struct rank_settings {
   return {{rest(share.device_bytes, settings.device_context), rest(host, settings.host_process)}};
 }
 
-/// Copies on virtual links.
+/// Copies on virtual links. Copies, updates and norms share the memory of the host.
 [[nodiscard]] inline backend::cost_table costs_of(const workload::rank_share& share, const rank_settings& settings)
 {
   backend::cost_table costs;
   costs.to_device = {settings.link_latency_nanoseconds, share.rates.to_device_bytes_per_second};
   costs.to_host = {settings.link_latency_nanoseconds, share.rates.to_host_bytes_per_second};
+  costs.host_memory_bytes_per_second = share.rates.host_memory_bytes_per_second;
   return costs;
 }
 
-/// Updates, and norms of 16-bit gradients: an update reads and writes 28 B for each parameter, a norm reads 2.
+/// Updates, and norms of 16-bit gradients, which are as fast as their bytes.
 [[nodiscard]] inline update_rates update_rates_of(const workload::rank_share& share) noexcept
 {
+  constexpr double norms = double{timed_adam::update_bytes} / timed_adam::norm_bytes;  // in the time of an update
   return {share.rates.host_updates_per_second, share.rates.device_updates_per_second,
-          14 * share.rates.host_updates_per_second, 14 * share.rates.device_updates_per_second};
+          norms * share.rates.host_updates_per_second, norms * share.rates.device_updates_per_second};
 }
 
 /// The costs of collectives of a rank. @throws config_error   they belong to another machine

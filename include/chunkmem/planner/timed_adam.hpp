@@ -39,13 +39,19 @@ class timed_adam : public optimizer::adam {
  public:
   static constexpr std::string_view name = "timed_adam";
 
+  /// Bytes that an update reads and writes for one parameter: three lists of 32 bits twice, a gradient and a weight of
+  /// 16 bits once.
+  static constexpr std::uint64_t update_bytes = 28;
+  static constexpr std::uint64_t norm_bytes = 2;  ///< of a gradient
+
   explicit timed_adam(const update_rates& rates) : rates_{rates} {}
 
-  /// Time of one update [ns], rounded up. optimizer::step asks for it on backends without bytes.
-  [[nodiscard]] std::uint64_t update_takes(memory_location place, std::uint64_t elements)
+  /// Time of one update [ns], rounded up, and the bytes of host memory of an update there. optimizer::step asks for it
+  /// on backends without bytes.
+  [[nodiscard]] work_cost update_takes(memory_location place, std::uint64_t elements)
   {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
-    return add(place, accesses, update_time(place, elements));
+    return add(place, accesses, update_time(place, elements), bytes{update_bytes} * elements);
   }
   /// The same time. It is not counted.
   [[nodiscard]] std::uint64_t update_time(memory_location place, std::uint64_t elements) const noexcept
@@ -53,12 +59,12 @@ class timed_adam : public optimizer::adam {
     return time_of(elements, place == memory_location::host ? rates_.host_parameters_per_second
                                                             : rates_.device_parameters_per_second);
   }
-  /// Time of taking a gradient's norm [ns], where gradient_done did not.
-  [[nodiscard]] std::uint64_t measure_takes(memory_location place, std::uint64_t elements)
+  /// Time of taking a gradient's norm [ns], where gradient_done did not, and the bytes of host memory of a norm there.
+  [[nodiscard]] work_cost measure_takes(memory_location place, std::uint64_t elements)
   {
-    return add(place, 1,
-               time_of(elements, place == memory_location::host ? rates_.host_measured_per_second
-                                                                : rates_.device_measured_per_second));
+    const double rate =
+        place == memory_location::host ? rates_.host_measured_per_second : rates_.device_measured_per_second;
+    return add(place, 1, time_of(elements, rate), bytes{norm_bytes} * elements);
   }
 
   /// From now on writes down each update and each norm too. All arguments outlive this.
@@ -82,7 +88,7 @@ class timed_adam : public optimizer::adam {
     // rounded and saturated as copies are
     return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});
   }
-  std::uint64_t add(memory_location place, std::uint32_t accesses, std::uint64_t nanoseconds)
+  work_cost add(memory_location place, std::uint32_t accesses, std::uint64_t nanoseconds, bytes touched)
   {
     if (seen_ != nullptr) {
       const std::uint32_t now = access_indices_->now();
@@ -91,7 +97,7 @@ class timed_adam : public optimizer::adam {
       seen_->push_back({place, now - std::min(now, accesses), now, begin, nanoseconds});
     }
     (place == memory_location::host ? host_ : device_) += nanoseconds;
-    return nanoseconds;
+    return {nanoseconds, place == memory_location::host ? touched : bytes{}};
   }
 
   update_rates rates_;
