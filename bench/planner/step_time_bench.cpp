@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far from the least time that it could take is a step of the planned engine?
+// How far from the least time that its own decisions allow is a step of the planned engine?
 //
 // A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the
 // optimizer steps themselves: micro-batches of 1, 4 and 16, with a global norm and without one, at least 40 own 16-bit
 // chunks. What does not fit the host is updated on the device. Beside the step: busy times, and T_reach, the bound
 // below every order of the same copies and updates, with the chain of constraints that makes it longer than the busiest
-// part. A case that does not fit has no step, so the number of those that do is a figure too.
+// part. T_reach is made from the decisions of the step: what stays, what moves, what the host updates. A bad decision
+// makes it longer. chosen_step_bench has the bound that takes nothing from a run.
 //
-//   step_time_bench [letters of "machine model" [planned]]
+//   step_time_bench [letters of "machine model"]
 //
-// `planned`: only cases whose host has no room for all states, with the share of updates on the device that
-// plan_update_share settles. It takes the fastest step, which may be one that is farther from its own T_reach. No
-// figures come from a part.
+// No figures come from a part.
 #include "../step_bound/least_step.hpp"
 #include "../transfer/planning_figures.hpp"
 
-#include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
 #include <chunkmem/workload/machine_file.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
@@ -35,7 +33,6 @@ using cm::planner::training_forecast;
 constexpr const char* models[] = {"GPT2_1B", "GPT3_10B", "GPT3_18B", "175B"};
 constexpr std::uint64_t least_chunks = 40;
 constexpr double bound = 1.05;
-constexpr int least_cases = 168;  // that fitted when this was written: none may leave in silence
 
 struct question {
   std::string machine;
@@ -56,39 +53,22 @@ struct answer {
   }
 };
 
-answer bounded(const question& it, const cm::planner::rank_settings& settings, const training_forecast& found)
-{
-  if (!found.fits) return {found, {}, settings.device_update_share};
-  const cm::workload::training_setup setup{.micro_batch = it.micro_batch};
-  return {found, step_bound::find_least_step(found, it.shape, setup, it.share, settings), settings.device_update_share};
-}
-
-/// The share of the updates that the device takes.
-enum class shares : std::uint8_t {
-  least,    // and a twentieth more of all: a host without a spare frame leaves no choice when copies start
-  planned,  // the fastest of those that a plan tries
-};
-
+/// The device takes the least share of the updates that fits, in steps of a twentieth.
 answer ask_least(const question& it, cm::planner::rank_settings settings, double share)
 {
+  const cm::workload::training_setup setup{.micro_batch = it.micro_batch};
   for (;; share += 0.05) {
     settings.device_update_share = std::min(1.0, share);
-    const auto found = cm::planner::forecast_training(it.shape, {.micro_batch = it.micro_batch}, it.share, settings);
-    if (found.fits || share >= 1 || found.need.smallest_device > found.capacity[cm::tier::device])
-      return bounded(it, settings, found);
+    const auto found = cm::planner::forecast_training(it.shape, setup, it.share, settings);
+    if (found.fits)
+      return {found, step_bound::find_least_step(found, it.shape, setup, it.share, settings),
+              settings.device_update_share};
+    if (share >= 1 || found.need.smallest_device > found.capacity[cm::tier::device])
+      return {found, {}, settings.device_update_share};
   }
 }
 
-answer ask_planned(const question& it, cm::planner::rank_settings settings)
-{
-  const cm::workload::training_setup setup{.micro_batch = it.micro_batch};
-  const auto plan = cm::planner::plan_update_share(it.shape, setup, it.share, settings);
-  if (!plan.fits) return {};
-  settings.device_update_share = plan.plan.device_update_share;
-  return bounded(it, settings, cm::planner::forecast_training(it.shape, setup, it.share, settings));
-}
-
-answer ask(const question& it, shares which)
+answer ask(const question& it)
 {
   const std::uint64_t own = cm::workload::parameters_of(it.shape) / it.share.ranks;
   cm::planner::rank_settings settings;
@@ -99,9 +79,9 @@ answer ask(const question& it, shares which)
   const cm::bytes states = cm::bytes{14} * own;
   if (states > capacity[cm::tier::host] + capacity[cm::tier::device]) return {};
   const bool is_tight = states > capacity[cm::tier::host];
-  if (which == shares::planned) return is_tight ? ask_planned(it, settings) : answer{};
   const double least =
       1.0 - static_cast<double>(capacity[cm::tier::host].count()) / static_cast<double>(states.count());
+  // a twentieth more: a host without a spare frame leaves no choice when copies start
   return ask_least(it, settings, is_tight ? least + 0.05 : 0.0);
 }
 
@@ -132,7 +112,9 @@ void print(const question& what, const answer& it)
               what.takes_norm ? "yes" : "no", it.device_share, seconds(step.nanoseconds), it.least.nanoseconds() * 1e-9,
               it.over_reachable(), seconds(step.computing), seconds(step.to_device), seconds(step.to_host),
               seconds(step.updating), seconds(step.collecting),
-              (is_ring_chain ? "rings and compute" : words_of(it.least.reachable.chain)).c_str());
+              it.least.nanoseconds() == it.least.host_memory ? "host memory"
+              : is_ring_chain                                ? "rings and compute"
+                                                             : words_of(it.least.reachable.chain).c_str());
   std::fflush(stdout);
 }
 
@@ -160,14 +142,13 @@ std::vector<question> questions(const std::string& only)
 int main(int count, char** arguments)
 {
   const std::string only = count > 1 ? arguments[1] : "";
-  const shares which = count > 2 && std::string{arguments[2]} == "planned" ? shares::planned : shares::least;
   std::printf("%-20s %-9s %5s %4s %6s | %8s %8s %6s | %8s %8s %8s %8s %8s | %s\n", "machine", "model", "batch", "norm",
               "device", "step", "T_reach", "ratio", "compute", "up", "down", "host", "rings", "chain of T_reach [s]");
   double worst = 0;
   int cases = 0;
   const std::vector<question> all = questions(only);
   for (const question& it : all) {
-    const answer given = ask(it, which);
+    const answer given = ask(it);
     if (!given.found.fits) continue;
     worst = std::max(worst, given.over_reachable());
     ++cases;
@@ -177,6 +158,5 @@ int main(int count, char** arguments)
   if (cases == 0) return 1;  // nothing was shown
   if (count > 1) return 0;   // some cases make no figure
   return transfer_bench::write_figures(
-      "step_time_bench", {{"transfer.step_over_reachable_worst", worst, "ratio", "<=", bound},
-                          {"transfer.step_cases_that_fit", 1.0 * cases, "cases", ">=", 1.0 * least_cases}});
+      "step_time_bench", {{"transfer.step_over_bound_of_its_decisions_worst", worst, "ratio", "<=", bound}});
 }

@@ -117,17 +117,28 @@ class seen_step {
   std::vector<host_task> tasks_;
 };
 
+/// Updates and norms have a rate, and read and write so many bytes in that time.
+[[nodiscard]] inline double host_memory_nanoseconds(const cm::planner::step_forecast& step,
+                                                    const cm::workload::machine_rates& rates)
+{
+  const double updates = static_cast<double>(step.updating) * 1e-9 * rates.host_updates_per_second *
+                         static_cast<double>(cm::planner::timed_adam::update_bytes);
+  const auto copies = static_cast<double>(step.loaded_bytes + step.written_back_bytes);
+  return (copies + updates) / rates.host_memory_bytes_per_second * 1e9;
+}
+
 }  // namespace detail
 
 /// The least time of a simulated step, with the parts that make it.
 struct least_step {
   reachable_step reachable;      ///< no order of the same copies and updates is faster
   std::uint64_t ring_chain = 0;  ///< gathers and compute alone take as long; 0 for one rank [ns]
+  double host_memory = 0;        ///< copies, updates and norms take as long for their bytes of host memory [ns]
 
   /// No order of the same work is faster [ns].
   [[nodiscard]] double nanoseconds() const noexcept
   {
-    return std::max(reachable.nanoseconds, static_cast<double>(ring_chain));
+    return std::max({reachable.nanoseconds, static_cast<double>(ring_chain), host_memory});
   }
 };
 
@@ -138,7 +149,7 @@ struct least_step {
 ///     const double ratio = found.step.nanoseconds / least.nanoseconds();
 ///
 /// The chunks that stay on the device between their uses are those that stayed in the forecast. Collectives count with
-/// their busy time, and with ring_chain. Cost: see find_reachable_step.
+/// their busy time, and with ring_chain. Host memory counts with its bytes. Cost: see find_reachable_step.
 /// @pre `found` fits, and is the forecast of the other arguments
 [[nodiscard]] inline least_step find_least_step(const cm::planner::training_forecast& found,
                                                 const cm::workload::transformer_shape& shape,
@@ -152,6 +163,7 @@ struct least_step {
                                 cm::bytes{2} * chunk, cm::planner::costs_of(share, settings), settings.takes_norm,
                                 found.step.collecting}};
   least_step least{find_reachable_step(seen.input())};
+  least.host_memory = detail::host_memory_nanoseconds(found.step, share.rates);
   if (share.ranks == 1) return least;
   const cm::planner::parameter_groups groups{shape, setup, chunk * share.ranks};
   const cm::planner::training_script script{groups, setup.recomputes_layers,

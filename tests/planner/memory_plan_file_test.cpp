@@ -25,6 +25,7 @@ const memory_plan example{.fingerprint = 7,
                           .device_capacity = 100_B,
                           .host_capacity = 200_B,
                           .device_update_share = 0.25,
+                          .gather_units = 6,
                           .at_peak = {10_B, 20_B, 30_B, 40_B},
                           .host_peak = 150_B,
                           .step_nanoseconds = 5,
@@ -37,6 +38,7 @@ file_mistakes::fields good()
           {"device_capacity", "100"},
           {"host_capacity", "200"},
           {"device_update_share", "0.25"},
+          {"gather_units", "6"},
           {"at_peak.values", "10"},
           {"at_peak.states", "20"},
           {"at_peak.leases", "30"},
@@ -73,7 +75,7 @@ TEST_CASE("a plan of memory is what its file says", "[planner]")
 
 TEST_CASE("every mistake at every key of a plan of memory is one sentence with file and key", "[planner]")
 {
-  CHECK(file_mistakes::try_all(parse, good()) == 22 * 12 + 1);
+  CHECK(file_mistakes::try_all(parse, good()) == 23 * 12 + 1);
 }
 
 TEST_CASE("a plan of another job, or one that cannot be, is refused at its key", "[planner]")
@@ -84,6 +86,8 @@ TEST_CASE("a plan of another job, or one that cannot be, is refused at its key",
   expect("chunk_bytes", "18446744073709551616", "more than 64 bits");
   expect("device_capacity", "0", "is 0");
   expect("device_update_share", "1.01", "is above 1");
+  expect("gather_units", "0", "is 0");
+  expect("gather_units", "1025", "is above 1024");
   expect("at_peak.values", "101", "more bytes");
   expect("at_peak.states", "18446744073709551615", "more bytes");
   expect("at_peak.free", "39", "fewer bytes");
@@ -110,6 +114,7 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
     plan.host_peak = size();
     plan.host_capacity = plan.host_peak + size();
     plan.device_update_share = static_cast<double>(random()) * 0x1p-64;
+    plan.gather_units = 1 + static_cast<std::uint32_t>(random() % 1'024);
     plan.step_nanoseconds = random();
     plan.fingerprint = random();
     plan.assumed = {size(), size(), number(), {number(), number(), number(), number(), 0, 0, number(), 1e300}};

@@ -58,12 +58,4 @@ TEST_CASE("the device updates at least what the host has no room for", "[planner
   CHECK(least_device_groups(10, 256, bytes{UINT64_MAX}) == 0);
 }
 
-TEST_CASE("states stay on the device in what weights and leases leave", "[planner]")
-{
-  CHECK(resident_share(1'000, bytes{2'000 + 500}, bytes{500}) == 0);
-  CHECK(resident_share(1'000, bytes{2'000 + 500 + 6'000}, bytes{500}) == 0.5);
-  CHECK(resident_share(1'000, bytes{100'000}, bytes{500}) == 1);
-  CHECK(resident_share(1'000, bytes{}, bytes{500}) == 0);
-}
-
 }  // namespace plan_candidates_test

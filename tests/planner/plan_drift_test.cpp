@@ -85,16 +85,17 @@ TEST_CASE("a plan stays what it is while nothing drifted", "[planner]")
   CHECK_FALSE(again(planned(), {}));
 }
 
-TEST_CASE("a host at half of its rate is another split, the one of the plan that is made for such a host", "[planner]")
+TEST_CASE("a host at an eighth of its rate is another split, the one of the plan that is made for such a host",
+          "[planner]")
 {
   measured_training measured;
-  measured.host_updates_per_second = share.rates.host_updates_per_second / 2;
+  measured.host_updates_per_second = share.rates.host_updates_per_second / 8;
   measured.to_host_bytes_per_second = share.rates.to_host_bytes_per_second * 2;
   const auto made = again(planned(), measured);
   REQUIRE(made);
   REQUIRE(made->fits);
   workload::rank_share other = share;
-  other.rates.host_updates_per_second /= 2;
+  other.rates.host_updates_per_second /= 8;
   other.rates.to_host_bytes_per_second *= 2;
   CHECK(made->plan == plan_memory(tiny_plan::least_shape, {}, other, tiny_plan::settings()).plan);
   CHECK(made->plan.device_update_share > planned().device_update_share);

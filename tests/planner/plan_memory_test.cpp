@@ -21,11 +21,12 @@ namespace {
 
 /// One candidate by itself.
 training_forecast alone(const workload::transformer_shape& shape, const workload::rank_share& share,
-                        std::uint64_t chunk_elements, double device_share)
+                        const plan_point& what)
 {
   rank_settings settings = tiny_plan::settings();
-  settings.chunk_elements = chunk_elements;
-  settings.device_update_share = device_share;
+  settings.chunk_elements = what.chunk_elements;
+  settings.device_update_share = what.device_update_share;
+  settings.gather_units = what.gather_units;
   return forecast_training(shape, {}, share, settings);
 }
 
@@ -43,13 +44,14 @@ TEST_CASE("a plan of memory is the fastest of its candidates, and not slower tha
     CHECK(found.why_not.empty());
     CHECK(told == found.trials);
     CHECK(found.trials.size() <= most_plan_trials);
-    std::set<std::pair<std::uint64_t, double>> asked;
     std::set<std::uint64_t> sizes;
-    for (const plan_trial& it : found.trials) {
-      CHECK(asked.emplace(it.chunk_elements, it.device_update_share).second);
-      sizes.insert(it.chunk_elements);
-      if (asked.size() % 2 != 0) continue;  // every second of many
-      const training_forecast one = alone(shape, share, it.chunk_elements, it.device_update_share);
+    for (std::size_t index = 0; index < found.trials.size(); ++index) {
+      const plan_trial& it = found.trials[index];
+      const auto same = [&](const plan_trial& other) { return other.what == it.what; };
+      CHECK(std::ranges::count_if(found.trials, same) == 1);
+      sizes.insert(it.what.chunk_elements);
+      if (index % 8 != 0) continue;  // some of many
+      const training_forecast one = alone(shape, share, it.what);
       REQUIRE(one.fits);
       CHECK(it.nanoseconds == one.step.nanoseconds);
     }
@@ -59,7 +61,7 @@ TEST_CASE("a plan of memory is the fastest of its candidates, and not slower tha
     for (const std::uint64_t size : sizes)
       for (const double pure : {0.0, 1.0}) {
         const auto same = [&](const plan_trial& it) {
-          return it.chunk_elements == size && it.device_update_share == pure;
+          return it.what.chunk_elements == size && it.what.device_update_share == pure;
         };
         CHECK(std::any_of(found.trials.begin(), found.trials.end(), same));
       }
@@ -74,7 +76,7 @@ TEST_CASE("a plan of memory says what was simulated, and the same job has the sa
   CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).plan == found.plan);
   const memory_plan& plan = found.plan;
   const training_forecast same =
-      alone(tiny_plan::least_shape, share, plan.chunk_bytes.count() / 2, plan.device_update_share);
+      alone(tiny_plan::least_shape, share, {plan.chunk_bytes.count() / 2, plan.device_update_share, plan.gather_units});
   CHECK(plan.step_nanoseconds == same.step.nanoseconds);
   CHECK(plan.device_capacity == 90_KiB);
   CHECK(plan.host_capacity == 1_MiB);
@@ -89,6 +91,38 @@ TEST_CASE("a plan of memory says what was simulated, and the same job has the sa
   CHECK(plan.host_peak <= 1_MiB);
   CHECK(plan.placement().device_share == plan.device_update_share);
   CHECK(plan.fingerprint == plan_fingerprint(tiny_plan::least_shape, {}, share, tiny_plan::settings()));
+}
+
+TEST_CASE("no neighbour of a plan of memory is more than a hundredth faster", "[planner]")
+{
+  for (const std::uint64_t ranks : {1U, 2U}) {
+    const auto share = tiny_plan::share_of(60_KiB, 1_MiB, ranks);
+    const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+    REQUIRE(found.fits);
+    const std::uint64_t chunk = found.plan.chunk_bytes.count() / 2;
+    const auto own = (workload::parameters_of(tiny_plan::least_shape) + ranks - 1) / ranks;
+    const double one = 1.0 / static_cast<double>((own + chunk - 1) / chunk);
+    const plan_point here{chunk, found.plan.device_update_share, found.plan.gather_units};
+    for (const double share_of_updates : {here.device_update_share - one, here.device_update_share + one})
+      for (const std::uint32_t units : {here.gather_units - 1, here.gather_units, here.gather_units + 1}) {
+        if (share_of_updates < 0 || share_of_updates > 1 || units == 0) continue;
+        const training_forecast next = alone(tiny_plan::least_shape, share, {chunk, share_of_updates, units});
+        if (next.fits) CHECK(100 * next.step.nanoseconds >= 99 * found.plan.step_nanoseconds);
+      }
+  }
+}
+
+TEST_CASE("over ranks a plan keeps gathered groups where the device has room for them", "[planner]")
+{
+  auto share = tiny_plan::share_of(2_MiB, 2_MiB, 2);
+  share.rates.peer_bytes_per_second = 1e6;  // collectives are what a step waits for
+  const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  REQUIRE(found.fits);
+  CHECK(found.plan.gather_units > tiny_plan::settings().gather_units);
+  const training_forecast few =
+      alone(tiny_plan::least_shape, share,
+            {found.plan.chunk_bytes.count() / 2, found.plan.device_update_share, tiny_plan::settings().gather_units});
+  CHECK(few.step.nanoseconds > found.plan.step_nanoseconds);
 }
 
 TEST_CASE("a device that updates faster than all others work gets the updates, one that is slow does not", "[planner]")

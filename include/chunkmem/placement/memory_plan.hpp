@@ -23,6 +23,9 @@ struct device_use {
   [[nodiscard]] constexpr bytes sum() const { return values + states + leases + free; }
 };
 
+/// The most gathered groups that a plan has room for.
+inline constexpr std::uint32_t most_gather_units = 1024;
+
 /// What a plan of memory was made from. What is measured later is held against it.
 ///
 ///     const bytes tide = plan.assumed.tide;
@@ -49,6 +52,7 @@ struct memory_plan {
   bytes device_capacity;  ///< of the manager
   bytes host_capacity;
   double device_update_share = 0;      ///< of the states, updated on the device; 0 to 1
+  std::uint32_t gather_units = 1;      ///< over several ranks: room for so many groups of gathered weights
   device_use at_peak;                  ///< while the most is leased; its sum is the device's capacity
   bytes host_peak;                     ///< the most that the host ever held
   std::uint64_t step_nanoseconds = 0;  ///< of one step in the steady state, as simulated

@@ -26,6 +26,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   if (made.chunk_bytes.count() % tensor_alignment.count() != 0)
     fields.refuse("chunk_bytes", "is no multiple of 256", "plan again");
   if (made.device_capacity == bytes{}) fields.refuse("device_capacity", "is 0", "plan again");
+  if (made.gather_units == 0) fields.refuse("gather_units", "is 0", "plan again");
+  if (made.gather_units > most_gather_units) fields.refuse("gather_units", "is above 1024", "plan again");
   if (made.device_update_share > 1) fields.refuse("device_update_share", "is above 1", "write a share from 0 to 1");
   bytes left = made.device_capacity;
   const auto take = [&](std::string_view key, bytes size) {
@@ -54,6 +56,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   made.device_capacity = size("device_capacity");
   made.host_capacity = size("host_capacity");
   made.device_update_share = fields.number("device_update_share");
+  made.gather_units = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(fields.whole("gather_units"), most_gather_units + std::uint64_t{1}));
   made.at_peak = {size("at_peak.values"), size("at_peak.states"), size("at_peak.leases"), size("at_peak.free")};
   made.host_peak = size("host_peak");
   made.step_nanoseconds = fields.whole("step_nanoseconds");
@@ -85,6 +89,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   all["device_capacity"] = plan.device_capacity.count();
   all["host_capacity"] = plan.host_capacity.count();
   all["device_update_share"] = plan.device_update_share;
+  all["gather_units"] = plan.gather_units;
   all["at_peak"] = {{"values", plan.at_peak.values.count()},
                     {"states", plan.at_peak.states.count()},
                     {"leases", plan.at_peak.leases.count()},

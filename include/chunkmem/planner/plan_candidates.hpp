@@ -57,14 +57,6 @@ namespace planner {
   return on_host >= groups ? 0 : groups - static_cast<std::uint32_t>(on_host);
 }
 
-/// The share of the states that have room on the device, in addition to its leases and all 16-bit chunks: 0 to 1.
-[[nodiscard]] constexpr double resident_share(std::uint64_t own_parameters, bytes device, bytes leases) noexcept
-{
-  const double room = static_cast<double>(device.count()) - static_cast<double>(leases.count()) -
-                      2.0 * static_cast<double>(own_parameters);
-  return std::clamp(room / 12.0 / static_cast<double>(own_parameters), 0.0, 1.0);
-}
-
 }  // namespace planner
 
 }  // namespace chunkmem::inline v0

@@ -4,10 +4,9 @@
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/plan_candidates.hpp>
 #include <chunkmem/planner/plan_fingerprint.hpp>
+#include <chunkmem/planner/step_bound.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
-#include <chunkmem/planner/update_split_search.hpp>
 #include <chunkmem/profile/tide.hpp>
-#include <chunkmem/transfer/update_split.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -23,12 +22,23 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A candidate that was simulated.
+/// What a plan of memory decides.
 ///
-///     for (const plan_trial& it : choice.trials) std::cout << it.chunk_elements << ": " << it.nanoseconds << " ns\n";
-struct plan_trial {
+///     const plan_point same{.chunk_elements = 1 << 20, .device_update_share = 0.5};
+struct plan_point {
   std::uint64_t chunk_elements = 0;  ///< of an own chunk
   double device_update_share = 0;
+  std::uint32_t gather_units = 1;  ///< room for so many gathered groups, over several ranks
+
+  [[nodiscard]] constexpr bool operator==(const plan_point&) const noexcept = default;
+};
+
+/// A candidate that was simulated.
+///
+///     for (const plan_trial& it : choice.trials)
+///       std::cout << it.what.gather_units << ": " << it.nanoseconds << " ns\n";
+struct plan_trial {
+  plan_point what;
   bool fits = false;
   std::uint64_t nanoseconds = 0;  ///< of a step, where it fits
   bytes missing;                  ///< on both tiers, where it does not fit and the number is known; else 0
@@ -49,10 +59,9 @@ struct memory_plan_choice {
 };
 
 /// The most simulations that plan_update_share asks for.
-inline constexpr std::uint32_t most_split_trials = 12;
-/// The most simulations that plan_memory asks for: the splits of one chunk size, and three splits of each of three
-/// more.
-inline constexpr std::uint32_t most_plan_trials = most_split_trials + 9;
+inline constexpr std::uint32_t most_split_trials = 48;
+/// The most simulations that plan_memory asks for.
+inline constexpr std::uint32_t most_plan_trials = 96;
 
 /// Hears nothing.
 ///
@@ -67,20 +76,22 @@ namespace detail {
 template <class Forecast, class Progress>
 class plan_trials {
  public:
-  plan_trials(Forecast forecast, rank_settings settings, Progress& progress)
-      : forecast_{std::move(forecast)}, settings_{settings}, progress_{progress}
+  plan_trials(Forecast forecast, rank_settings settings, std::uint32_t most, Progress& progress)
+      : forecast_{std::move(forecast)}, settings_{settings}, most_{most}, progress_{progress}
   {
   }
 
-  /// Seconds of a step; infinity where it does not fit.
-  double attempt(std::uint64_t chunk_elements, double share)
+  /// Seconds of a step; infinity where it does not fit, or where enough were tried.
+  double attempt(const plan_point& what)
   {
     for (const plan_trial& it : trials_)
-      if (it.chunk_elements == chunk_elements && it.device_update_share == share) return seconds(it);
-    settings_.chunk_elements = chunk_elements;
-    settings_.device_update_share = share;
+      if (it.what == what) return seconds(it);
+    if (trials_.size() == most_) return std::numeric_limits<double>::infinity();
+    settings_.chunk_elements = what.chunk_elements;
+    settings_.device_update_share = what.device_update_share;
+    settings_.gather_units = what.gather_units;
     training_forecast found = forecast_(std::as_const(settings_));
-    plan_trial now{chunk_elements, share, found.fits, found.fits ? found.step.nanoseconds : 0, missing_of(found)};
+    plan_trial now{what, found.fits, found.fits ? found.step.nanoseconds : 0, missing_of(found)};
     const bool is_best = trials_.empty() || is_better(now, trials_[best_]);
     trials_.push_back(now);
     if (is_best) {
@@ -120,46 +131,146 @@ class plan_trials {
 
   Forecast forecast_;
   rank_settings settings_;
+  std::uint32_t most_;
   Progress& progress_;
   std::vector<plan_trial> trials_;
   std::size_t best_ = 0;
   training_forecast forecast_of_best_;
 };
 
-/// The five lines of the update of one rank.
-[[nodiscard]] inline transfer::update_bound bound_of(const workload::machine_rates& rates, double resident)
-{
-  return transfer::update_bound{
-      {rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
-       rates.to_host_bytes_per_second, rates.host_memory_bytes_per_second},
-      resident};
-}
-
-/// The shares of the updates that are worth a simulation, with chunks of one size.
-struct split_trials {
-  std::uint64_t own = 0;  ///< parameters of a rank
-  per_tier<bytes> capacity;
-  workload::machine_rates rates;
-
-  /// Tries the least share that the host has room for, `split` or a share above the least one, and all. Where there is
-  /// no `split` yet and something fits, it settles the split by search_update_split. It also tries the five lines' best
-  /// above the share that stays on the device.
-  template <class Trials>
-  void attempt(Trials& trials, std::uint64_t size, std::optional<double>& split) const
+/// The candidates of a search, over simulations that are made once each.
+template <class Trials>
+class plan_search {
+ public:
+  /// @param own     parameters of a rank   @param sizes   of own chunks, the first one first
+  /// @param units   room for gathered groups to begin with; 0: one rank, which gathers nothing
+  plan_search(Trials& trials, std::uint64_t own, bytes host, std::vector<std::uint64_t> sizes, std::uint32_t units,
+              double free_share)
+      : trials_{trials}, own_{own}, host_{host}, sizes_{std::move(sizes)}, units_{units}, free_share_{free_share}
   {
-    const auto groups = static_cast<std::uint32_t>((own + size - 1) / size);
-    const auto share_of = [&](std::uint32_t streamed) { return static_cast<double>(streamed) / groups; };
-    const double least = share_of(least_device_groups(groups, size, capacity[tier::host]));
-    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their host copies may not come out even
-    for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
-    if (split || !trials.best().fits) return;
-    const double resident =
-        resident_share(own, capacity[tier::device], most_leased(trials.forecast_of_best().record, tier::device));
-    trials.attempt(size, std::min(1.0, resident + bound_of(rates, resident).best().device_share));
-    (void)search_update_split(bound_of(rates, 0), groups,
-                              [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
-    split = trials.best().device_update_share;
   }
+
+  /// Every size with the share of the bound, the least share that the host has room for, and all. Then downhill from
+  /// the best of these.
+  void run()
+  {
+    for (const std::uint64_t size : sizes_) start(size, std::max(units_, 1U));
+    if (!trials_.best().fits && units_ > 1)
+      for (const std::uint64_t size : sizes_) start(size, 1);
+    if (!trials_.best().fits) return;
+    spread();
+    std::ranges::sort(sizes_);
+    constexpr double worth = 0.998;  // of the step before, for one more round
+    for (double before = infinity; seconds() < worth * before;) {
+      before = seconds();
+      widen(), shift(), resize();
+      first_step_ = 32;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t groups(std::uint64_t size) const noexcept
+  {
+    return static_cast<std::uint32_t>((own_ + size - 1) / size);
+  }
+  double attempt(std::uint64_t size, std::uint32_t on_device, std::uint32_t units)
+  {
+    return trials_.attempt({size, static_cast<double>(on_device) / groups(size), units});
+  }
+  [[nodiscard]] std::uint32_t on_device(const plan_point& it) const noexcept
+  {
+    return static_cast<std::uint32_t>(std::lround(it.device_update_share * groups(it.chunk_elements)));
+  }
+
+  void start(std::uint64_t size, std::uint32_t units)
+  {
+    const std::uint32_t all = groups(size);
+    const std::uint32_t least = least_device_groups(all, size, host_);
+    const auto ideal = static_cast<std::uint32_t>(std::lround(free_share_ * all));
+    for (const std::uint32_t each : {least, std::max(least, ideal), all}) attempt(size, each, units);
+    // chunks and their host copies may not come out even
+    if (!trials_.best().fits && least > 0) attempt(size, least + (all - least) / 8, units);
+  }
+
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+  /// Shares between the least and all, so that the way down begins on the right side.
+  void spread()
+  {
+    const plan_point from = trials_.best().what;
+    const std::uint32_t all = groups(from.chunk_elements);
+    const std::uint32_t least = least_device_groups(all, from.chunk_elements, host_);
+    for (const std::uint32_t quarter : {1U, 2U, 3U})
+      attempt(from.chunk_elements, least + quarter * (all - least) / 4, from.gather_units);
+  }
+
+  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(trials_.best().nanoseconds) * 1e-9; }
+
+  /// Moves one number of the best point by `step` while that is better, then by half of it, at last by one.
+  /// @param get, put   the number of a point, and the same point with another number
+  template <class Get, class Put>
+  void slide(std::uint32_t step, std::uint32_t low, std::uint32_t high, Get get, Put put)
+  {
+    for (; step > 0; step /= 2)
+      for (bool moved = true; moved;) {
+        const plan_point from = trials_.best().what;
+        const std::uint32_t here = get(from);
+        if (here + step <= high) (void)trials_.attempt(put(from, here + step));
+        if (here >= low + step) (void)trials_.attempt(put(from, here - step));
+        moved = trials_.best().what != from;
+      }
+  }
+
+  /// The room for gathered groups: twice as much while that is better, then more or less.
+  void widen()
+  {
+    if (units_ == 0) return;
+    const auto get = [](const plan_point& it) { return it.gather_units; };
+    const auto put = [](plan_point it, std::uint32_t units) {
+      it.gather_units = units;
+      return it;
+    };
+    for (plan_point from{}; trials_.best().what != from;) {
+      from = trials_.best().what;
+      (void)trials_.attempt(put(from, std::min(2 * from.gather_units, most_gather_units)));
+    }
+    slide(std::max(get(trials_.best().what) / 4, 1U), 1, most_gather_units, get, put);
+  }
+
+  /// The share of the updates: a quarter of the chunks more or less at first, at last one chunk.
+  void shift()
+  {
+    const std::uint32_t all = groups(trials_.best().what.chunk_elements);
+    slide(
+        std::max(all / first_step_, 1U), 0, all, [&](const plan_point& it) { return on_device(it); },
+        [&](plan_point it, std::uint32_t groups) {
+          it.device_update_share = static_cast<double>(groups) / all;
+          return it;
+        });
+  }
+
+  /// The next smaller and the next larger chunks with the same share, and as much room for gathered weights.
+  void resize()
+  {
+    const plan_point before = trials_.best().what;
+    const auto at = std::ranges::find(sizes_, before.chunk_elements) - sizes_.begin();
+    for (const std::ptrdiff_t other : {at - 1, at + 1}) {
+      if (other < 0 || other >= std::ssize(sizes_)) continue;
+      const std::uint64_t size = sizes_[static_cast<std::size_t>(other)];
+      const double units = static_cast<double>(before.gather_units) * static_cast<double>(before.chunk_elements) /
+                           static_cast<double>(size);
+      attempt(size, static_cast<std::uint32_t>(std::lround(before.device_update_share * groups(size))),
+              units_ == 0 ? 1 : static_cast<std::uint32_t>(std::clamp(units, 1.0, 1.0 * training_script::most_units)));
+    }
+  }
+
+  Trials& trials_;
+  std::uint64_t own_;
+  bytes host_;
+  std::vector<std::uint64_t> sizes_;
+  std::uint32_t units_;
+  double free_share_;
+  std::uint32_t first_step_ = 4;  // the first move of a share is this part of the chunks
 };
 
 [[nodiscard]] inline std::string refusal_of(const training_forecast& nearest)
@@ -193,10 +304,11 @@ template <class Trials>
   const training_forecast& it = made.forecast;
   const bytes tide = most_leased(it.record, tier::device);
   made.plan = {.fingerprint = fingerprint,
-               .chunk_bytes = bytes{2} * best.chunk_elements,
+               .chunk_bytes = bytes{2} * best.what.chunk_elements,
                .device_capacity = it.capacity[tier::device],
                .host_capacity = it.capacity[tier::host],
-               .device_update_share = best.device_update_share,
+               .device_update_share = best.what.device_update_share,
+               .gather_units = best.what.gather_units,
                .at_peak = it.timeline.at_peak,
                .host_peak = it.counts.peak[tier::host],
                .step_nanoseconds = it.step.nanoseconds,
@@ -204,22 +316,42 @@ template <class Trials>
   return made;
 }
 
+/// plan_memory and plan_update_share: a search over these sizes of own chunks.
+template <eviction_policy Eviction, transfer_policy Transfer, class Progress>
+[[nodiscard]] memory_plan_choice search_plan(const workload::transformer_shape& shape,
+                                             const workload::training_setup& setup, const workload::rank_share& share,
+                                             const rank_settings& settings, std::vector<std::uint64_t> sizes,
+                                             std::uint32_t most, Progress& progress)
+{
+  plan_trials trials{
+      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+      settings, most, progress};
+  const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
+  plan_search search{trials,
+                     own,
+                     capacities_of(share, settings)[tier::host],
+                     std::move(sizes),
+                     share.ranks > 1 ? settings.gather_units : 0,
+                     step_bound_of(shape, setup, share, settings).best.on_device};
+  search.run();
+  return choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
+}
+
 }  // namespace detail
 
-/// Chooses the chunk size and the place where each chunk is updated, together. It simulates candidates with the manager
-/// itself.
+/// Chooses the chunk size, the place where each chunk is updated, and the room for gathered groups, together. It
+/// simulates candidates with the manager itself.
 ///
-/// 1. For the first size of chunk_candidates that fits, search_update_split settles the split of the updates. Two other
-///    shares are tried as well: the least share that the host has room for, and the five lines' best above the share
-///    that stays on the device.
-/// 2. Every other size is tried with that split and with both pure splits. Where the host cannot have all states, the
-///    least share takes the place of the pure split on the host.
-/// 3. The fastest candidate that fits is taken. It is never slower than updating everything on the host, or on the
-///    device.
+/// 1. Every size of chunk_candidates is tried with three shares of the updates: the best one of step_bound, the least
+///    one that the host has room for, and all. The fastest size is tried with three shares between the least and all.
+/// 2. From the fastest, the search goes downhill: more or less room for gathered groups, a larger or smaller share, the
+///    next sizes. It ends where no neighbour is faster, or after `most_plan_trials` simulations.
 ///
+/// Neighbours differ in one chunk of the share, one gathered group of room, or are the next size of chunk_candidates.
+/// The plan is never slower than updating everything on the device, or as much on the host as there is room for.
 /// Inside each simulation the manager's own planning decides which chunks stay on the device, and when they move. The
 /// same arguments give the same plan. Cost: at most `most_plan_trials` simulations, each as forecast_training; one
-/// forecast is kept.
+/// forecast is kept. With known_before::profile a simulation takes a fraction of the time.
 ///
 /// Use:
 ///
@@ -228,7 +360,8 @@ template <class Trials>
 ///     ... found.plan.chunk_bytes, found.plan.placement()          // for the manager
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
-/// @param settings   of every simulation; its chunk size and its share of updates are not looked at
+/// @param settings   of every simulation; its chunk size and its share of updates are not looked at, and its room for
+///   gathered groups is the first that is tried
 /// @param progress   hears of each candidate that was simulated
 /// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
@@ -241,18 +374,12 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                              const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  detail::plan_trials trials{
-      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-      settings, progress};
-  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks,
-                                    capacities_of(share, settings), share.rates};
-  std::optional<double> split;
-  for (const std::uint64_t size : chunk_candidates(shape, share.ranks)) splits.attempt(trials, size, split);
-  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
-                           settings.reached_share);
+  return detail::search_plan<Eviction, Transfer>(shape, setup, share, settings, chunk_candidates(shape, share.ranks),
+                                                 most_plan_trials, progress);
 }
 
-/// Chooses the place where each chunk is updated, as plan_memory does, for the chunk size that `settings` name.
+/// Chooses the place where each chunk is updated and the room for gathered groups, as plan_memory does, for the chunk
+/// size that `settings` name.
 ///
 /// Good where the chunk size is given: at most `most_split_trials` simulations. The share in `settings` is not looked
 /// at.
@@ -266,15 +393,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                                    const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  detail::plan_trials trials{
-      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-      settings, progress};
-  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks,
-                                    capacities_of(share, settings), share.rates};
-  std::optional<double> split;
-  splits.attempt(trials, own_elements(settings.chunk_elements), split);
-  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
-                           settings.reached_share);
+  return detail::search_plan<Eviction, Transfer>(shape, setup, share, settings, {own_elements(settings.chunk_elements)},
+                                                 most_split_trials, progress);
 }
 
 }  // namespace planner

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/group_times.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/workload/rank_share.hpp>
@@ -36,7 +37,8 @@ struct rank_settings {
   /// updates wait for the next use of their weights (optimizer::late_updates), if that use comes soon enough
   bool updates_late = true;
   double device_update_share = 0;  ///< of the states that are updated on the device, 0 to 1
-  /// room for gathered groups: 1 (nothing is gathered ahead) to 16; more of them let collectives run further ahead
+  /// room for gathered groups: 1 (nothing is gathered ahead) to 1024. More of them let collectives run further ahead,
+  /// and keep groups from the forward pass for the backward pass
   std::uint32_t gather_units = 3;
   std::optional<group_times> exchange{};            ///< prices of collectives; none: group_times::ring_of the share
   std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
@@ -52,7 +54,7 @@ struct rank_settings {
     if (!(host_reserve >= 0 && host_reserve < 1)) throw config_error{"host_reserve is not from 0 to below 1"};
     if (!(device_update_share >= 0 && device_update_share <= 1))
       throw config_error{"device_update_share is not from 0 to 1"};
-    if (gather_units < 1 || gather_units > 16) throw config_error{"gather_units is not from 1 to 16"};
+    if (gather_units < 1 || gather_units > most_gather_units) throw config_error{"gather_units is not from 1 to 1024"};
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
   }
 };

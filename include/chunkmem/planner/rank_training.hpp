@@ -71,6 +71,9 @@ class rank_training {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
     manager_.use(kernel_);
     leases_.resize(script.leases());
+    gathering_.resize(script.units());
+    gathered_at_.resize(script.units());
+    freed_at_.resize(script.units());
     access_indices_ = {&manager_,
                        [](const void* context) { return static_cast<const manager_type*>(context)->access_index(); }};
     kernel_.watch(backend_, access_indices_, timeline_.updating);
@@ -297,9 +300,9 @@ class rank_training {
   std::vector<own_chunk> chunks_;
   std::vector<lease_type> leases_;
   std::vector<std::uint64_t> computed_;
-  std::array<std::vector<pin_type>, training_script::most_units> gathering_;
-  std::array<event, training_script::most_units> gathered_at_{};
-  std::array<event, training_script::most_units> freed_at_{};
+  std::vector<std::vector<pin_type>> gathering_;  // by unit
+  std::vector<event> gathered_at_;
+  std::vector<event> freed_at_;
   std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ class training_script {
  public:
   /// groups that are there at once: 3 are the group in use, the group before, and the next group
   static constexpr std::uint32_t least_units = 1;
-  static constexpr std::uint32_t most_units = 16;
+  static constexpr std::uint32_t most_units = most_gather_units;
 
   /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to
   ///   most_units
