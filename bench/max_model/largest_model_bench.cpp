@@ -2,7 +2,8 @@
 // How much of what a machine could hold at most does the manager train?
 //
 // For every machine the most layers that run in virtual time, beside those of the peak formula: both whole layers, of a
-// width that was published for such a machine, at most 4 % of a model.
+// width that was published for such a machine, at most 4 % of a model. For the V100 node once more with 2 GB of context
+// on each device instead of 1.2: what NCCL and cuBLAS take as well is not known before a run.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/workload/machine_file.hpp>
@@ -39,12 +40,14 @@ struct answer {
   }
 };
 
-answer ask(const question& what, std::uint64_t micro_batch)
+constexpr bytes large_context{2'000'000'000};
+
+answer ask(const question& what, std::uint64_t micro_batch, const assumptions& beside = {})
 {
   const training_job job{workload::shape_of("PatrickStar", what.model),
                          {.micro_batch = micro_batch},
                          workload::read_machine(std::string{MAX_MODEL_MACHINES} + "/" + what.machine + ".json"),
-                         {}};
+                         beside};
   const answer it{find_largest(peak_formula{}, job), planned{}.find_largest(job, [](std::uint64_t) {})};
   const planner::training_forecast step = planned{}.fastest(it.found.job);
   std::printf("%-20s %11" PRIu64 " | %6" PRIu64 " %8.2f | %6" PRIu64
@@ -66,17 +69,24 @@ int main()
   double worst = 100;
   double billions = 0;
   double used = 0;
+  double with_large_context = 0;
   for (const question& what : questions) {
     for (const std::uint64_t micro_batch : {1U, 4U, 16U}) {
       const answer it = ask(what, micro_batch);
       worst = std::min(worst, it.percent());
       if (std::string{what.machine} != "v100_32_node") continue;
-      if (micro_batch == 4) billions = static_cast<double>(it.found.parameters()) / 1e9;
+      if (micro_batch == 4) {
+        billions = static_cast<double>(it.found.parameters()) / 1e9;
+        const answer other = ask(what, micro_batch, {.context = large_context});
+        with_large_context = static_cast<double>(other.found.parameters()) / 1e9;
+      }
       if (micro_batch == 1) used = 100 * it.found.part_of_machine();
     }
   }
-  return transfer_bench::write_figures("largest_model_bench",
-                                       {{"planner.peak_formula_percent", worst, "%", ">=", 98},
-                                        {"planner.largest_model_v100_node_billions", billions, "billion", ">=", 27},
-                                        {"planner.node_bytes_used_percent", used, "%", ">=", 85}});
+  return transfer_bench::write_figures(
+      "largest_model_bench",
+      {{"planner.peak_formula_percent", worst, "%", ">=", 98},
+       {"planner.largest_model_v100_node_billions", billions, "billion", ">=", 27},
+       {"planner.largest_model_v100_node_2_gb_context_billions", with_large_context, "billion", ">=", 27},
+       {"planner.node_bytes_used_percent", used, "%", ">=", 85}});
 }

@@ -139,8 +139,8 @@ struct step_bytes {
   const double up = step_bytes::weight * by_host +
                     std::max(0.0, (step_bytes::states + step_bytes::weight) * updates - needs.device_between);
   const double down = std::max(0.0, step_bytes::states * updates - needs.device_at_turn);
-  // From the turn to the norm: the backward pass. Weights that did not lie on the device at the turn come up. Those that
-  // did not lie there whole pass through the ring, as all gradients do.
+  // From the turn to the norm: the backward pass. Weights that did not lie on the device at the turn come up. Those
+  // that did not lie there whole pass through the ring, as all gradients do.
   const double backward = std::max({needs.backward_seconds, bytes.behind_turn / rates.to_device_bytes_per_second,
                                     needs.gather_seconds * (2 - kept)});
   const auto behind_norm = [&](double seconds) { return needs.takes_norm ? backward + seconds : 0; };
