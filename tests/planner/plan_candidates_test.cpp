@@ -49,6 +49,18 @@ TEST_CASE("the sizes are those of the largest matrix and its parts", "[planner]"
   CHECK(of_rank[1] == 43'776);
 }
 
+TEST_CASE("over many nodes there are larger chunks as well, at least five of them", "[planner]")
+{
+  const workload::transformer_shape shape{
+      workload::transformer_style::gpt, 20, 256, 4, 4, 1'024, 500, 256, 32, 32, true};
+  const std::vector<std::uint64_t> found = chunk_candidates(shape, 16);
+  CHECK(std::set<std::uint64_t>{found.begin(), found.end()}.size() == found.size());
+  const auto most = [](const std::vector<std::uint64_t>& sizes) { return *std::ranges::max_element(sizes); };
+  CHECK(most(found) * 16 * 40 > workload::parameters_of(shape));
+  CHECK(most(found) * 16 * 5 <= workload::parameters_of(shape));
+  CHECK(most(chunk_candidates(shape, 8)) * 8 * 40 <= workload::parameters_of(shape));
+}
+
 TEST_CASE("the device updates at least what the host has no room for", "[planner]")
 {
   CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256}) == 0);

@@ -16,11 +16,11 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most four, none twice.
+/// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most seven, none twice.
 ///
 /// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
 /// the least. No size is larger than a fortieth of the rank's own elements, since the ends of a pass cost a chunk each.
-/// All are multiples of 256.
+/// Over more than eight ranks also the double, the fourfold and the eightfold of the largest of these. All are multiples of 256.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
 [[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
@@ -28,6 +28,7 @@ namespace planner {
 {
   constexpr std::uint64_t fewest_chunks = 40;
   constexpr std::uint64_t unit = 256;
+  constexpr std::uint64_t of_one_node = 8;  // ranks
   std::vector<bytes> sizes;
   for (const workload::transformer_tensor& declared : workload::tensors_of(shape))
     sizes.push_back(bytes{2} * declared.elements());
@@ -43,6 +44,11 @@ namespace planner {
   chunk_size_search<size_class_layout> search;
   search.add(sizes);
   add(search.find(frame_limits::of(sizes)).frame.count() / 2);
+  // Each collective of many ranks has a latency. A few large groups may then be faster, down to five of them.
+  if (ranks <= of_one_node) return found;
+  const std::uint64_t most = *std::max_element(found.begin(), found.end());
+  for (const std::uint64_t times : {2U, 4U, 8U})
+    if (times * most * ranks * 5 <= workload::parameters_of(shape)) found.push_back(times * most);
   return found;
 }
 
