@@ -50,4 +50,17 @@ TEST_CASE("borders are those of the plan, and none beyond it", "[eviction]")
   CHECK(policy.border(access_index{2}) == eviction::by_retention::no_border);
 }
 
+TEST_CASE("places are those of the plan, and none beyond it", "[eviction]")
+{
+  eviction::by_retention policy;
+  CHECK_FALSE(policy.has_places());
+  CHECK(policy.place(access_index{0}) == frame_id::none);
+  const std::vector<std::uint32_t> places{4, index_of(frame_id::none)};
+  policy.settle_in(places);
+  CHECK(policy.has_places());
+  CHECK(policy.place(access_index{0}) == frame_id{4});
+  CHECK(policy.place(access_index{1}) == frame_id::none);
+  CHECK(policy.place(access_index{2}) == frame_id::none);
+}
+
 }  // namespace by_retention_test

@@ -254,6 +254,76 @@ TEST_CASE("where chunks are windows of several frames a lease takes free room fi
   CHECK_FALSE(state[chunk_id{0}].has_frames(tier::device));
 }
 
+TEST_CASE("a chunk comes to the frames that a plan has for it, and what the plan gives up leaves them", "[manager]")
+{
+  const std::vector<std::uint32_t> places{2, 0, 1, 5};
+  const auto at = [](auto& state, std::uint32_t index) {
+    return index_of(state[chunk_id{index}].first_frame[tier::device]);
+  };
+  const auto read = [](auto& state, std::uint32_t index, std::uint32_t next, std::uint32_t now, counting_mover& mover) {
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::read, next, access_index{now}, mover);
+    state.unpin(tier::device, chunk_id{index}, false);
+  };
+  auto state = small<eviction::by_retention>({2, 1, 2, 1}, 6, 6);
+  counting_mover mover;
+  state.start_of(access_record{});
+  state.policy().settle_in(places);
+  for (const std::uint32_t index : {0U, 1U, 2U, 3U}) use(state, index, entry_kind::write_on_host, mover);
+  for (const std::uint32_t index : {0U, 1U, 2U, 3U})
+    REQUIRE(state.try_evict(chunk_id{index}, mover) == state[chunk_id{index}].has_frames(tier::device));
+  read(state, 0, access_record::never, 0, mover);  // into 2 and 3, and the plan gives it up
+  read(state, 1, 7, 1, mover);                     // into 0
+  CHECK((at(state, 0) == 2 && at(state, 1) == 0));
+  read(state, 2, 7, 2, mover);  // wants 1 and 2
+  CHECK((at(state, 2) == 1 && !state[chunk_id{0}].has_frames(tier::device)));
+  read(state, 0, 7, 0, mover);  // wants 2 and 3, where a chunk stays
+  CHECK((at(state, 0) == 3 && at(state, 2) == 1));
+  read(state, 2, access_record::never, access_record::never - 1, mover);  // no frames are planned: it stays, given up
+  const int loads = mover.loads;
+  read(state, 0, 7, 0, mover);  // comes to its own frames now: two frames on, over some that it leaves
+  CHECK((at(state, 0) == 2 && !state[chunk_id{2}].has_frames(tier::device) && mover.loads == loads + 1));
+  read(state, 3, 7, 3, mover);
+  CHECK(at(state, 3) == 5);
+  state.acquire(slot_id{3}, chunk_id{3}, entry_kind::read, 7, access_index{0}, mover);  // pinned, and wants 2 now
+  CHECK(at(state, 3) == 5);
+  state.acquire(slot_id{3}, chunk_id{3}, entry_kind::read, 7, access_index{1}, mover);
+  CHECK(at(state, 3) == 5);
+}
+
+TEST_CASE("with planned frames a lease comes down onto windows that a plan gives up", "[manager]")
+{
+  const std::vector<std::uint32_t> places{2};
+  auto state = small<eviction::by_retention>({2, 1}, 4, 3);
+  counting_mover mover;
+  state.start_of(access_record{});
+  state.policy().settle_in(places);
+  for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::write_on_host, mover);
+  REQUIRE(state.try_load(chunk_id{0}, frame_id{2}, true, mover));
+  CHECK(state.lease(tier::device, 256, mover) == 768U);
+  CHECK_FALSE(state[chunk_id{0}].has_frames(tier::device));
+}
+
+TEST_CASE("a chunk comes early to frames that are free or given up, and to no others", "[manager]")
+{
+  const std::vector<std::uint32_t> places{0};
+  auto state = small<eviction::by_retention>({2, 1, 1}, 4, 4);
+  counting_mover mover;
+  state.start_of(access_record{});
+  state.policy().settle_in(places);
+  for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write_on_host, mover);
+  REQUIRE(state.try_load(chunk_id{1}, frame_id{1}, true, mover));
+  REQUIRE(state.try_load(chunk_id{2}, frame_id{2}, true, mover));
+  state.acquire(slot_id{2}, chunk_id{2}, entry_kind::read, 9, access_index{1}, mover);
+  state.unpin(tier::device, chunk_id{2}, false);
+  CHECK_FALSE(state.bring_early(chunk_id{0}, frame_id{2}, 4, access_index{0}, mover));  // one of them stays
+  CHECK_FALSE(state.bring_early(chunk_id{0}, frame_id{3}, 4, access_index{0}, mover));  // beyond the end
+  CHECK_FALSE(state.bring_early(chunk_id{0}, frame_pool::none, 4, access_index{0}, mover));
+  CHECK(state[chunk_id{1}].has_frames(tier::device));
+  CHECK(state.bring_early(chunk_id{0}, frame_id{0}, 4, access_index{5}, mover));
+  CHECK_FALSE(state[chunk_id{1}].has_frames(tier::device));
+  CHECK(state[chunk_id{0}].next_use == 5);
+}
+
 TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[manager]")
 {
   auto state = small<eviction::lru>({1, 2, 1}, 4, 4);

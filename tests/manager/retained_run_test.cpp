@@ -38,6 +38,13 @@ class wisher {
         early_.push_back(
             {chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
     wanted.early = early_;
+    places_.clear();
+    for (std::uint32_t index = 0; index < it.record.size() && dice.one_in(2); ++index)  // none, some, all
+      places_.push_back(dice.one_in(4) ? UINT32_MAX : dice.below(device.frames() + 2));
+    if (dice.one_in(2)) places_.resize(it.record.size(), UINT32_MAX);
+    for (std::uint32_t& each : places_)
+      if (each == UINT32_MAX && dice.one_in(2)) each = dice.below(device.frames());
+    wanted.places = places_;
     return wanted;
   }
 
@@ -47,6 +54,7 @@ class wisher {
   transfer::stay_links links_;
   std::vector<std::uint8_t> retained_;
   std::vector<transfer::early_load> early_;
+  std::vector<std::uint32_t> places_;
 };
 
 }  // namespace
@@ -143,6 +151,42 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
   const report last = m.report().copies_since(before);
   CHECK(last.loaded.count() + last.written_back.count() == plan.moved_bytes);
   CHECK(m.report().divergences == 0);
+}
+
+TEST_CASE("a run in planned frames settles there from any start", "[manager]")
+{
+  support::record_builder build;
+  for (const std::uint32_t chunk : {0U, 1U, 2U}) build.brief(chunk);
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const support::random_iteration it{{1, 2, 1}, own, {1, 1, 1}, record};
+  transfer::record_uses uses;
+  uses.read(record, own, 3, it.filled);
+  transfer::lease_tide tide;
+  REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::stay_links links;
+  const std::vector<std::uint8_t> retained{1, 1, 1};  // all stay for ever
+  transfer::retention wanted = links.link(uses, retained, tide, record.size());
+  const std::vector<std::uint32_t> places{3, 0, 2};
+  wanted.places = places;
+  std::vector<std::uint32_t> order{0, 1, 2};
+  do {
+    auto state = support::cache_for<eviction::belady>(it, 4, 4);
+    decision_log log;
+    for (const std::uint32_t index : order) {
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                    log);
+      state.unpin(tier::host, chunk_id{index}, true);
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::read, access_record::never, access_index{0}, log);
+      state.unpin(tier::device, chunk_id{index}, false);
+    }
+    retained_run planned;
+    planned.start(state.table(), wanted);
+    REQUIRE(planned.run(record, own));
+    for (const std::uint32_t index : own)
+      CHECK(planned.state()[chunk_id{index}].first_frame[tier::device] == frame_id{places[index]});
+    CHECK(planned.frames_moved(record, own) == 0U);
+  } while (std::ranges::next_permutation(order).found);
 }
 
 TEST_CASE("a run that does not fit moves nothing", "[manager]")

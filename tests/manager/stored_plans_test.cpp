@@ -79,9 +79,9 @@ struct left_over {
   support::toy::outcome outcome;
 };
 
-left_over train_once(cm::bytes device)
+left_over train_once(cm::bytes device, cm::bytes chunk = 4_KiB)
 {
-  run first{device};
+  run first{device, 1_MiB, chunk};
   left_over made;
   made.outcome = first.trainer.train(4);
   CHECK(first.solved == 2);  // training steps, and an evaluation
@@ -146,6 +146,28 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
   CHECK(solving.solved == 1);
   CHECK(solving.m.report().loaded == next.m.report().loaded);
   CHECK(solving.m.report().written_back == next.m.report().written_back);
+}
+
+TEST_CASE("the plan of another run has the frames of its windows too", "[manager]")
+{
+  const left_over before = train_once(96_KiB, 1_KiB);
+  const transfer::stored_plan plan = plan_from(before.plan);
+  REQUIRE_FALSE(plan.places.empty());
+  run next{96_KiB, 1_MiB, 1_KiB};
+  take_profile(next, before.profile);
+  next.m.use_plan(plan);
+  next.trainer.initialise();
+  report last;
+  for (std::uint32_t now = 0; now < 4; ++now) {
+    last = next.m.report();
+    next.trainer.step(now);
+  }
+  last = next.m.report().copies_since(last);
+  CHECK(next.solved == 0);
+  CHECK(next.m.report().abandoned_plans == 0);
+  CHECK(next.trainer.collect().values == before.outcome.values);
+  CHECK(next.m.plan().places == plan.places);
+  CHECK(last.loaded.count() + last.written_back.count() <= plan.moved_bytes);
 }
 
 TEST_CASE("a plan of another model, layout or capacity is refused in one sentence that names the key", "[manager]")
@@ -227,6 +249,7 @@ TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[
   take_profile(next, before.profile);
   transfer::stored_plan plan = plan_from(before.plan);
   plan.retained_until.clear(), plan.first_use.clear(), plan.borders.clear(), plan.device_only.clear();
+  plan.places.clear();
   plan.moved_bytes = plan.bound_bytes = 0;
   next.m.use_plan(plan);
   next.trainer.initialise();

@@ -33,7 +33,7 @@ stored_plan roll_plan(std::uint64_t seed)
 {
   support::dice dice{seed};
   const auto large = [&] { return std::uint64_t{dice.below(1U << 31)} << dice.below(33); };
-  stored_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}};
+  stored_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}, {}};
   if (plan.bound_bytes > plan.moved_bytes) std::swap(plan.bound_bytes, plan.moved_bytes);
   const std::uint32_t access_count = dice.below(30);
   if (access_count == 0) return plan;
@@ -42,6 +42,9 @@ stored_plan roll_plan(std::uint64_t seed)
     plan.retained_until.push_back(access_index_or_never());
     plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   }
+  if (dice.one_in(2))
+    for (std::uint32_t index = 0; index < access_count; ++index)
+      plan.places.push_back(index > 0 && dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   const bool alone = dice.one_in(2);
   for (std::uint32_t chunks = dice.between(1, 9); chunks > 0; --chunks) {
     plan.first_use.push_back(access_index_or_never());
@@ -61,7 +64,7 @@ const std::vector<std::string> good{"chunkmem plan 1",
                                     "moments 2",
                                     "chunks 1",
                                     "moment 0 until 1 below any",
-                                    "moment 1 until never below 7",
+                                    "moment 1 until never below 7 in 5",
                                     "chunk 0 until 0 home none",
                                     "end"};
 
@@ -100,7 +103,9 @@ TEST_CASE("a plan reads as it was written", "[transfer]")
 
 TEST_CASE("a plan can be read by people", "[transfer]")
 {
-  CHECK(text_of({0xff07, 512, 4096, 8192, 3072, 3000, 2, {1, UINT32_MAX}, {0}, {UINT32_MAX, 7}, {1}}) == join(good));
+  CHECK(
+      text_of({0xff07, 512, 4096, 8192, 3072, 3000, 2, {1, UINT32_MAX}, {0}, {UINT32_MAX, 7}, {1}, {UINT32_MAX, 5}}) ==
+      join(good));
 }
 
 TEST_CASE("every mistake in a plan is one sentence with file, line and key", "[transfer]")
@@ -181,12 +186,14 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
   other.moved_bytes = 2048;
   other.retained_until[1] = 0;
   other.borders[0] = 3;
+  other.places.clear();
   other.device_only.clear();
   CHECK(plan_text::compare(plan, other) ==
         "record: ff07 -> ff08\n"
         "moved_bytes: 3072 -> 2048\n"
         "moment 0 below: any -> 3\n"
         "moment 1 until: never -> 0\n"
+        "moment 1 in: 5 -> any\n"
         "chunk 0 home: none -> host\n");
   other = plan;
   other.retained_until.clear();

@@ -32,6 +32,7 @@ std::uint64_t check_plan(const retention_trace& what, const retention_problem& p
   const support::played_retention played{what.input(), plan.retained};
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
+  CHECK(transfer::moved_bytes(what.input(), plan.retained) == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
   transfer::row_prices price{problem.room().size()};
   price.set(plan.prices);

@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
+#include <support/oracles/played_retention.hpp>
 #include <support/oracles/retention_trace.hpp>
 
 #include <algorithm>
@@ -66,6 +67,20 @@ TEST_CASE("what is taken out of a problem had no choice", "[transfer]")
       if (problem.epochs()[it.epoch].size % problem.unit_bytes() != 0) FAIL("seed " << seed << ": unit");
   }
   CHECK(rows < access_count / 2);  // most accesses say nothing
+}
+
+TEST_CASE("the bytes of any choice are those of a walk over all uses", "[transfer]")
+{
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, seed % 4 < 2, seed % 3 == 0});
+    const transfer::retention_input input = what.input();
+    const transfer::residency_intervals found{input};
+    auto retained = found.retained();
+    for (const auto& it : found.intervals()) retained[it.use] = random.one_in(2) ? 1 : 0;
+    REQUIRE(transfer::moved_bytes(input, retained) == support::played_retention{input, retained}.moved_bytes());
+  }
 }
 
 TEST_CASE("rows are the moments that can bind", "[transfer]")

@@ -82,6 +82,9 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   CHECK_THAT(refusal([](stored_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 accesses"));
   CHECK_THAT(refusal([](stored_plan& it) { it.first_use.push_back(0); }), ContainsSubstring("4 chunks"));
   CHECK_THAT(refusal([](stored_plan& it) { it.device_only = {1}; }), ContainsSubstring("chunks"));
+  CHECK(refusal([](stored_plan& it) { it.places = {0, never, never, 0}; }).empty());
+  CHECK_THAT(refusal([](stored_plan& it) { it.places = {0}; }), ContainsSubstring("accesses"));
+  CHECK_THAT(refusal([](stored_plan& it) { it = {}, it.places = {0}; }), ContainsSubstring("accesses"));
 }
 
 }  // namespace stored_plan_test

@@ -35,6 +35,10 @@ class by_retention {
   ///                 use
   void place_in(std::span<const std::uint32_t> frames) noexcept { frames_ = frames; }
 
+  /// @param places   by access index: the first frame of the chunk that is used now, or none; empty: no places are
+  ///                 planned. The array outlives its use
+  void settle_in(std::span<const std::uint32_t> places) noexcept { places_ = places; }
+
   void reset(std::uint32_t chunks)
   {
     given_up_.reset(chunks);
@@ -63,12 +67,19 @@ class by_retention {
   {
     return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_border;
   }
+  /// The first frame that is planned for the chunk that is used now, or none.
+  [[nodiscard]] frame_id place(access_index now) const noexcept
+  {
+    return index_of(now) < places_.size() ? frame_id{places_[index_of(now)]} : frame_id::none;
+  }
+  [[nodiscard]] bool has_places() const noexcept { return !places_.empty(); }
 
  private:
   lru given_up_;
   belady staying_;
   std::span<const std::uint32_t> borders_;
   std::span<const std::uint32_t> frames_;
+  std::span<const std::uint32_t> places_;
 };
 
 static_assert(bounded_eviction<by_retention>);

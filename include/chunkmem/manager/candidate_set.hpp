@@ -157,6 +157,7 @@ class candidate_set {
     return policy_.border(now);
   }
   [[nodiscard]] Eviction& policy() noexcept { return policy_; }
+  [[nodiscard]] const Eviction& policy() const noexcept { return policy_; }
 
   /// Inside `enough`: this one was named.
   [[nodiscard]] bool is_named(chunk_id id) const noexcept { return is_named_[index_of(id)] != 0; }

@@ -297,18 +297,19 @@ class chunk_cache {
     return true;
   }
 
-  /// Loads a chunk of one frame for the next iteration.
-  /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
-  /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
+  /// Loads a chunk for the next iteration.
+  /// @param first    the first of its frames, each of which is free or has a chunk that a plan gives up. None, for a
+  ///                 chunk of one frame: any such frame below `border`
+  /// @return         false where there are no such frames or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
   bool bring_early(chunk_id id, frame_id first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
     chunk& chunk_state = table_[id];
-    if (chunk_state.has_frames(tier::device) || chunk_state.frames != 1 || chunk_state.live == 0) return false;
+    if (chunk_state.has_frames(tier::device) || chunk_state.live == 0) return false;
     if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
-    if (first == frame_pool::none) first = make_expendable_room(border, mover);
-    if (first == frame_pool::none) return false;
+    if (first == frame_pool::none && chunk_state.frames == 1) first = make_expendable_room(border, mover);
+    if (first == frame_pool::none || !clear_window(first, chunk_state.frames, id, mover)) return false;
     occupy(id, first, true, mover);
     chunk_state.next_use = index_of(next_use);
     candidates_.arrive(id, chunk_state);
@@ -359,8 +360,10 @@ class chunk_cache {
   template <cache_mover Mover>
   void bring_up(chunk_id id, bool keep, access_index now, Mover& mover)
   {
+    frame_id first = frame_pool::none;
+    if constexpr (bounded_eviction<Eviction>) first = planned_room(id, now, mover);
     if (table_[id].has_frames(tier::device)) return;
-    const frame_id first = make_room(table_[id].frames, now, mover);
+    if (first == frame_pool::none) first = make_room(table_[id].frames, now, mover);
     occupy(id, first, keep, mover);
     candidates_.arrive(id, table_[id]);
   }
@@ -511,7 +514,8 @@ class chunk_cache {
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
-    if (const frame_id own{candidates_.policy().preferred(now)}; index_of(own) < border && clear_frame(own, mover))
+    if (const frame_id own{candidates_.policy().preferred(now)};
+        index_of(own) < border && clear_window(own, 1, chunk_id::none, mover))
       return own;
     if (const frame_id first = pool.highest_below(border); first != frame_pool::none) return first;
     chunk_id victim = chunk_id::none;
@@ -549,16 +553,33 @@ class chunk_cache {
     return first;
   }
 
-  /// @return   the frame is free, if need be after a chunk left it that the plan gives up
+  /// The frames that the plan has for a chunk, free now. A chunk that lies elsewhere leaves its frames, where it would
+  /// be in the way of others. None where the plan has no frames or they cannot be cleared; then nothing happened.
   template <cache_mover Mover>
-  bool clear_frame(frame_id frame, Mover& mover)
+  frame_id planned_room(chunk_id id, access_index now, Mover& mover)
+  {
+    const chunk& chunk_state = table_[id];
+    const frame_id own = candidates_.policy().place(now);
+    if (own == frame_pool::none || own == chunk_state.first_frame[tier::device]) return frame_pool::none;
+    if (chunk_state.has_frames(tier::device) && !can_leave_now(chunk_state)) return frame_pool::none;
+    if (!clear_window(own, chunk_state.frames, id, mover)) return frame_pool::none;
+    if (chunk_state.has_frames(tier::device)) evict(id, mover);
+    return own;
+  }
+
+  /// @param coming   the chunk that the frames are for, which may lie in some of them
+  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing happened
+  template <cache_mover Mover>
+  bool clear_window(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    if (index_of(frame) >= device.frames()) return false;
-    if (device.pool().is_free(frame)) return true;
-    const chunk_id occupant = device.occupant(frame);
-    if (!is_given_up(occupant)) return false;
-    evict(occupant, mover);
+    if (index_of(first) >= device.frames() || count > device.frames() - index_of(first)) return false;
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
+      if (const chunk_id who = device.occupant(frame);
+          who != tier_space::free_frame && who != coming && !is_given_up(who))
+        return false;
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
+      if (const chunk_id who = device.occupant(frame); table_.has(who)) evict(who, mover);
     return true;
   }
 
@@ -577,25 +598,41 @@ class chunk_cache {
            (chunk_state.wanted_below() && chunk_state.first_frame[tier::host] != chunk::nowhere);
   }
 
-  /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
+  /// A plan gives this chunk up, and it can leave. No other policy gives chunks up. A chunk of several frames is given
+  /// up only where the plan has frames for all chunks.
   [[nodiscard]] bool is_given_up(chunk_id id) const noexcept
   {
     if constexpr (!bounded_eviction<Eviction>)
       return false;
-    else if (!table_.has(id) || table_[id].frames != 1 || table_[id].pins[tier::device] > 0)
+    else if (!table_.has(id) || (table_[id].frames != 1 && !candidates_.policy().has_places()))
       return false;
     else
-      return table_[id].next_use == access_record::never && can_leave(table_[id]);
+      return table_[id].next_use == access_record::never && can_leave_now(table_[id]);
   }
 
-  /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames: a
-  /// plan in bytes does not know what they wait for, and some steps that were tried then moved up to 0.04 of the bound
-  /// more.
-  [[nodiscard]] bool makes_way(chunk_id id) const noexcept { return !has_long_chunks_ && is_given_up(id); }
+  /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames and
+  /// the plan has no frames for them: a plan in bytes does not know what they wait for, and some steps that were tried
+  /// then moved up to 0.04 of the bound more.
+  [[nodiscard]] bool makes_way(chunk_id id) const noexcept
+  {
+    if constexpr (bounded_eviction<Eviction>)
+      return (!has_long_chunks_ || candidates_.policy().has_places()) && is_given_up(id);
+    else
+      return false;
+  }
 
   [[nodiscard]] static bool can_be_evicted(const chunk& chunk_state) noexcept
   {
     return chunk_state.has_frames(tier::device) && chunk_state.pins[tier::device] == 0;
+  }
+  /// It has no pins on the device, and evicting it takes no room on the host. A plan with frames for all chunks counts
+  /// on a host copy of each: then evicting may take free room there.
+  [[nodiscard]] bool can_leave_now(const chunk& chunk_state) const noexcept
+    requires bounded_eviction<Eviction>
+  {
+    if (chunk_state.pins[tier::device] > 0) return false;
+    return can_leave(chunk_state) || (candidates_.policy().has_places() &&
+                                      space(tier::host).pool().lowest(chunk_state.frames) != frame_pool::none);
   }
   /// Evicting it takes no room on the host.
   [[nodiscard]] static bool can_leave(const chunk& chunk_state) noexcept

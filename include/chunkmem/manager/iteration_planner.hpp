@@ -50,6 +50,7 @@ struct iteration_plan {
   sequence<std::uint32_t> first_use;
   sequence<std::uint32_t> borders;
   sequence<transfer::early_load> early;
+  sequence<std::uint32_t> places;  ///< empty also where the plan moves no less in them
   sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
   std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
@@ -75,6 +76,7 @@ struct iteration_plan {
     first_use.assign(wanted.first_use);
     borders.assign(wanted.borders);
     early.assign(wanted.early);
+    places.assign(wanted.places);
     tries = 0;
     device_only.assign(wanted.device_only);
     moved_bytes = wanted.moved_bytes;
@@ -108,7 +110,14 @@ struct iteration_plan {
   }
   [[nodiscard]] transfer::retention retained() const noexcept
   {
-    return {retained_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
+    return {retained_until, first_use, borders, moved_bytes, bound_bytes, device_only, early, places};
+  }
+  /// The same, for a run that finds frames when it needs them.
+  [[nodiscard]] transfer::retention retained_anywhere() const noexcept
+  {
+    transfer::retention answer = retained();
+    answer.places = {};
+    return answer;
   }
   [[nodiscard]] std::span<const std::uint8_t> without_host_copies() const noexcept
   {
@@ -244,18 +253,22 @@ class iteration_planner {
  private:
   struct nothing {};
 
-  /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the
-  /// frames of the plan before, as long as that moves no more. @return   it fits
+  /// Runs the plan of who stays, in the frames that it has. By its rules alone it may never end where it began: from
+  /// some plan on it repeats the frames of the plan before, as long as that moves no more. @return   it fits
   bool retain(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
+    if (!plan.places.empty()) {
+      retained_.start(now.table(), plan.retained());
+      if (retained_.run(record, chunk_of_slot)) return true;
+    }
     bool fits = false;
     if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now.table(), plan.retained(), plan.frames);
+      retained_.start(now.table(), plan.retained_anywhere(), plan.frames);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
     }
     if (!fits) {
-      retained_.start(now.table(), plan.retained());
+      retained_.start(now.table(), plan.retained_anywhere());
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
@@ -298,12 +311,30 @@ class iteration_planner {
           transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
                             bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
-      retained_.start(now.table(), plan.retained());
-      const auto moved =
-          wanted.retained_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+      const auto moved = frames_moved(plan, now, record, chunk_of_slot);
       if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
+  }
+
+  /// What a plan of who stays copies, in the frames that it has or in any: it keeps its frames where they are no worse.
+  [[nodiscard]] std::optional<std::uint64_t> frames_moved(iteration_plan& plan, const chunk_cache<Eviction>& now,
+                                                          const access_record& record,
+                                                          std::span<const std::uint32_t> chunk_of_slot)
+  {
+    if (plan.retained_until.empty()) return std::nullopt;
+    std::optional<std::uint64_t> in_places;
+    if (!plan.places.empty()) {
+      retained_.start(now.table(), plan.retained());
+      in_places = retained_.frames_moved(record, chunk_of_slot, long_trial);
+      const std::uint64_t solved = plan.moved_bytes / now.space(tier::device).frame_bytes();
+      if (in_places && *in_places <= long_trial.counted * solved) return in_places;
+    }
+    retained_.start(now.table(), plan.retained_anywhere());
+    const auto anywhere = retained_.frames_moved(record, chunk_of_slot, long_trial);
+    if (in_places && (!anywhere || *in_places <= *anywhere)) return in_places;
+    plan.places.clear();
+    return anywhere;
   }
 
   void finish(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,

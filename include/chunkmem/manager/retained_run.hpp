@@ -44,6 +44,7 @@ class retained_run {
     frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
+    state_.policy().settle_in(plan.places);
     replay_.follow(plan.retained_until);
   }
 
@@ -69,7 +70,8 @@ class retained_run {
   [[nodiscard]] bool run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
     state_.start_of(record, plan_.device_only);
-    state_.expect_first(plan_.first_use);
+    list_expected();
+    state_.expect_first(expected_);
     state_.tell_policy(record);
     state_.policy().place_in(frames_);
     log_.clear();
@@ -101,15 +103,45 @@ class retained_run {
   void load_early()
   {
     if (plan_.early.empty()) return;
+    for (const transfer::early_load& load : plan_.early)
+      if (is_in_place(chunk_id{load.chunk}, load.first_use)) state_.expect_use(chunk_id{load.chunk}, load.first_use);
+    plan_.places.empty() ? load_early_anywhere() : load_early_in_places();
+  }
+
+  void load_early_in_places()
+  {
+    for (const transfer::early_load& load : plan_.early)
+      if (const frame_id own{plan_.places[load.first_use]}; own != frame_pool::none)
+        state_.bring_early(chunk_id{load.chunk}, own, load.border, access_index{load.first_use}, log_);
+  }
+
+  void load_early_anywhere()
+  {
     list_free_frames();
-    for (const transfer::early_load& load : plan_.early) state_.expect_use(chunk_id{load.chunk}, load.first_use);
     for (const transfer::early_load& load : plan_.early) {
+      if (state_[chunk_id{load.chunk}].frames != 1) continue;
       const auto found = choose_frame(load);
       const frame_id first = found != free_.end() ? *found : frame_pool::none;
       if (state_.bring_early(chunk_id{load.chunk}, first, load.border, access_index{load.first_use}, log_) &&
           found != free_.end())
         free_.erase(found);
     }
+  }
+
+  /// A chunk that lies in other frames than those of the plan is not kept there: it would be in the way of others.
+  void list_expected()
+  {
+    expected_.assign(plan_.first_use);
+    for (const chunk_id id : state_.table().chunk_ids())
+      if (std::uint32_t& first_use = expected_[index_of(id)]; !is_in_place(id, first_use))
+        first_use = access_record::never;
+  }
+
+  /// The plan has no other frames for the chunk at that access.
+  [[nodiscard]] bool is_in_place(chunk_id id, std::uint32_t access) const noexcept
+  {
+    if (access >= plan_.places.size() || plan_.places[access] == index_of(frame_pool::none)) return true;
+    return index_of(state_[id].first_frame[tier::device]) == plan_.places[access];
   }
 
   void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
@@ -158,8 +190,9 @@ class retained_run {
   decision_log log_;
   sequence<std::uint32_t> since_;  // by frame: the access from which it is free
   sequence<frame_id> free_;
-  sequence<std::uint32_t> frames_;  // by access index
-  sequence<frame_id> began_in_;     // by chunk: its frame when the iteration began
+  sequence<std::uint32_t> frames_;    // by access index
+  sequence<frame_id> began_in_;       // by chunk: its frame when the iteration began
+  sequence<std::uint32_t> expected_;  // by chunk: its first use, if it lies in its frames by then
 };
 
 }  // namespace chunkmem::inline v0

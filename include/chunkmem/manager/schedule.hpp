@@ -251,6 +251,7 @@ class schedule {
     made.first_use.assign(plan.first_use.begin(), plan.first_use.end());
     made.borders.assign(plan.borders.begin(), plan.borders.end());
     made.device_only.assign(plan.device_only.begin(), plan.device_only.end());
+    made.places.assign(plan.places.begin(), plan.places.end());
     return made;
   }
 
@@ -273,6 +274,7 @@ class schedule {
     const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
                                          bytes{given.frame_bytes});
     retained.early = early;
+    retained.places = given.places;
     steady_ = false;
     plan.forget();
     plan.keep(retained);

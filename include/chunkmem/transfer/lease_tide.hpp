@@ -45,6 +45,9 @@ class lease_tide {
     return fits;
   }
 
+  [[nodiscard]] std::uint32_t accesses() const noexcept { return static_cast<std::uint32_t>(drowned_.size()); }
+  /// Of the device.
+  [[nodiscard]] std::uint32_t frames() const noexcept { return frames_; }
   /// Frames from the bottom of the arena that no lease touches at this access.
   [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
   {

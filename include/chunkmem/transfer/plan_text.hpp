@@ -21,8 +21,8 @@ namespace chunkmem::inline v0 {
 ///     m.use_plan(plan_text::read(file));
 ///
 /// Each number has a line with its key. Each moment and each chunk has a line: `moment 12 until 40 below 31`, `chunk 3
-/// until never home host`. Chunks and frames are numbers. A plan therefore holds for one model, one layout and one pair
-/// of capacities.
+/// until never home host`. Where the plan has frames for chunks, the line of a moment ends with the first one: `in 7`.
+/// Chunks and frames are numbers. A plan therefore holds for one model, one layout and one pair of capacities.
 class plan_text : private text_reader {
  public:
   static void write(std::ostream& out, const transfer::stored_plan& plan)
@@ -33,7 +33,8 @@ class plan_text : private text_reader {
         << plan.retained_until.size() << "\nchunks " << plan.first_use.size() << '\n';
     for (std::size_t index = 0; index < plan.retained_until.size(); ++index)
       out << "moment " << index << " until " << number_or(plan.retained_until[index], never) << " below "
-          << number_or(plan.borders[index], any) << '\n';
+          << number_or(plan.borders[index], any)
+          << (place_in(plan, index) == UINT32_MAX ? "" : " in " + std::to_string(place_in(plan, index))) << '\n';
     for (std::size_t index = 0; index < plan.first_use.size(); ++index)
       out << "chunk " << index << " until " << number_or(plan.first_use[index], never) << " home "
           << host_copy_of(plan, index) << '\n';
@@ -62,6 +63,7 @@ class plan_text : private text_reader {
     for (std::uint64_t index = 0; index < access_count; ++index) text.read_access(plan, index, access_count);
     for (std::uint64_t index = 0; index < chunks; ++index) text.read_chunk(plan, index, access_count);
     if (std::ranges::all_of(plan.device_only, [](std::uint8_t it) { return it == 0; })) plan.device_only.clear();
+    if (std::ranges::all_of(plan.places, [](std::uint32_t it) { return it == UINT32_MAX; })) plan.places.clear();
     text.next_line();
     text.key("end");
     text.expect_end();
@@ -93,6 +95,8 @@ class plan_text : private text_reader {
           number_or(right.retained_until[index], never));
       add("moment " + std::to_string(index) + " below", number_or(left.borders[index], any),
           number_or(right.borders[index], any));
+      add("moment " + std::to_string(index) + " in", number_or(place_in(left, index), any),
+          number_or(place_in(right, index), any));
     }
     for (std::size_t index = 0; index < std::min(left.first_use.size(), right.first_use.size()); ++index) {
       add("chunk " + std::to_string(index) + " until", number_or(left.first_use[index], never),
@@ -116,6 +120,10 @@ class plan_text : private text_reader {
   static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t index)
   {
     return !plan.device_only.empty() && plan.device_only[index] != 0 ? device_only : on_host;
+  }
+  static std::uint32_t place_in(const transfer::stored_plan& plan, std::size_t index)
+  {
+    return plan.places.empty() ? UINT32_MAX : plan.places[index];
   }
   static std::string hexadecimal(std::uint64_t value)
   {
@@ -146,6 +154,7 @@ class plan_text : private text_reader {
     read_index("moment", index);
     plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
     plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
+    plan.places.push_back(has_word() ? static_cast<std::uint32_t>(value("in", UINT32_MAX - 1)) : UINT32_MAX);
     expect_end();
   }
 

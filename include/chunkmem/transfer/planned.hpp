@@ -9,6 +9,7 @@
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/stay_frames.hpp>
 #include <chunkmem/transfer/stay_links.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
@@ -31,6 +32,7 @@ namespace transfer {
 /// - The eviction policy decides where the plan would move more bytes (windows of several frames, the tide). `planned`
 ///   therefore never moves more than the eviction policy.
 /// - Some chunks live on the device alone where the host has no room for every chunk.
+/// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames.
 /// - A copy starts as soon as its chunk is ready and its frames are free.
 /// - The chunks that the next iteration uses first are loaded before this iteration ends, as far as there is room; see
 ///   early_loads.
@@ -68,8 +70,14 @@ class planned {
     } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
       return {};
     }
+    const auto places = plan_.device_only.empty() ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
+                                                  : std::span<const std::uint32_t>{};
+    if (!places.empty() && frames_.is_cut())
+      plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
     retention answer = links_.link(uses_, plan_.retained, tide_, record.size());
+    answer.places = places;
     answer.early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
+    if (!places.empty()) answer.early = frames_.keep_possible(answer.early, request.chunks);
     links_.expect(answer.early);
     answer.device_only = plan_.device_only;
     answer.moved_bytes = plan_.moved_bytes;
@@ -109,6 +117,7 @@ class planned {
   record_uses uses_;
   stay_links links_;
   early_loads early_;
+  stay_frames frames_;
   retention_plan plan_;
   sequence<std::uint64_t> sizes_;
   sequence<std::uint64_t> room_;

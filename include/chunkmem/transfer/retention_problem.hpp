@@ -213,6 +213,25 @@ class residency_intervals {
   sequence<epoch> epochs_;
 };
 
+/// The bytes that a plan moves in one iteration, both directions. @param retained   by use, as retention_plan. Cost:
+/// that of residency_intervals
+[[nodiscard]] inline std::uint64_t moved_bytes(const retention_input& input, std::span<const std::uint8_t> retained)
+{
+  const residency_intervals found{input};
+  std::uint64_t moved = found.constant_bytes();
+  std::size_t which = 0;
+  for (const residency_intervals::epoch& it : found.epochs()) {
+    bool is_dirty = it.writes_back;
+    for (; which < it.end; ++which) {
+      if (retained[found.intervals()[which].use] != 0) continue;
+      moved += (found.intervals()[which].loads ? input.chunk_bytes[it.chunk] : 0) +
+               (is_dirty ? input.chunk_bytes[it.chunk] : 0);
+      is_dirty = false;
+    }
+  }
+  return moved;
+}
+
 /// The interval packing problem of one iteration: which residency intervals to keep so that the fewest bytes move.
 ///
 ///     const retention_problem problem{input};

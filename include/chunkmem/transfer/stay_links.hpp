@@ -186,7 +186,7 @@ class early_loads {
   sequence<std::uint8_t> seen_;
 };
 
-/// The early loads of a stored plan, which says only which chunks stay: the chunks that the plan wants at the start of
+/// The early loads of a stored plan, which does not name them: the chunks that the plan wants at the start of
 /// an iteration and does not keep until then. Cost: O(entries + chunks log chunks).
 [[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record,
                                                             std::span<const std::uint32_t> chunk_of_slot,

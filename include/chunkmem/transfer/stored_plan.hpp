@@ -29,10 +29,11 @@ struct stored_plan {
   /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
   std::uint32_t variant = 0;                  ///< setting of the eviction policy, for misses outside of the plan
-  std::vector<std::uint32_t> retained_until;  ///< as in retention; all four are empty where the eviction policy decides
+  std::vector<std::uint32_t> retained_until;  ///< as in retention; all five are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
   std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
+  std::vector<std::uint32_t> places;      ///< as in retention; as long as `borders`, or empty
 
   bool operator==(const stored_plan&) const = default;
 };
@@ -69,8 +70,11 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
     throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " "
                                     << why << " (save it again with this model)"};
   };
-  if (plan.retained_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
-  if (plan.retained_until.size() != record.size() || plan.borders.size() != record.size())
+  if (plan.retained_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty() &&
+      plan.places.empty())
+    return;
+  if (plan.retained_until.size() != record.size() || plan.borders.size() != record.size() ||
+      (!plan.places.empty() && plan.places.size() != record.size()))
     refuse("it has", plan.retained_until.size(), "accesses, which are too many or too few");
   if (plan.first_use.size() != chunks || (!plan.device_only.empty() && plan.device_only.size() != chunks))
     refuse("it has", plan.first_use.size(), "chunks, which are too many or too few");

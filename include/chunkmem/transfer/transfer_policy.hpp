@@ -95,6 +95,8 @@ struct retention {
   /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
   std::span<const std::uint8_t> device_only = {};
   std::span<const early_load> early = {};  ///< ordered by `ready`
+  /// by access index: the first frame of the chunk, or frame_id::none; empty: each load finds frames when it happens
+  std::span<const std::uint32_t> places = {};
 };
 
 }  // namespace transfer
@@ -130,7 +132,7 @@ concept retaining_transfer =
       } -> std::same_as<transfer::retention>;
     };
 
-/// A transfer policy that finds the early loads of a stored plan. A stored plan says only which chunks stay.
+/// A transfer policy that finds the early loads of a stored plan. A stored plan has no early loads.
 ///
 /// Law: for the answer of its own `retain`, `early_of` gives the early loads of that answer.
 template <class Transfer>
