@@ -20,7 +20,8 @@ namespace planner {
 ///
 /// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
 /// the least. No size is larger than a fortieth of the rank's own elements, since the ends of a pass cost a chunk each.
-/// Over more than eight ranks also the double, the fourfold and the eightfold of the largest of these. All are multiples of 256.
+/// Over more than eight ranks also the double, the fourfold and the eightfold of the largest of these. All are
+/// multiples of 256.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
 [[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
