@@ -580,8 +580,8 @@ class chunk_cache {
   }
 
   /// @param coming   the chunk that the frames are for, which may lie in some of them
-  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing happened, but
-  ///           where the host had room for some of these chunks alone
+  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing
+  ///           happened, but where the host had room for some of these chunks alone
   template <cache_mover Mover>
   bool clear_window(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
   {
