@@ -107,14 +107,15 @@ class paced_training {
     return sorted[sorted.size() / 2];
   }
   /// Copied by a step since `begin`, on average.
-  [[nodiscard]] double bytes_up() const { return moved().loaded.count() / static_cast<double>(seconds_.size()); }
-  [[nodiscard]] double bytes_down() const
-  {
-    return moved().written_back.count() / static_cast<double>(seconds_.size());
-  }
+  [[nodiscard]] double bytes_up() const { return per_step(moved().loaded); }
+  [[nodiscard]] double bytes_down() const { return per_step(moved().written_back); }
   [[nodiscard]] float loss() const { return loss_; }
 
  private:
+  [[nodiscard]] double per_step(cm::bytes all) const
+  {
+    return static_cast<double>(all.count()) / static_cast<double>(seconds_.size());
+  }
   [[nodiscard]] cm::report moved() const { return manager_.report().copies_since(begin_); }
 
   support::throttled_arena memory_;
