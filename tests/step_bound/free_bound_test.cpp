@@ -339,8 +339,8 @@ TEST_CASE("a table that the backward pass does not read comes once", "[step_boun
 TEST_CASE("the free bound of many more steps", "[step_bound][.slow]")
 {
   compare(2, 4'000, 100, 20'000);
-  compare(3, 500, 20, 50'000);
-  compare(4, 50, 5, 100'000);
+  compare(3, 200, 20, 50'000);
+  compare(4, 10, 3, 50'000);
 }
 
 }  // namespace free_bound_test
