@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/fused_sums.hpp>
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
@@ -364,46 +365,30 @@ class dual_ascent {
 
   [[nodiscard]] bool is_free(std::size_t row) const noexcept { return now_[row] > 0 || slope_[row] > 0; }
 
-  static double product(std::span<const double> left, std::span<const double> right) noexcept
-  {
-    std::array<double, 4> sums{};  // so that one sum does not wait for the other
-    const std::size_t whole = left.size() / 4 * 4;
-    for (std::size_t index = 0; index < whole; index += 4)
-      for (std::size_t lane = 0; lane < 4; ++lane)
-        sums[lane] = __builtin_fma(left[index + lane], right[index + lane], sums[lane]);
-    for (std::size_t index = whole; index < left.size(); ++index)
-      sums[0] = __builtin_fma(left[index], right[index], sums[0]);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  }
-  static void add(std::span<double> to, double factor, std::span<const double> from) noexcept
-  {
-    for (std::size_t index = 0; index < to.size(); ++index) to[index] = __builtin_fma(factor, from[index], to[index]);
-  }
-
   void find_way()
   {
     for (std::size_t row = 0; row < rows_; ++row) way_[row] = is_free(row) ? slope_[row] : 0;
     std::array<double, pairs> factors{};
     for (std::size_t back = 0; back < count_; ++back) {
       const pair& it = pairs_[(newest_ + pairs - back) % pairs];
-      factors[back] = it.scale * product(it.step, way_);
-      add(way_, -factors[back], it.bend);
+      factors[back] = it.scale * fused_product(it.step, way_);
+      fused_add(way_, -factors[back], it.bend);
     }
     if (count_ > 0) {
       const pair& it = pairs_[newest_];
-      const double stretch = 1 / (it.scale * product(it.bend, it.bend));
+      const double stretch = 1 / (it.scale * fused_product(it.bend, it.bend));
       for (double& value : way_) value *= stretch;
     } else {
       shorten_way();
     }
     for (std::size_t back = count_; back-- > 0;) {
       const pair& it = pairs_[(newest_ + pairs - back) % pairs];
-      const double factor = __builtin_fma(-it.scale, product(it.bend, way_), factors[back]);
-      add(way_, factor, it.step);
+      const double factor = __builtin_fma(-it.scale, fused_product(it.bend, way_), factors[back]);
+      fused_add(way_, factor, it.step);
     }
     for (std::size_t row = 0; row < rows_; ++row)
       if (!is_free(row)) way_[row] = 0;
-    if (product(way_, slope_) > 0) return;
+    if (fused_product(way_, slope_) > 0) return;
     for (std::size_t row = 0; row < rows_; ++row) way_[row] = is_free(row) ? slope_[row] : 0;
     shorten_way();
   }
@@ -421,8 +406,9 @@ class dual_ascent {
   {
     double length = 1;
     for (int halving = 0; halving < 25; ++halving, length *= 0.5) {
-      for (std::size_t row = 0; row < rows_; ++row)
-        next_[row] = std::max(0.0, __builtin_fma(length, way_[row], now_[row]));
+      std::copy(now_.begin(), now_.end(), next_.begin());
+      fused_add(next_, length, way_);
+      for (double& price : next_) price = std::max(0.0, price);
       price_.set(next_);
       gained = dual_(price_, width, next_slope_) - value;
       double expected = 0;
@@ -441,8 +427,8 @@ class dual_ascent {
       it.step[row] = next_[row] - now_[row];
       it.bend[row] = slope_[row] - next_slope_[row];
     }
-    const double both = product(it.step, it.bend);
-    if (!(both > 1e-12 * product(it.bend, it.bend))) return;
+    const double both = fused_product(it.step, it.bend);
+    if (!(both > 1e-12 * fused_product(it.bend, it.bend))) return;
     it.scale = 1 / both;
     newest_ = index;
     count_ = std::min(count_ + 1, pairs);
