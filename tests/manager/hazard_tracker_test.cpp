@@ -148,6 +148,37 @@ TEST_CASE("an agent that is made a copy agent is followed to the event of its wo
   CHECK(backend.count(call::kind::record) == frames.size() + 2);
 }
 
+TEST_CASE("a reader does not follow reads of an agent whose write another one has followed and written over",
+          "[manager]")
+{
+  listening_backend backend;
+  device_health health;
+  hazard_tracker<listening_backend> tracker{backend, health};
+  frame_hazards frame;
+  backend.work(caller_stream);
+  tracker.stamp(caller_stream, frame, true);  // a gradient
+  tracker.follow(agent::compute, frame, frame.users, wait_cause::other);
+  backend.work(agent::compute);
+  tracker.stamp(agent::compute, frame, true);  // its update
+  CHECK(frame.users == 1U << static_cast<unsigned>(agent::compute));
+  tracker.follow(caller_stream, frame, frame.writers, wait_cause::other);
+  backend.work(caller_stream);
+  tracker.stamp(caller_stream, frame, false);  // a gather
+  backend.work(caller_stream);
+  backend.heard.clear();
+  tracker.follow(agent::compute, frame, frame.writers, wait_cause::other);
+  CHECK(backend.heard.empty());
+  tracker.follow(agent::compute, frame, frame.users, wait_cause::other);  // before the next write
+  CHECK(backend.knows(agent::compute, caller_stream) == 3);
+
+  frame_hazards other;  // what nobody followed stays
+  backend.work(caller_stream);
+  tracker.stamp(caller_stream, other, true);
+  tracker.stamp(agent::compute, other, true);
+  tracker.follow(agent::to_host, other, other.writers, wait_cause::other);
+  CHECK(backend.knows(agent::to_host, caller_stream) == 4);
+}
+
 TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the caller", "[manager]")
 {
   listening_backend backend;

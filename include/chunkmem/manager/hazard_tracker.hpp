@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,6 +72,7 @@ class hazard_tracker {
   void stamp(agent stream, frame_hazards& frame, bool wrote) noexcept
   {
     if (stream == agent::host) return;
+    if (wrote) forget_followed(stream, frame);
     set(frame, stream, epoch_[static_cast<unsigned>(stream)], wrote);
   }
 
@@ -112,6 +114,20 @@ class hazard_tracker {
     frame.last[static_cast<unsigned>(stream)] = stamp;
     frame.users |= bit;
     if (wrote) frame.writers |= bit;
+  }
+
+  /// `stream` writes: whoever follows this write follows all uses that `stream` follows. Without it a reader waits for
+  /// the last use of an agent that wrote long ago and reads now.
+  void forget_followed(agent stream, frame_hazards& frame) const noexcept
+  {
+    const auto self = static_cast<unsigned>(stream);
+    unsigned others = frame.users & ~(1U << self);
+    for (; others != 0; others &= others - 1) {
+      const auto source = static_cast<unsigned>(std::countr_zero(others));
+      if (known_[self][source] < frame.last[source]) continue;
+      frame.users &= static_cast<std::uint8_t>(~(1U << source));
+      frame.writers &= static_cast<std::uint8_t>(~(1U << source));
+    }
   }
 
   /// The calling thread waited, so these are over for everybody.
