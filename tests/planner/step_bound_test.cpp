@@ -327,4 +327,31 @@ TEST_CASE("no simulated step is shorter than the free bound", "[planner]")
         }
 }
 
+TEST_CASE("no simulated step over ranks whose collectives have latencies is shorter than the free bound", "[planner]")
+{
+  for (const std::uint64_t start : {0U, 20'000U, 500'000U})
+    for (const bool norm : {false, true})
+      for (const std::uint64_t chunk : {256U, 768U, 2'048U})
+        for (const std::uint32_t units : {1U, 3U, 12U}) {
+          rank_settings settings = tiny_plan::settings();
+          settings.chunk_elements = chunk;
+          settings.gather_units = units;
+          settings.takes_norm = norm;
+          settings.device_update_share = 1;
+          settings.exchange = group_times{{.of_node = 4,
+                                           .nodes = 1,
+                                           .peer_bytes_per_second = 1e9,
+                                           .network_bytes_per_second = 1e9,
+                                           .start_nanoseconds = start,
+                                           .peer_nanoseconds = 0}};
+          const workload::rank_share share = tiny_plan::share_of(4_MiB, 1_MiB, 4);
+          const training_forecast found = forecast_training(tiny_plan::shape, {}, share, settings);
+          const step_bound bound = step_bound_of(tiny_plan::shape, {}, share, settings);
+          CAPTURE(start, norm, chunk, units, found.why_not);
+          REQUIRE(found.fits);
+          REQUIRE(bound.fits);
+          CHECK(bound.seconds <= static_cast<double>(found.step.nanoseconds) * 1e-9);
+        }
+}
+
 }  // namespace step_bound_test

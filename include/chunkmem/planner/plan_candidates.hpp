@@ -16,12 +16,12 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most seven, none twice.
+/// Sizes of own chunks that are worth a simulation, in elements, the first one first, none twice.
 ///
 /// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
 /// the least. No size is larger than a fortieth of the rank's own elements, since the ends of a pass cost a chunk each.
-/// Over more than eight ranks also the double, the fourfold and the eightfold of the largest of these. All are
-/// multiples of 256.
+/// Over more than eight ranks also the double of the largest of these, its double, and so on, down to five groups. All
+/// are multiples of 256.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
 [[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
@@ -48,8 +48,8 @@ namespace planner {
   // Each collective of many ranks has a latency. A few large groups may then be faster, down to five of them.
   if (ranks <= of_one_node) return found;
   const std::uint64_t most = *std::max_element(found.begin(), found.end());
-  for (const std::uint64_t times : {2U, 4U, 8U})
-    if (times * most * ranks * 5 <= workload::parameters_of(shape)) found.push_back(times * most);
+  for (std::uint64_t size = 2 * most; size * ranks * 5 <= workload::parameters_of(shape); size *= 2)
+    found.push_back(size);
   return found;
 }
 

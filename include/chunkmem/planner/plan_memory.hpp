@@ -161,9 +161,12 @@ class plan_search {
     spread();
     std::ranges::sort(sizes_);
     constexpr double worth = 0.998;  // of the step before, for one more round
-    for (double before = infinity; seconds() < worth * before;) {
+    double before = infinity;
+    bool is_resized = true;  // neighbours of the new size were not tried
+    while (is_resized || seconds() < worth * before) {
       before = seconds();
-      widen(), shift(), resize();
+      widen(), shift();
+      is_resized = resize();
       first_step_ = 32;
     }
   }
@@ -250,7 +253,8 @@ class plan_search {
   }
 
   /// The next smaller and the next larger chunks with the same share, and as much room for gathered weights.
-  void resize()
+  /// @return   one of them is better
+  bool resize()
   {
     const plan_point before = trials_.best().what;
     const auto at = std::ranges::find(sizes_, before.chunk_elements) - sizes_.begin();
@@ -262,6 +266,7 @@ class plan_search {
       attempt(size, static_cast<std::uint32_t>(std::lround(before.device_update_share * groups(size))),
               units_ == 0 ? 1 : static_cast<std::uint32_t>(std::clamp(units, 1.0, 1.0 * training_script::most_units)));
     }
+    return trials_.best().what != before;
   }
 
   Trials& trials_;
@@ -345,7 +350,8 @@ template <eviction_policy Eviction, transfer_policy Transfer, class Progress>
 /// 1. Every size of chunk_candidates is tried with three shares of the updates: the best one of step_bound, the least
 ///    one that the host has room for, and all. The fastest size is tried with three shares between the least and all.
 /// 2. From the fastest, the search goes downhill: more or less room for gathered groups, a larger or smaller share, the
-///    next sizes. It ends after a round that gains less than 0.2 %, or after `most_plan_trials` simulations.
+///    next sizes. It ends after a round that gains less than 0.2 % and keeps the size, or after
+///    `most_plan_trials` simulations.
 ///
 /// Neighbours differ in one chunk of the share, one gathered group of room, or are the next size of chunk_candidates.
 /// The plan is never slower than updating everything on the device, or as much on the host as there is room for.

@@ -71,7 +71,6 @@ class rank_training {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
     manager_.use(kernel_);
     leases_.resize(script.leases());
-    gathering_.resize(script.units());
     gathered_at_.resize(script.units());
     freed_at_.resize(script.units());
     access_indices_ = {&manager_,
@@ -136,8 +135,11 @@ class rank_training {
   using lease_type = chunkmem::lease<typename manager_type::engine_type>;
   using pin_type = typename manager_type::template pin_type<const bf16>;
 
-  /// Of the rest of a group, and of a ring: each rank passes on all parts but one.
-  [[nodiscard]] bytes rest_of_group() const { return bytes{2} * chunk_ * (ranks_ - 1); }
+  /// Units of the rest of a group, and the own parts of gradients that stay in them.
+  [[nodiscard]] bytes room_for_units() const
+  {
+    return bytes{2} * chunk_ * ((ranks_ - 1) * script_.units() + script_.kept());
+  }
   [[nodiscard]] std::uint64_t ring_nanoseconds(std::uint32_t group) const
   {
     return exchange_.nanoseconds(bytes{2 * groups_.elements_of(group)});
@@ -149,7 +151,7 @@ class rank_training {
     scope.pass(pass::forward);
     computed_.assign(manager_.profile() == nullptr ? 0 : manager_.profile()->size(), 0);
     lease_type gathered;
-    if (ranks_ > 1) lease(gathered, rest_of_group() * script_.units(), collective_);
+    if (ranks_ > 1) lease(gathered, room_for_units(), collective_);
     next_gather_ = 0;
     for (std::size_t index = 0; index < script_.acts().size(); ++index) {
       const act& it = script_.acts()[index];
@@ -164,7 +166,6 @@ class rank_training {
         case act_kind::use: use(it); break;
       }
     }
-    for (auto& pins : gathering_) pins.clear();
     if (gathered.is_live()) give(gathered);
   }
   /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come.
@@ -204,10 +205,7 @@ class rank_training {
           pins[index] = manager_.acquire(each, access::read, agent::compute);
           access_index = pins[index++].details().access_index;
         }
-        if (ranks_ > 1) {
-          gathering_[it.unit].clear();
-          follow(agent::compute, gathered_at_[it.unit]);
-        }
+        if (ranks_ > 1) follow(agent::compute, gathered_at_[it.unit]);
       }
       compute(it, access_index);
       if (it.makes_gradient && ranks_ == 1 && it.reads) {
@@ -216,8 +214,11 @@ class rank_training {
         return;
       }
     }
-    if (it.makes_gradient) scatter(it);
-    if (ranks_ > 1 && it.reads) freed_at_[it.unit] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
+    const bool is_kept = ranks_ > 1 && script_.keeps(it.id);
+    const bool scatters = is_kept ? it.finishes_gradient : it.makes_gradient;
+    if (scatters) scatter(it);
+    if (ranks_ > 1 && (it.reads || (is_kept && scatters)))
+      freed_at_[it.unit] = backend_.record(scatters ? collective_ : agent::compute);
   }
   void compute(const act& it, std::uint32_t access_index)
   {
@@ -249,8 +250,9 @@ class rank_training {
       const act& it = acts[next_gather_];
       if (!it.gathers) continue;
       if (it.gathered_at > now) return;
-      for (const tensor<bf16> each : chunks_[it.id].parts())
-        gathering_[it.unit].push_back(manager_.acquire(each, access::read, collective_));
+      std::array<pin_type, 2> pins;  // released before the next gather begins, so that nobody waits for later ones
+      for (std::size_t index = 0; const tensor<bf16> each : chunks_[it.id].parts())
+        pins[index++] = manager_.acquire(each, access::read, collective_);
       follow(collective_, freed_at_[it.unit]);
       collect(it);
       gathered_at_[it.unit] = backend_.record(collective_);
@@ -300,7 +302,6 @@ class rank_training {
   std::vector<own_chunk> chunks_;
   std::vector<lease_type> leases_;
   std::vector<std::uint64_t> computed_;
-  std::vector<std::vector<pin_type>> gathering_;  // by unit
   std::vector<event> gathered_at_;
   std::vector<event> freed_at_;
   std::size_t next_gather_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/planner/group_bound.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/training_script.hpp>
@@ -28,6 +29,7 @@ struct step_needs {
   double backward_seconds = 0;    ///< of compute, layers that are computed again included
   double gather_seconds = 0;      ///< of all weights once; sums of gradients take as long
   double gathered_bytes = 0;      ///< of all weights of all other ranks
+  double group_seconds = 0;       ///< no step is shorter, whatever the size of its groups: least_group_step
   double device_at_peak = 0;      ///< bytes that the highest activations leave; below 0: activations do not fit
   double device_at_turn = 0;      ///< bytes that activations leave at the end of the forward pass
   double device_between = 0;      ///< bytes of the device without activations
@@ -227,8 +229,8 @@ template <class Function>
 /// A step of a steady state has two parts: from the turn between its passes to the last gradient, and from there to the
 /// next turn. A resource is busy for at least its work (step_limit), in each part and in the whole step. So no step is
 /// shorter than the longest whole work, or than the longest works of both parts together. The bound is the longer one,
-/// at the decisions that make it least. A step may move more, wait for a chunk, or find no room, so the bound need not
-/// be reached.
+/// at the decisions that make it least. Over several ranks no step is shorter than least_group_step either. A step may
+/// move more, wait for a chunk, or find no room, so the bound need not be reached.
 /// - Decisions may differ from step to step. Work is convex in them, so their mean has no more of it.
 /// - Resident states lie on the device also where activations are highest. The host holds all other states, so a small
 ///   host makes some resident. Any states may be these, also states that the host updates.
@@ -251,6 +253,10 @@ template <class Function>
   };
   const double on_device = detail::least_between(0, 1, [&](double it) { return under({it, resident_at(it)}); });
   step_bound found = detail::bound_under(needs, {on_device, resident_at(on_device)});
+  if (found.seconds < needs.group_seconds) {
+    found.seconds = needs.group_seconds;
+    found.limit = found.backward_limit = step_limit::collectives;
+  }
   constexpr double search_error = 1e-6;
   found.seconds *= 1 - search_error;
   return found;
@@ -322,6 +328,11 @@ namespace detail {
         break;
       }
     }
+  if (share.ranks > 1) {
+    group_work work = group_work_of(shape, setup, flops_per_second);
+    work.forward_seconds = made.forward_seconds, work.backward_seconds = made.backward_seconds;
+    made.group_seconds = least_group_step(work, exchange_of(share, settings), settings.takes_norm);
+  }
   return made;
 }
 

@@ -50,6 +50,10 @@ struct act {
 /// more before its backward pass. Weights are gathered into some units, in the order of their uses and as early as a
 /// unit is free. The group that is needed again latest gives its unit up.
 ///
+/// The gradient of a tied table has two parts. With a unit for each of its groups and three more, the first part takes
+/// the table's place in its unit and stays there until the second part is added. Else both parts are summed over ranks
+/// one after the other, and the group may be gathered again in between.
+///
 /// Use:
 ///
 ///     const training_script script{groups, setup.recomputes_layers, flops_per_second};
@@ -72,12 +76,17 @@ class training_script {
     const held ends = make_forward(layers);
     make_backward(layers, ends);
     mark_gradients();
+    mark_kept();
     mark_gathers();
   }
 
   [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
   [[nodiscard]] std::uint32_t units() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
+  /// The gradient of this group stays in its unit from its first to its last part.
+  [[nodiscard]] bool keeps(std::uint32_t group) const noexcept { return is_kept_[group] != 0; }
+  /// Groups for which that holds.
+  [[nodiscard]] std::uint32_t kept() const noexcept { return kept_; }
   /// Computing, without updates [ns].
   [[nodiscard]] std::uint64_t nanoseconds() const noexcept
   {
@@ -216,11 +225,25 @@ class training_script {
     }
   }
 
+  /// Groups with a gradient of two parts, if there is room for them beside the units of a pass.
+  void mark_kept()
+  {
+    constexpr std::uint32_t of_a_pass = 3;
+    is_kept_.assign(groups_.groups(), 0);
+    for (const act& it : acts_)
+      if (it.makes_gradient && !it.finishes_gradient)
+        kept_ += std::exchange(is_kept_[it.id], std::uint8_t{1}) == 0 ? 1U : 0U;
+    if (units_ >= kept_ + of_a_pass) return;
+    is_kept_.assign(groups_.groups(), 0);
+    kept_ = 0;
+  }
+
   /// The content of a unit of gathered weights.
   struct unit_content {
     std::uint32_t group = nothing;
     std::uint32_t next = nothing;  ///< act that reads it next
     std::uint32_t free_from = 0;   ///< act after its last use
+    bool is_kept = false;          ///< for a gradient that has begun
   };
 
   void mark_gathers()
@@ -230,7 +253,7 @@ class training_script {
     for (std::size_t index = acts_.size(); index-- > 0;) {
       const act& it = acts_[index];
       if (it.kind != act_kind::use) continue;
-      if (it.makes_gradient) next_of[it.id] = nothing;  // it takes the place of the weights
+      if (it.makes_gradient && !begins_to_keep(it)) next_of[it.id] = nothing;  // it takes the place of the weights
       if (!it.reads) continue;
       next_read[index] = next_of[it.id];
       next_of[it.id] = static_cast<std::uint32_t>(index);
@@ -240,27 +263,33 @@ class training_script {
     std::uint32_t last_gather = 0;
     for (std::uint32_t index = 0; index < acts_.size(); ++index) {
       act& it = acts_[index];
-      if (!it.reads) continue;
+      if (!it.reads && !(it.finishes_gradient && keeps(it.id))) continue;
       it.unit = unit_of(units, it.id, last_unit);
       unit_content& unit = units[it.unit];
-      it.gathers = unit.group != it.id;
-      if (it.gathers) {
-        it.gathered_at = last_gather = std::max(unit.free_from, last_gather);
-      }
-      unit = {next_read[index] == nothing ? nothing : it.id, next_read[index], index + 1};
+      it.gathers = it.reads && unit.group != it.id;
+      if (it.gathers) it.gathered_at = last_gather = std::max(unit.free_from, last_gather);
+      const bool is_kept = begins_to_keep(it) || (unit.is_kept && !it.finishes_gradient);
+      unit = {is_kept || next_read[index] != nothing ? it.id : nothing, next_read[index], index + 1, is_kept};
       last_unit = it.unit;
     }
   }
-  /// The unit that has this group, or the unit whose group is read again latest. Never the unit in use before.
+  [[nodiscard]] bool begins_to_keep(const act& it) const noexcept
+  {
+    return it.makes_gradient && !it.finishes_gradient && keeps(it.id);
+  }
+  /// The unit that has this group, or the unit whose group is read again latest. Never the unit in use before, nor one
+  /// that keeps a gradient.
   [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group,
                                              std::uint32_t last) noexcept
   {
-    std::uint32_t found = (last + 1) % static_cast<std::uint32_t>(units.size());
+    std::uint32_t found = last;
+    do found = (found + 1) % static_cast<std::uint32_t>(units.size());
+    while (units[found].is_kept);
     for (std::uint32_t index = 0; index < units.size(); ++index) {
       if (units[index].group == group) return index;
       const bool is_better = units[index].next > units[found].next || (units[index].next == units[found].next &&
                                                                        units[index].free_from < units[found].free_from);
-      if (index != last && is_better) found = index;
+      if (index != last && !units[index].is_kept && is_better) found = index;
     }
     return found;
   }
@@ -270,6 +299,8 @@ class training_script {
   bool recomputes_;
   double per_nanosecond_;
   std::uint32_t leases_ = 0;
+  std::uint32_t kept_ = 0;
+  std::vector<std::uint8_t> is_kept_;  // by group
   std::vector<act> acts_;
 };
 
