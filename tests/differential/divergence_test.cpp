@@ -18,7 +18,7 @@ using namespace divergence;
 
 namespace {
 
-constexpr std::uint64_t runs_in_ci = support::sanitized ? 10 : 120;
+constexpr std::uint64_t runs_in_ci = support::sanitized ? 10 : 60;
 
 tally run_all(std::uint64_t first, std::uint64_t end)
 {
