@@ -5,6 +5,7 @@
 #include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/change_watch.hpp>
+#include <chunkmem/manager/chunk_waste.hpp>
 #include <chunkmem/manager/content_session.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/error_details.hpp>
@@ -147,6 +148,16 @@ class basic_manager {
   ///                        no gradient could ever lie in place; the placement cannot place this model; or the layout
   ///                        cannot be searched for the size of chunks
   memory_requirement seal() { return builder_.seal(); }
+
+  /// How many bytes of the chunks no tensor fills, and the size of chunks that would waste the least. Seals where nobody
+  /// did. Cost: a search with each call, as one for least_waste_chunks; a seal with a size of yours does not search.
+  /// @throws as seal
+  [[nodiscard]] chunk_waste waste()
+    requires searchable_layout<Layout>
+  {
+    builder_.prepare();
+    return builder_.waste();
+  }
 
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///

@@ -5,6 +5,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
+#include <chunkmem/manager/chunk_waste.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/model_places.hpp>
@@ -89,6 +90,14 @@ class model_builder {
     return requirement_of(engine_->frames(), engine_->places(), [&](slot_id slot) {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
+  }
+  /// Of what is placed, and of the best size of chunks. @pre placed
+  [[nodiscard]] chunk_waste waste() const
+    requires searchable_layout<Layout>
+  {
+    const bytes frame = engine_->options().chunk_bytes;
+    const chunk_waste::at_size best = places_.least_waste(engine_->tensors(), capacities()[tier::device]);
+    return {{frame, frame * engine_->tensors().total_frames(), best.tensors}, best};
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
   void expect_ready()
