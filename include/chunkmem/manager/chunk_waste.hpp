@@ -5,10 +5,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// How many bytes of the chunks no tensor fills, at the size of chunks in use and at the best size.
+/// How many bytes of the chunks no tensor fills, at the size of chunks in use and at a better size.
 ///
-///     const chunk_waste seen = m.waste();
-///     if (seen.now.percent() > 5) std::cout << "take chunk_bytes of " << seen.best.chunk_bytes.count() << " B\n";
+///     const chunk_waste seen = m.seal().waste;
+///     if (seen.now.percent() > 5) std::cout << "take chunk_bytes of " << seen.better.chunk_bytes.count() << " B\n";
 struct chunk_waste {
   /// At one size of chunks.
   struct at_size {
@@ -24,9 +24,11 @@ struct chunk_waste {
       return 100 * static_cast<double>(wasted().count()) / static_cast<double>(chunks.count());
     }
   };
+  static constexpr double little = 0.5;  ///< percent
 
-  at_size now;   ///< as the manager is sealed
-  at_size best;  ///< as least_waste_chunks would seal it
+  at_size now;  ///< as the manager is sealed
+  /// As least_waste_chunks would seal it; `now` where that wastes little, or where the layout cannot be searched.
+  at_size better;
 };
 
 }  // namespace chunkmem::inline v0

@@ -73,6 +73,13 @@ class model_builder {
     is_known_to_fit_ = true;
     return need;
   }
+  /// The same for a caller who asks for the waste. Cost: a search where chunks waste more than little.
+  memory_requirement seal_and_report()
+  {
+    memory_requirement need = seal();
+    need.waste = waste();
+    return need;
+  }
   /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
   memory_requirement place()
   {
@@ -91,13 +98,21 @@ class model_builder {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
   }
-  /// Of what is placed, and of the best size of chunks. @pre placed
+  /// Of what is placed; nothing of a sharded model, whose units are no tensors of a user. @pre placed
   [[nodiscard]] chunk_waste waste() const
-    requires searchable_layout<Layout>
   {
-    const bytes frame = engine_->options().chunk_bytes;
-    const chunk_waste::at_size best = places_.least_waste(engine_->tensors(), capacities()[tier::device]);
-    return {{frame, frame * engine_->tensors().total_frames(), best.tensors}, best};
+    if constexpr (Engine::copies_type::gathers) return {};
+    const registry& tensors = engine_->tensors();
+    const bytes frame = engine_->frames().size;
+    chunk_waste seen{{frame, frame * tensors.total_frames(), {}}, {}};
+    tensors.for_each_group([&](const sequence<bytes>& sizes) {
+      for (const bytes size : sizes) seen.now.tensors += size;
+    });
+    seen.better = seen.now;
+    if constexpr (searchable_layout<Layout>)
+      if (seen.now.percent() > chunk_waste::little)
+        seen.better = places_.least_waste(tensors, capacities()[tier::device]);
+    return seen;
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
   void expect_ready()
