@@ -2,9 +2,9 @@
 // Which layout moves the fewest bytes, and what does placing cost?
 //
 // Training steps of published transformers with vocabulary, at a frame of 4 MiB, of the largest 16-bit tensor of the
-// body, and at the frame that a search finds for size_class_layout. A manager of the default eviction and transfer, at three
-// capacities, with updates on the device and on the host. Layouts place the same tensors: fewer bytes mean less waste
-// or better neighbours, and the frames that a stage of the model touches say which.
+// body, and at the frame that a search finds for size_class_layout. A manager of the default eviction and transfer, at
+// three capacities, with updates on the device and on the host. Layouts place the same tensors: fewer bytes mean less
+// waste or better neighbours, and the frames that a stage of the model touches say which.
 #include "placed_trace.hpp"
 
 #include "../transfer/managed_run.hpp"
