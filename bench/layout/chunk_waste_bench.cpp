@@ -4,11 +4,14 @@
 // One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,
 // and with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body,
 // or to 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a
-// clock; the cost of searches is counted in instructions by callgrind, where that can be had.
+// clock; the cost of searches is counted in instructions by callgrind, where that can be had. Then what each layout of
+// ours wastes with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+#include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/manager/manager.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +33,16 @@ namespace {
 
 constexpr double body_bound = 0.1;  // percent
 constexpr double all_bound = 0.6;
+constexpr double default_bound = 0.5;
 constexpr double mebi = 1'048'576;
+
+template <class Manager>
+struct layout_of;
+template <class Backend, class Rules, class Layout, class... Others>
+struct layout_of<cm::basic_manager<Backend, Rules, Layout, Others...>> {
+  using type = Layout;
+};
+using default_layout = layout_of<cm::manager<cm::backend::host_arena>>::type;
 
 std::vector<cm::bytes> sizes_of(const model_tensors& model, std::uint64_t element)
 {
@@ -70,11 +82,11 @@ double measure(const workload::named_transformer& which, bool with_vocabulary)
   const workload::transformer_shape& shape = which.shape;
   const model_tensors model{shape, with_vocabulary};
   const std::vector<cm::bytes> values = sizes_of(model, 2);
-  const auto found = search_of<cm::size_class_layout>(model).find(cm::frame_limits::of(values));
+  const auto found = search_of<default_layout>(model).find(cm::frame_limits::of(values));
   const double ours = 100 * found.waste();
   const cm::bytes largest = cm::frame_limits::largest_of_body(values);
   std::printf("%-12s %-13s %4s  %8.4f %8.4f @ %8.2f %7.2f %6llu  | %8.4f %8.4f", which.family.data(), which.name.data(),
-              with_vocabulary ? "all" : "body", ours, waste_of_values<cm::size_class_layout>(model, found.frame),
+              with_vocabulary ? "all" : "body", ours, waste_of_values<default_layout>(model, found.frame),
               static_cast<double>(found.frame.count()) / mebi,
               static_cast<double>(largest.count()) / static_cast<double>(found.frame.count()),
               static_cast<unsigned long long>(found.evaluations),
@@ -87,6 +99,27 @@ double measure(const workload::named_transformer& which, bool with_vocabulary)
   print_rival(elixir_search(model.all(), tied ? model.all().front().elements : 0), 2);
   std::printf("\n");
   return ours;
+}
+
+/// What a layout wastes of all lists with frames of 1 to 256 MiB.
+template <class Layout>
+void print_frames(const workload::named_transformer& which, const model_tensors& model)
+{
+  std::printf("%-12s %-13s %-17s ", which.family.data(), which.name.data(), Layout::name.data());
+  auto search = search_of<Layout>(model);
+  for (std::uint64_t frame = 1; frame <= 256; frame *= 2)
+    std::printf(" %7.3f", 100 * search.measure(cm::bytes{frame << 20}).waste());
+  std::printf("\n");
+}
+void print_frames_of_all()
+{
+  std::printf("\nWaste in percent over all lists, with vocabulary, with frames of 1, 2, 4 ... 256 MiB:\n");
+  for (const workload::named_transformer& it : workload::named_transformers) {
+    const model_tensors model{it.shape, true};
+    print_frames<default_layout>(it, model);
+    print_frames<cm::best_fit_layout>(it, model);
+    print_frames<cm::append_layout>(it, model);
+  }
 }
 
 /// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
@@ -109,7 +142,7 @@ int run_one(const std::string& engine, std::size_t which)
   if (which >= std::size(workload::named_transformers)) return 2;
   const workload::transformer_shape& shape = workload::named_transformers[which].shape;
   const model_tensors model{shape, true};
-  auto ours = search_of<cm::size_class_layout>(model);
+  auto ours = search_of<default_layout>(model);
   const auto limits = cm::frame_limits::of(sizes_of(model, 2));
   std::uint64_t result = 0;
   if (engine == "ours") result = ours.find(limits).evaluations;
@@ -151,6 +184,9 @@ void write_figures(double body, double all)
       << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
       << R"( {"name": "layout.all_waste_percent", "value": )" << all
       << R"(, "unit": "percent", "relation": "<=", "bound": )" << all_bound
+      << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
+      << R"( {"name": "layout.default_waste_percent_worst_searched", "value": )" << all
+      << R"(, "unit": "percent", "relation": "<=", "bound": )" << default_bound
       << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
 }
 
@@ -160,17 +196,18 @@ int measure_all(const std::string& self, bool with_costs)
       "Waste in percent @ size of a frame or 16-bit chunk in MiB. Ours: over all lists, over 16-bit values alone, the "
       "frame,\nframes that the largest tensor of the body would fill, sizes tried; then best_fit and append with that "
       "frame.\n\n");
-  std::printf("%-31s  %-41s  | %-17s  | %-17s  | %-17s  | %-17s  | %-17s\n", "", "size_class_layout",
+  std::printf("%-31s  %-41s  | %-17s  | %-17s  | %-17s  | %-17s  | %-17s\n", "", default_layout::name.data(),
               "best_fit   append", "PatrickStar, grid", "Gemini, 32 Mi", "Gemini, 128 Mi", "Elixir");
   double worst[2] = {0, 0};
   for (const bool with_vocabulary : {false, true})
     for (const workload::named_transformer& it : workload::named_transformers)
       worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(it, with_vocabulary));
+  print_frames_of_all();
   if (with_costs) print_costs(self);
-  std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound,
-              worst[1], all_bound);
+  std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bounds %.1f and, of the default, %.1f\n",
+              worst[0], body_bound, worst[1], all_bound, default_bound);
   write_figures(worst[0], worst[1]);
-  return worst[0] <= body_bound && worst[1] <= all_bound ? 0 : 1;
+  return worst[0] <= body_bound && worst[1] <= std::min(all_bound, default_bound) ? 0 : 1;
 }
 
 }  // namespace

@@ -80,10 +80,16 @@ class managed_run {
   /// Frames that an iteration moves once it has settled, on average; never where it cannot be planned.
   double settled(int warm_up, int measured)
   {
+    return settled(warm_up, measured, [](const cm::decision_log& log) { return log.frames_copied(); });
+  }
+  /// The same in what `weigh(log)` says of an iteration.
+  template <class Weigh>
+  double settled(int warm_up, int measured, Weigh weigh)
+  {
     double sum = 0;
     for (int step = 0; step < warm_up + measured; ++step) {
       if (!run()) return never;
-      if (step >= warm_up) sum += static_cast<double>(log_.frames_copied());
+      if (step >= warm_up) sum += static_cast<double>(weigh(log_));
     }
     return sum / measured;
   }

@@ -28,7 +28,7 @@ using any_eviction =
     chunkmem::eviction::any_eviction<chunkmem::eviction::belady, chunkmem::eviction::lru, chunkmem::eviction::fifo,
                                      chunkmem::eviction::list_order, chunkmem::eviction::cost_aware>;
 using any_layout =
-    chunkmem::any_layout<chunkmem::append_layout, chunkmem::best_fit_layout, chunkmem::size_class_layout>;
+    chunkmem::any_layout<chunkmem::size_class_layout, chunkmem::best_fit_layout, chunkmem::append_layout>;
 using any_placement =
     chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
                                        chunkmem::placement::fixed_split>;

@@ -6,7 +6,7 @@
 ///   <chunkmem/backend/host_arena.hpp>   <chunkmem/eviction/lru.hpp>   <chunkmem/tensor/in_place_gradient.hpp>
 ///   <chunkmem/optimizer/adam.hpp>   <chunkmem/optimizer/step.hpp>   <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/backend/stream_backend.hpp>    // where bytes live and who copies them
-#include <chunkmem/chunk/append_layout.hpp>       // default: tensors fill chunks in the order of declaration
+#include <chunkmem/chunk/size_class_layout.hpp>   // default: large tensors first, small ones near their neighbours
 #include <chunkmem/core/bytes.hpp>                // 4_MiB
 #include <chunkmem/core/error.hpp>                // what may be thrown
 #include <chunkmem/eviction/belady.hpp>           // default: what is needed last leaves first

@@ -59,6 +59,14 @@ TEST_CASE("tiny tensors come last, into the chunks of their neighbours", "[chunk
             {0, body, 1}, {0, 0, 1}, {0, body + 256, 1}, {1, 0, 1}, {1, body, 1}, {1, body + 256, 1}, {2, 0, 1}});
 }
 
+TEST_CASE("a tiny tensor goes into a window of its neighbour, and into no other window", "[chunk]")
+{
+  const std::uint64_t frame = 64 * 256;
+  const std::uint64_t vocabulary = frame + frame / 2;  // leaves half a frame
+  CHECK(arranged(frame, {vocabulary, 10, frame, 20, frame, 30}) ==
+        std::vector<chunk_place>{{0, 0, 2}, {0, vocabulary, 2}, {1, 0, 1}, {2, 0, 1}, {3, 0, 1}, {2, 256, 1}});
+}
+
 TEST_CASE("size classes arrange once after a reset, and nothing at all", "[chunk]")
 {
   size_class_layout layout;

@@ -64,6 +64,21 @@ template <class Manager, class Backend, class Options, class... Policies>
   return toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse();
 }
 
+/// The same for whole steps: what their evaluations need as well.
+template <class Manager, class Backend, class Options, class... Policies>
+[[nodiscard]] cm::memory_requirement need_of_whole_step(Options options, cm::bytes device, Policies... policies)
+{
+  cm::memory_requirement need = need_of<Manager, Backend>(options, device, policies...);
+  options.device_capacity = device;
+  options.host_capacity = plenty;
+  Backend memory{options};
+  Manager manager{memory, {.chunk_bytes = frame}, policies...};
+  const cm::bytes evaluation =
+      toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse_evaluation().smallest_device;
+  need.smallest_device = std::max(need.smallest_device, evaluation);
+  return need;
+}
+
 /// How the trainer works, apart from its manager.
 struct manner {
   bool launched = false;  ///< kernels on compute and on an adopted agent, else by the caller
@@ -124,9 +139,10 @@ int run_matrix(Options options, bool launched, names evictions = support::every_
     const support::every_eviction eviction{which};
     const manner how{.launched = launched, .may_run_on_demand = which == "list_order"};
     static std::map<std::string_view, std::array<cm::memory_requirement, 2>> known;
-    const auto& needs = known.contains(which) ? known[which]
-                                              : known[which] = {need_of<Demand, Backend>(options, plenty, eviction),
-                                                                need_of<Ahead, Backend>(options, plenty, eviction)};
+    const auto& needs = known.contains(which)
+                            ? known[which]
+                            : known[which] = {need_of_whole_step<Demand, Backend>(options, plenty, eviction),
+                                              need_of_whole_step<Ahead, Backend>(options, plenty, eviction)};
     for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
       INFO("eviction " << which << ", size " << static_cast<int>(capacity) << ", launched " << launched);
       options.device_capacity = std::max(device_for(capacity, needs[0]), device_for(capacity, needs[1]));

@@ -117,6 +117,29 @@ TEST_CASE("a searched size of chunks wastes little of a model of layers", "[mana
   CHECK(static_cast<double>(need.chunks.count()) <= payload * 1.001);
 }
 
+TEST_CASE("a seal tells the waste of the chunks, and a size that would waste less", "[manager]")
+{
+  const auto waste_of = [](cm::bytes chunk_bytes) {
+    memory mem{{.device_capacity = 1_MiB, .host_capacity = 16_MiB}};
+    cm::manager<memory> m{mem, {.chunk_bytes = chunk_bytes}};
+    for (int layer = 0; layer < 8; ++layer) m.add<float>({1536}, role::parameter);
+    return m.seal().waste;
+  };
+  const cm::chunk_waste seen = waste_of(8_KiB);  // a tensor of 6 KiB in each, and a gradient
+  CHECK(seen.now.chunk_bytes == 8_KiB);
+  CHECK(seen.now.chunks == 128_KiB);
+  CHECK(seen.now.tensors == 96_KiB);
+  CHECK(seen.now.wasted() == 32_KiB);
+  CHECK(seen.now.percent() == 25);
+  CHECK(seen.better.tensors == seen.now.tensors);
+  CHECK(seen.better.wasted() == 0_B);
+  const cm::chunk_waste again = waste_of(seen.better.chunk_bytes);
+  CHECK(again.now.percent() == 0);
+  CHECK(again.better.chunk_bytes == seen.better.chunk_bytes);
+  CHECK(waste_of(least_waste_chunks).now.chunk_bytes == seen.better.chunk_bytes);
+  CHECK(cm::chunk_waste{}.now.percent() == 0);
+}
+
 TEST_CASE("a layout that cannot be searched says so", "[manager]")
 {
   memory mem{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
@@ -129,6 +152,11 @@ TEST_CASE("a layout that cannot be searched says so", "[manager]")
     said = refused.what();
   }
   CHECK(said.rfind("chunkmem: this layout cannot be searched", 0) == 0);
+  cm::manager<memory, support::one_each_layout> named{mem, {.chunk_bytes = 4_KiB}};
+  named.add<float>({256}, role::parameter);
+  const cm::chunk_waste seen = named.seal().waste;
+  CHECK(seen.now.percent() == 75);
+  CHECK(seen.better.chunk_bytes == 4_KiB);
 }
 
 }  // namespace manager_options_test

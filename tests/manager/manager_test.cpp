@@ -29,9 +29,9 @@ using arena = cm::backend::host_arena;
 static_assert(std::same_as<cm::manager<arena, cm::eviction::lru, cm::transfer::no_prefetch>,
                            cm::manager<arena, cm::transfer::no_prefetch, cm::eviction::lru>>);
 static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::belady>>);
-static_assert(
-    std::same_as<cm::manager<arena>, cm::manager<arena, cm::transfer::lookahead, cm::append_layout, cm::training_rules,
-                                                 cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
+static_assert(std::same_as<cm::manager<arena>,
+                           cm::manager<arena, cm::transfer::lookahead, cm::size_class_layout, cm::training_rules,
+                                       cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
 static_assert(!std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::lru>>);
 static_assert(std::same_as<cm::manager<arena, cm::inference_rules, cm::eviction::lru, cm::trace::counter_sink>,
                            cm::manager<arena, cm::trace::counter_sink, cm::inference_rules, cm::eviction::lru>>);

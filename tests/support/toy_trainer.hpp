@@ -50,6 +50,11 @@ class toy_trainer {
   {
     return m_.rehearse([this] { step(0); });
   }
+  /// The same for an evaluation.
+  chunkmem::memory_requirement rehearse_evaluation()
+  {
+    return m_.rehearse([this] { evaluate(0); });
+  }
 
   void initialise()
   {
@@ -104,7 +109,7 @@ class toy_trainer {
     auto scope = m_.iteration("eval");
     forward(now, true);
     const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
-    losses_.push_back(loss.span()[0]);
+    if (!m_.rehearsing()) losses_.push_back(loss.span()[0]);
   }
 
   /// Before a step is tried again: nothing of the failed one stays.

@@ -40,7 +40,7 @@ TEST_CASE("an empty command line is the demonstration", "[gpt]")
   CHECK(!chosen.device_memory);
   CHECK(chosen.size.layers == 6);
   CHECK(chosen.eviction.chosen() == "belady");
-  CHECK(chosen.layout.chosen() == "append_layout");
+  CHECK(chosen.layout.chosen() == "size_class_layout");
   CHECK(chosen.placement.chosen() == "host_first");
   CHECK(chosen.transfer.chosen() == "lookahead");
   CHECK(chosen.precision == chunkmem::dtype::float32);
@@ -118,7 +118,7 @@ TEST_CASE("every policy is chosen by its name", "[gpt]")
 {
   for (const char* name : {"belady", "lru", "fifo", "list_order", "cost_aware"})
     CHECK(parse({"--eviction", name}).eviction.chosen() == name);
-  for (const char* name : {"append", "best_fit", "size_class"})
+  for (const char* name : {"size_class", "best_fit", "append"})
     CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
   for (const char* name : {"host_first", "device_margin", "fixed_split"})
     CHECK(parse({"--placement", name}).placement.chosen() == name);
@@ -205,7 +205,7 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
 {
   CHECK_THAT(refusal({"--devise-memory", "1MiB"}), ContainsSubstring("--devise-memory"));
   CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady, lru, fifo, list_order or cost_aware"));
-  CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose append, best_fit or size_class"));
+  CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose size_class, best_fit or append"));
   CHECK_THAT(refusal({"--placement", "here"}), ContainsSubstring("choose host_first, device_margin or fixed_split"));
   CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead, no_prefetch or planned"));
   CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));

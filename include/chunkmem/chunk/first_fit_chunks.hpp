@@ -50,6 +50,27 @@ class first_fit_chunks {
     return before != near ? take(before, padded) : open(padded);
   }
 
+  /// The chunk `near`, if it has room; else the first chunk of one frame that has, counted as above; else a new one.
+  chunk_place place_apart_from_windows(std::uint64_t padded, std::uint32_t near)
+  {
+    if (near < chunks_.size()) {
+      if (room_of(near) >= padded) return take(near, padded);
+      note(padded - room_of(near), kinds_[chunks_[near].kind].frames);
+    }
+    for (std::size_t which = 0; which < used_kinds_; ++which) {
+      if (kinds_[which].frames != 1) continue;
+      const kind& each = kinds_[which];
+      const std::size_t begin = index_of(each, near);
+      for (const std::size_t from : {begin, std::size_t{0}}) {
+        const std::size_t found = each.room.first(from, padded);
+        const std::size_t end = found != max_tree::none ? found : each.chunks.size();
+        if (from < end) note(padded - each.room.largest(from, end), 1);
+        if (found != max_tree::none) return take(each.chunks[found], padded);
+      }
+    }
+    return open(padded);
+  }
+
   /// In a new chunk.
   chunk_place open(std::uint64_t padded)
   {

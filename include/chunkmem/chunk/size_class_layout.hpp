@@ -19,14 +19,16 @@
 namespace chunkmem::inline v0 {
 
 /// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors into what is left.
+/// The default.
 ///
 ///     manager<backend::host_arena, size_class_layout> m{memory};
 ///
-/// Good for models whose tensors are all known at the start, which is what a sealed manager has; the least waste of all
-/// layouts here. The body is tried in the order of declaration, where each tensor goes to the first chunk with room
-/// from that of its neighbour on, and by falling size; the order of declaration stays unless the other one saves
-/// frames. A tiny tensor (at most 1/64 of a frame) looks for room near its neighbour. Poor where the only room is the
-/// rest of a long window, such as a vocabulary: whoever needs the tiny tensor then needs the whole window.
+/// Good for models whose tensors are all known at the start, which is what a sealed manager has. The body is tried in
+/// the order of declaration, where each tensor goes to the first chunk with room from that of its neighbour on, and by
+/// falling size; the order of declaration stays unless the other one saves frames. A tiny tensor (at most 1/64 of a
+/// frame) goes into the chunk of its neighbour, else into the first chunk of one frame with room. The rest of a long
+/// window, such as a vocabulary, takes no tiny tensors of other layers: each layer would need the whole window. Poor
+/// where a list has few frames: a frame of tiny tensors is then much of the list, and `best_fit_layout` wastes less.
 /// Source: first fit decreasing (Johnson 1973). Cost: O(n log n) for n tensors.
 class size_class_layout {
  public:
@@ -99,7 +101,7 @@ class size_class_layout {
     }
     near = 0;
     for (std::size_t index = 0; index < padded_.size(); ++index) {
-      if (is_tiny(padded_[index])) places[index] = chunks_.place(padded_[index], near);
+      if (is_tiny(padded_[index])) places[index] = chunks_.place_apart_from_windows(padded_[index], near);
       near = places[index].chunk;
     }
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/checks/no_checks.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/placement/host_first.hpp>
@@ -20,8 +20,8 @@ using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_
 /// With whatever else the list names: who takes it checks it.
 template <class Backend, class... Policies>
 using manager_among = basic_manager<
-    Backend, pick_policy<rules_kind, training_rules, Policies...>, pick_policy<layout_kind, append_layout, Policies...>,
-    pick_policy<eviction_kind, eviction::belady, Policies...>,
+    Backend, pick_policy<rules_kind, training_rules, Policies...>,
+    pick_policy<layout_kind, size_class_layout, Policies...>, pick_policy<eviction_kind, eviction::belady, Policies...>,
     pick_policy<placement_kind, placement::host_first, Policies...>,
     pick_policy<gradient_kind, gradient::separate, Policies...>,
     pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
@@ -31,7 +31,7 @@ using manager_among = basic_manager<
 template <class Backend, class... Policies>
 consteval bool has_hooks()
 {
-  static_assert(chunk_layout<pick_policy<layout_kind, append_layout, Policies...>>,
+  static_assert(chunk_layout<pick_policy<layout_kind, size_class_layout, Policies...>>,
                 "chunkmem: a layout lacks something: reset(bytes), place(bytes) -> chunk_place, copies "
                 "(docs/policies/layout.md)");
   static_assert(eviction_policy<pick_policy<eviction_kind, eviction::belady, Policies...>>,

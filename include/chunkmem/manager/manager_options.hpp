@@ -22,7 +22,8 @@ inline constexpr bytes least_waste_chunks{UINT64_MAX - 1};
 struct manager_options {
   /// Size of a frame in every tier: the unit that moves. A multiple of 256 B, or least_waste_chunks: then it is
   /// searched when the manager is sealed, up to the limit of frame_limits and a sixteenth of the device. Larger frames
-  /// use the link better, smaller ones waste less; a layer's largest weight is a good start.
+  /// use the link better, smaller ones waste less; a layer's largest weight is a good start. What `seal` returns tells
+  /// the waste of a size, and a better one.
   bytes chunk_bytes{bytes{std::uint64_t{4} << 20}};
 
   /// Good where tensors are declared in another order than the step uses them. first_use wants a rehearsal first.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/manager/chunk_waste.hpp>
 #include <chunkmem/tensor/role.hpp>
 
 #include <cstddef>
@@ -28,6 +29,7 @@ struct memory_requirement {
   bytes everything;       ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
   bytes smallest_device;  ///< least device capacity; from a rehearsal exact, else that of the largest tensor
   bytes smallest_host;    ///< least host capacity beside the device's capacity; from a rehearsal
+  chunk_waste waste;      ///< from seal; nothing from a rehearsal, or of a sharded_model
   bool rehearsed = false;
 };
 

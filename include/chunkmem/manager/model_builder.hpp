@@ -5,6 +5,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
+#include <chunkmem/manager/chunk_waste.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/model_places.hpp>
@@ -72,6 +73,13 @@ class model_builder {
     is_known_to_fit_ = true;
     return need;
   }
+  /// The same for a caller who asks for the waste. Cost: a search where chunks waste more than little.
+  memory_requirement seal_and_report()
+  {
+    memory_requirement need = seal();
+    need.waste = waste();
+    return need;
+  }
   /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
   memory_requirement place()
   {
@@ -89,6 +97,22 @@ class model_builder {
     return requirement_of(engine_->frames(), engine_->places(), [&](slot_id slot) {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
+  }
+  /// Of what is placed; nothing of a sharded model, whose units are no tensors of a user. @pre placed
+  [[nodiscard]] chunk_waste waste() const
+  {
+    if constexpr (Engine::copies_type::gathers) return {};
+    const registry& tensors = engine_->tensors();
+    const bytes frame = engine_->frames().size;
+    chunk_waste seen{{frame, frame * tensors.total_frames(), {}}, {}};
+    tensors.for_each_group([&](const sequence<bytes>& sizes) {
+      for (const bytes size : sizes) seen.now.tensors += size;
+    });
+    seen.better = seen.now;
+    if constexpr (searchable_layout<Layout>)
+      if (seen.now.percent() > chunk_waste::little)
+        seen.better = places_.least_waste(tensors, capacities()[tier::device]);
+    return seen;
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
   void expect_ready()

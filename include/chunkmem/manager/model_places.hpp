@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/sequence.hpp>
+#include <chunkmem/manager/chunk_waste.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/state_tiers.hpp>
@@ -44,6 +45,24 @@ class model_places {
     return frame;
   }
 
+  /// At the size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device; in
+  /// the order of declaration. Cost: that of chunk_size_search.
+  [[nodiscard]] chunk_waste::at_size least_waste(const registry& tensors, bytes device) const
+    requires searchable_layout<Layout>
+  {
+    chunk_size_search<Layout> search{layout_};
+    sequence<bytes> body;
+    tensors.for_each_group([&](const sequence<bytes>& sizes) {
+      search.add(sizes);
+      if (body.empty()) body = sizes;
+    });
+    frame_limits limits = frame_limits::of(body);
+    const bytes part = align_up(bytes{device.count() / 16}, tensor_alignment);
+    limits.most = std::min(limits.most, std::max(part, limits.least));
+    const auto found = search.find(limits);
+    return {found.frame == bytes{} ? limits.most : found.frame, found.frame * found.frames, found.payload};
+  }
+
   /// The order was asked for and is not known yet.
   [[nodiscard]] bool wants_order(const manager_options& options) const noexcept
   {
@@ -61,21 +80,10 @@ class model_places {
   }
 
  private:
-  /// The size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device.
   [[nodiscard]] bytes search_chunk_bytes(const registry& tensors, bytes device) const
   {
     if constexpr (searchable_layout<Layout>) {
-      chunk_size_search<Layout> search{layout_};
-      sequence<bytes> body;
-      tensors.for_each_group([&](const sequence<bytes>& sizes) {
-        search.add(sizes);
-        if (body.empty()) body = sizes;
-      });
-      frame_limits limits = frame_limits::of(body);
-      const bytes part = align_up(bytes{device.count() / 16}, tensor_alignment);
-      limits.most = std::min(limits.most, std::max(part, limits.least));
-      const bytes found = search.find(limits).frame;
-      return found == bytes{} ? limits.most : found;
+      return least_waste(tensors, device).chunk_bytes;
     } else {
       throw config_error{
           "this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
@@ -81,7 +81,7 @@ class sharded_model {
   using ownership_type = pick_policy<ownership_kind, ownership::sharded, Policies...>;
   using mover_type = sharding::gathering<Ranks, ownership_type>;
   using gradient_type = pick_policy<gradient_kind, gradient::separate, Policies...>;
-  using layout_type = pick_policy<layout_kind, append_layout, Policies...>;
+  using layout_type = pick_policy<layout_kind, size_class_layout, Policies...>;
   using plan_type = sharding::unit_plan<layout_type>;
   using entry = sharding::model_tensors::entry;
   static_assert(!std::same_as<gradient_type, gradient::in_place>,
