@@ -69,7 +69,7 @@ class virtual_disk {
   template <class Use>
   void with_bytes(manager_type& m, const checkpoint::model_item& it, Use use)
   {
-    if (it.is_state() || it.part != cm::role::parameter) return;  // a few bytes, which are copied
+    if (it.is_state()) return use(std::span<const std::byte>{it.state});  // a few bytes, which are copied
     pins_.push_back(
         m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::memory_location::host, cm::agent::to_host));
     m_.backend().wait(stream_, m_.backend().record(cm::agent::to_host));
@@ -162,12 +162,14 @@ class rank {
         checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
     virtual_disk disk{m, disk_, rate, copying_, buffer};
     checkpoint::model_writer{m, plan}.write(disk);
-    m.content().changes().begin([](void* context) noexcept { static_cast<virtual_disk*>(context)->let_go(); }, &disk);
+    m.content().changes().begin(
+        [](void* context, cm::chunk_id) noexcept { static_cast<virtual_disk*>(context)->let_go(); }, &disk);
     double taken = 0;
     do {
       taken += seconds_of(1);
       ++result.steps;
     } while (!disk.is_done());
+    m.content().changes().end(&disk);
     result.disk_seconds = static_cast<double>(disk.all()) / rate;
     result.overhead = 100 * (taken / (static_cast<double>(result.steps) * result.step_seconds) - 1);
     result.copied = disk.copied();

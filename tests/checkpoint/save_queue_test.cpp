@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
@@ -109,6 +110,42 @@ TEST_CASE("a queue that is cancelled gives no more orders", "[checkpoint]")
   CHECK_FALSE(queue.is_over());
   queue.end();
   CHECK(queue.is_over());
+}
+
+TEST_CASE("one item is taken back at a time, by copies that never exceed the bound", "[checkpoint]")
+{
+  constexpr std::size_t size = 5'000;
+  constexpr std::size_t items = 12;
+  std::vector<std::vector<std::byte>> lent;
+  std::vector<std::byte> expected;
+  for (unsigned item = 0; item < items; ++item) lent.push_back(bytes_of(size, item + 1));
+  for (const auto& it : lent) expected.insert(expected.end(), it.begin(), it.end());
+  for (const std::uint64_t bound : {4'096U, 11'000U, 100'000U}) {
+    auto source = lent;
+    save_queue queue{bound};
+    for (std::size_t item = 0; item < items; ++item) {
+      queue.lend(source[item], item + 1);
+      queue.arrive();
+    }
+    queue.close();
+    if (bound == 100'000) {  // nobody writes: what was taken back is a copy, the others are in their place
+      queue.take_back(3);
+      source[2] = bytes_of(size, 99);
+      CHECK(queue.most_held() == size);
+    }
+    std::vector<std::byte> written;
+    std::thread writer{[&] {
+      for (save_queue::order next; queue.take(next); queue.written(next))
+        written.insert(written.end(), next.bytes().begin(), next.bytes().end());
+    }};
+    for (const std::size_t item : {0U, 4U, 2U, 1U, 11U, 3U, 10U, 5U, 6U, 9U, 7U, 8U}) {
+      queue.take_back(item + 1);
+      std::ranges::fill(source[item], std::byte{0xff});
+    }
+    writer.join();
+    CHECK(written == expected);
+    CHECK(queue.most_held() <= bound);
+  }
 }
 
 }  // namespace save_queue_test

@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/borrowed_items.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/process_owned.hpp>
 
 #include <cstdint>
@@ -102,8 +103,9 @@ class background_write {
     lending_writer<Manager>& to = *borrowed;
     *borrowed_ = std::move(borrowed);
     unwatch_ = [&m, this] { m.content().changes().end(this); };
-    m.content().changes().begin([](void* context) noexcept { static_cast<background_write*>(context)->let_go(); },
-                                this);
+    m.content().changes().begin(
+        [](void* context, chunk_id chunk) noexcept { static_cast<background_write*>(context)->before_change(chunk); },
+        this);
     return to;
   }
   /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
@@ -117,6 +119,14 @@ class background_write {
     }
   }
 
+  /// The same for the bytes of a chunk alone. None: all.
+  void before_change(chunk_id chunk) noexcept
+  {
+    if (chunk == chunk_id::none) return let_go();
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
+    settle();
+    (*borrowed_)->take_back(chunk);
+  }
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
   void let_go() noexcept
   {

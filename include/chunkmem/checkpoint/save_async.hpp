@@ -70,7 +70,7 @@ class pending_save {
   }
 
   /// Stops reading and pinning bytes of the manager. Bytes that are not written yet are copied. Bytes that do not fit
-  /// in the buffer are waited for. An update makes this call itself.
+  /// in the buffer are waited for. A load makes this call itself; an update does the same for its own chunks.
   void let_go() noexcept
   {
     if (work_ != nullptr) work_->writing.let_go();
@@ -139,10 +139,12 @@ class pending_save {
 ///
 /// - The call returns at once. The writing thread reads weights, masters and states in their place on the host, while
 ///   the next iteration runs forward and backward. Pins keep them there.
-/// - Before an update, or a write on the host, changes any of them, bytes that are not written yet are copied into the
-///   buffer (`let_go`). This waits for the disk where the buffer is full.
+/// - Before an update, or a write on the host, changes a chunk, the bytes of this chunk that are not written yet are
+///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
+/// - Items are written in the order in which the last iteration changed them, so updates find the first ones written.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
-/// - Until then weights are not written on the device (`usage_error`), and captured steps are not replayed.
+/// - While bytes of a chunk are lent, no gradient takes their place on the device (`usage_error`), and captured steps
+///   are not replayed.
 /// - One save at a time lends from a manager (`usage_error`).
 ///
 /// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk

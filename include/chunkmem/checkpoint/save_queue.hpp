@@ -110,15 +110,25 @@ class save_queue {
   /// until the others are written. Never throws: where there is no memory for copies, it waits for all.
   void take_back() noexcept
   {
-    for (std::size_t from_end = 0;; ++from_end) {
+    for (std::uint64_t item = lent_items(); item-- > 0;) take_back(item);
+  }
+  /// The same for what was lent with so many `arrivals`. A copy that finds no room waits for room, or until the bytes
+  /// are written: whichever comes first.
+  void take_back(std::uint64_t arrivals) noexcept
+  {
+    for (bool copied = true;;) {
       std::unique_lock guard{mutex_};
-      if (from_end >= orders_.size()) break;
-      order& it = orders_[orders_.size() - 1 - from_end];
-      if (it.borrowed.empty()) continue;
-      if (held_ + it.borrowed.size() > bound_ || !copies(it)) break;
+      if (arrivals >= lent_.size()) return;
+      lent_bytes& item = lent_[arrivals];
+      order* next = nullptr;
+      const auto may_go_on = [&] {
+        next = copied ? last_of(item) : nullptr;
+        return item.left == 0 || (next != nullptr && held_ + next->borrowed.size() <= bound_);
+      };
+      changed_.wait(guard, may_go_on);
+      if (item.left == 0) return;
+      copied = copies(*next);
     }
-    std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return borrowed_ == 0; });
   }
 
   // For the thread that writes.
@@ -133,6 +143,7 @@ class save_queue {
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
+    ++taken_;
     return true;
   }
   /// A taken order is done: its bytes are gone.
@@ -140,7 +151,7 @@ class save_queue {
   {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
-    borrowed_ -= it.borrowed.size();
+    give_back(it);
     done_ += it.bytes().size();
     changed_.notify_all();
   }
@@ -169,7 +180,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     if (failed_ == nullptr) failed_ = std::move(why);
     drop_orders();
-    borrowed_ = 0;
+    for (lent_bytes& item : lent_) item.left = 0;
     changed_.notify_all();
   }
   [[nodiscard]] std::exception_ptr failure() const
@@ -185,6 +196,12 @@ class save_queue {
   }
 
  private:
+  /// The orders with one number of arrivals, which come one after the other.
+  struct lent_bytes {
+    std::uint64_t left = 0;  ///< in their place [B]
+    std::uint64_t end = 0;   ///< behind the last order that may not be copied yet, counted from the first order of all
+  };
+
   template <class Use>
   void for_each_piece(std::span<const std::byte> content, std::uint64_t least, Use use)
   {
@@ -199,16 +216,44 @@ class save_queue {
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     held_ += next.content.size();
-    borrowed_ += next.borrowed.size();
     most_held_ = std::max(most_held_, held_);
+    if (!next.borrowed.empty()) {
+      if (next.arrivals >= lent_.size()) lent_.resize(next.arrivals + 1);
+      lent_bytes& item = lent_[next.arrivals];
+      item.left += next.borrowed.size();
+      item.end = taken_ + orders_.size() + 1;
+    }
     orders_.push_back(std::move(next));
     changed_.notify_all();
   }
   /// Under the lock, as the next.
   void drop_orders() noexcept
   {
-    for (const order& it : orders_) held_ -= it.content.size(), borrowed_ -= it.borrowed.size();
+    for (const order& it : orders_) held_ -= it.content.size(), give_back(it);
+    taken_ += orders_.size();
     orders_.clear();
+  }
+  void give_back(const order& it) noexcept
+  {
+    if (it.borrowed.empty()) return;
+    std::uint64_t& left = lent_[it.arrivals].left;
+    left -= std::min<std::uint64_t>(left, it.borrowed.size());  // none is left of a save that failed
+  }
+  /// The last order of these that waits for the thread that writes and was not copied. Null: there is none.
+  [[nodiscard]] order* last_of(lent_bytes& item) noexcept
+  {
+    while (item.end > taken_) {
+      order& it = orders_[static_cast<std::size_t>(item.end - taken_ - 1)];
+      if (!it.borrowed.empty()) return &it;
+      --item.end;
+      if (item.left == 0) break;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::uint64_t lent_items() const noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    return lent_.size();
   }
   /// @return   there was memory for it
   bool copies(order& it) noexcept
@@ -218,7 +263,7 @@ class save_queue {
     } catch (...) {
       return false;
     }
-    borrowed_ -= it.borrowed.size();
+    give_back(it);
     held_ += it.content.size();
     it.borrowed = {};
     most_held_ = std::max(most_held_, held_);
@@ -235,7 +280,8 @@ class save_queue {
   std::exception_ptr failed_;
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
-  std::uint64_t borrowed_ = 0;
+  std::vector<lent_bytes> lent_;  // by arrivals
+  std::uint64_t taken_ = 0;       // orders
   std::uint64_t done_ = 0;
   std::uint64_t arrived_ = 0;
   bool closed_ = false;
