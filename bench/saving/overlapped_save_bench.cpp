@@ -169,6 +169,7 @@ class rank {
       taken += seconds_of(1);
       ++result.steps;
     } while (!disk.is_done());
+    disk.let_go();  // late updates may not have come yet
     m.content().changes().end(&disk);
     result.disk_seconds = static_cast<double>(disk.all()) / rate;
     result.overhead = 100 * (taken / (static_cast<double>(result.steps) * result.step_seconds) - 1);
