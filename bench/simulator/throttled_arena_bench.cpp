@@ -9,7 +9,8 @@
 // below a tenth of it nothing is measured.
 #include "../transfer/planning_figures.hpp"
 #include "small_job.hpp"
-#include "throttled_arena.hpp"
+
+#include <support/throttled_arena.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
@@ -27,6 +28,7 @@ namespace {
 
 namespace cm = chunkmem;
 using namespace simulator_bench;
+using support::throttled_arena;
 
 constexpr int warm_up = 4;  // the first iteration records, the second may plan again
 constexpr int runs = 9;

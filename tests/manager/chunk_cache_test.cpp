@@ -88,6 +88,27 @@ TEST_CASE("a cache of chunks keeps every byte under random operations, chunks of
   compare_with_maps<eviction::belady>(1, true);
 }
 
+TEST_CASE("a cache of chunks keeps every byte where a plan has frames for them", "[manager]")
+{
+  std::uint64_t came = 0;
+  std::uint64_t moved = 0;
+  std::uint64_t early = 0;
+  for (const bool tight_host : {false, true})
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+      support::chunk_cache_trial<eviction::by_retention> trial{seed, 3, tight_host};
+      for (int step = 0; step < 250; ++step)
+        if (const std::string wrong = trial.step(); !wrong.empty())
+          FAIL("seed " << seed << ", step " << step << ": " << wrong);
+      if (const std::string wrong = trial.settle(); !wrong.empty()) FAIL("seed " << seed << ", at the end: " << wrong);
+      came += trial.came_to_its_place;
+      moved += trial.moved_to_its_place;
+      early += trial.came_early;
+    }
+  CHECK(came > 1'000);
+  CHECK(moved > 40);
+  CHECK(early > 100);
+}
+
 TEST_CASE("a cache of chunks keeps every byte under random operations, chunks of several frames", "[manager]")
 {
   compare_with_maps<eviction::belady>(3, false);

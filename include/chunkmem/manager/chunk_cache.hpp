@@ -458,6 +458,18 @@ class chunk_cache {
     mover.vacated(where, first, chunk_state.frames, evicted);
   }
 
+  /// Evicts it. @return   false where the host has no room for it, and it stays
+  template <cache_mover Mover>
+  bool leaves(chunk_id id, Mover& mover)
+  {
+    try {
+      evict(id, mover);
+      return true;
+    } catch (const out_of_memory&) {
+      return false;
+    }
+  }
+
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
   template <cache_mover Mover>
   void evict_or_clean(chunk_id victim, Mover& mover)
@@ -554,7 +566,7 @@ class chunk_cache {
   }
 
   /// The frames that the plan has for a chunk, free now. A chunk that lies elsewhere leaves its frames, where it would
-  /// be in the way of others. None where the plan has no frames or they cannot be cleared; then nothing happened.
+  /// be in the way of others. None where the plan has no frames or they cannot be cleared.
   template <cache_mover Mover>
   frame_id planned_room(chunk_id id, access_index now, Mover& mover)
   {
@@ -563,12 +575,13 @@ class chunk_cache {
     if (own == frame_pool::none || own == chunk_state.first_frame[tier::device]) return frame_pool::none;
     if (chunk_state.has_frames(tier::device) && !can_leave_now(chunk_state)) return frame_pool::none;
     if (!clear_window(own, chunk_state.frames, id, mover)) return frame_pool::none;
-    if (chunk_state.has_frames(tier::device)) evict(id, mover);
+    if (chunk_state.has_frames(tier::device) && !leaves(id, mover)) return frame_pool::none;
     return own;
   }
 
   /// @param coming   the chunk that the frames are for, which may lie in some of them
-  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing happened
+  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing
+  ///           happened, but where the host had room for some of these chunks alone
   template <cache_mover Mover>
   bool clear_window(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
   {
@@ -579,7 +592,7 @@ class chunk_cache {
           who != tier_space::free_frame && who != coming && !is_given_up(who))
         return false;
     for (frame_id frame = first; frame < first + count; frame = frame + 1)
-      if (const chunk_id who = device.occupant(frame); table_.has(who)) evict(who, mover);
+      if (const chunk_id who = device.occupant(frame); table_.has(who) && !leaves(who, mover)) return false;
     return true;
   }
 

@@ -110,9 +110,11 @@ class retained_run {
 
   void load_early_in_places()
   {
-    for (const transfer::early_load& load : plan_.early)
+    for (const transfer::early_load& load : plan_.early) {
+      if (load.first_use >= plan_.places.size()) continue;
       if (const frame_id own{plan_.places[load.first_use]}; own != frame_pool::none)
         state_.bring_early(chunk_id{load.chunk}, own, load.border, access_index{load.first_use}, log_);
+    }
   }
 
   void load_early_anywhere()

@@ -237,7 +237,7 @@ class plan_search {
     slide(std::max(get(trials_.best().what) / 4, 1U), 1, most_gather_units, get, put);
   }
 
-  /// The share of the updates: a quarter of the chunks more or less at first, at last one chunk.
+  /// The share of the updates: a quarter of the chunks more or less in the first round, at last one chunk.
   void shift()
   {
     const std::uint32_t all = groups(trials_.best().what.chunk_elements);
@@ -345,7 +345,7 @@ template <eviction_policy Eviction, transfer_policy Transfer, class Progress>
 /// 1. Every size of chunk_candidates is tried with three shares of the updates: the best one of step_bound, the least
 ///    one that the host has room for, and all. The fastest size is tried with three shares between the least and all.
 /// 2. From the fastest, the search goes downhill: more or less room for gathered groups, a larger or smaller share, the
-///    next sizes. It ends where no neighbour is faster, or after `most_plan_trials` simulations.
+///    next sizes. It ends after a round that gains less than 0.2 %, or after `most_plan_trials` simulations.
 ///
 /// Neighbours differ in one chunk of the share, one gathered group of room, or are the next size of chunk_candidates.
 /// The plan is never slower than updating everything on the device, or as much on the host as there is room for.

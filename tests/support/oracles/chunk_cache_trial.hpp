@@ -31,12 +31,16 @@ class chunk_cache_trial {
     live_.assign(model_.slots(), false);
     frames_[chunkmem::tier::device] = device;
     frames_[chunkmem::tier::host] = host;
+    if constexpr (chunkmem::bounded_eviction<Eviction>)
+      for (std::uint32_t chunk = 0; chunk < model_.chunks(); ++chunk)
+        places_.push_back(dice_.one_in(6) ? UINT32_MAX : dice_.below(device + 1));
   }
 
   /// One random operation and all checks. @return   what is wrong, or an empty text
   std::string step()
   {
     using namespace chunkmem;
+    if constexpr (bounded_eviction<Eviction>) state_.policy().settle_in(places_);
     const chunk_cache<Eviction> before = state_;
     try {
       operate();
@@ -63,6 +67,9 @@ class chunk_cache_trial {
   }
 
   std::uint64_t shortages = 0;
+  std::uint64_t came_to_its_place = 0;
+  std::uint64_t moved_to_its_place = 0;  ///< from another one
+  std::uint64_t came_early = 0;
   [[nodiscard]] const cell_memory& memory() const { return memory_; }
   [[nodiscard]] std::uint64_t reclaims() const { return state_.reclaims(); }
 
@@ -88,6 +95,8 @@ class chunk_cache_trial {
     if (what == 14) return drop(dice_.below(model_.slots()));
     if (what == 15) return lease();
     if (what == 16 && !leases_.empty()) return end_lease(dice_.below(static_cast<std::uint32_t>(leases_.size())));
+    if constexpr (bounded_eviction<Eviction>)
+      if (dice_.one_in(4)) return bring_early(id);
     if (what == 17) (void)state_.try_evict(id, memory_);
     if (what == 18) (void)state_.try_write_back(id, memory_);
     const chunk& it = state_[id];
@@ -108,11 +117,34 @@ class chunk_cache_trial {
     const tier where = host ? tier::host : tier::device;
     asked_ = chunk_id{model_.chunk_of_slot[slot]};
     asked_frames_ = it.frames;
-    state_.acquire(slot_id{slot}, asked_, kind, access_record::never, access_index{0}, memory_);
+    std::uint32_t next_use = access_record::never;
+    if constexpr (bounded_eviction<Eviction>)
+      if (dice_.one_in(4)) next_use = dice_.below(9);  // else a plan gives the chunk up
+    const chunk was = it;
+    state_.acquire(slot_id{slot}, asked_, kind, next_use, access_index{model_.chunk_of_slot[slot]}, memory_);
+    note_place(where, was, it);
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;
     pins_.push_back({slot, kind, it.first_frame[where]});
+  }
+
+  /// A plan has frames for each chunk, and the chunk is there or they could not be had.
+  void note_place(chunkmem::tier where, const chunkmem::chunk& was, const chunkmem::chunk& now)
+  {
+    if (where != chunkmem::tier::device || places_.empty()) return;
+    const bool is_there = index_of(now.first_frame[where]) == places_[index_of(asked_)];
+    const bool was_there = was.first_frame[where] == now.first_frame[where];
+    came_to_its_place += is_there && !was_there ? 1 : 0;
+    moved_to_its_place += is_there && !was_there && was.has_frames(where) ? 1 : 0;
+  }
+
+  void bring_early(chunkmem::chunk_id id)
+    requires chunkmem::bounded_eviction<Eviction>
+  {
+    const chunkmem::frame_id first{dice_.one_in(3) ? UINT32_MAX : dice_.below(frames_[chunkmem::tier::device])};
+    came_early +=
+        state_.bring_early(id, first, dice_.below(9), chunkmem::access_index{dice_.below(9)}, memory_) ? 1 : 0;
   }
 
   void end_pin(std::size_t which)
@@ -270,6 +302,7 @@ class chunk_cache_trial {
   chunkmem::per_tier<std::uint32_t> frames_;
   chunkmem::chunk_id asked_{0};
   std::uint32_t asked_frames_ = 0;
+  std::vector<std::uint32_t> places_;  // by chunk, where a plan has frames for them
 };
 
 }  // namespace support
