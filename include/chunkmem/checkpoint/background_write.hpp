@@ -14,6 +14,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -35,8 +36,8 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
   }
 }
 
-/// A thread that writes while its trainer goes on, and the pins of the bytes that it reads in a manager. The thread
-/// ends with the last order. In a forked child the thread does not exist: destroying this there leaves all files to the
+/// Threads that write and copy while their trainer goes on, and the pins of the bytes that they read in a manager. The
+/// threads end with the last order. In a forked child they do not exist: destroying this there leaves all files to the
 /// parent.
 class background_write {
  public:
@@ -45,7 +46,7 @@ class background_write {
   background_write(const background_write&) = delete;
   ~background_write()
   {
-    if (!thread_.is_owner()) {
+    if (!threads_.is_owner()) {
       if (unwatch_) unwatch_();
       return;
     }
@@ -65,27 +66,31 @@ class background_write {
     expect_own_process();
     return **queue_;
   }
-  void expect_own_process() const { thread_.expect_owner("a background save"); }
+  void expect_own_process() const { threads_.expect_owner("a background save"); }
   /// Stops: bytes that are not written yet are not written any more.
   void cancel() noexcept
   {
-    if (thread_.is_owner()) (*queue_)->cancel();
+    if (threads_.is_owner()) (*queue_)->cancel();
   }
 
   /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
-  /// @throws io_error   no thread could be started
+  /// @param copying   so many more threads copy lent bytes ahead
+  /// @throws io_error   a thread could not be started
   template <class Work>
-  void start(Work work)
+  void start(Work work, std::uint32_t copying)
   {
     try {
-      *thread_ = std::thread{[this, work = std::move(work)]() mutable noexcept {
+      threads_->reserve(copying + std::size_t{1});
+      threads_->emplace_back([this, work = std::move(work)]() mutable noexcept {
         try {
           work();
         } catch (...) {
           (*queue_)->fail(std::current_exception());
         }
         (*queue_)->end();
-      }};
+      });
+      for (std::uint32_t each = 0; each < copying; ++each)
+        threads_->emplace_back([this]() noexcept { (*queue_)->copy_ahead(); });
     } catch (const std::system_error& refused) {
       throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
                                   << static_cast<std::uint64_t>(refused.code().value())
@@ -140,14 +145,16 @@ class background_write {
   void join() noexcept
   {
     settle();
-    if (thread_.is_owner() && thread_->joinable()) thread_->join();
+    if (!threads_.is_owner()) return;
+    for (std::thread& it : *threads_) it.join();
+    threads_->clear();
   }
 
  private:
   process_owned<std::shared_ptr<save_queue>> queue_;
   process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
   std::function<void()> unwatch_;
-  process_owned<std::thread> thread_;
+  process_owned<std::vector<std::thread>> threads_;
 };
 
 }  // namespace detail
