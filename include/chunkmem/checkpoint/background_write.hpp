@@ -114,22 +114,13 @@ class background_write {
     return to;
   }
   /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
-  void settle() noexcept
-  {
-    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
-    try {
-      (*borrowed_)->wait();
-    } catch (...) {
-      (*queue_)->refuse(std::current_exception());
-    }
-  }
-
-  /// The same for the bytes of a chunk alone. None: all.
+  void settle() noexcept { settle(chunk_id::none); }
+  /// Before bytes of this chunk change: they are written or copied, and pinned no more. None: all.
   void before_change(chunk_id chunk) noexcept
   {
     if (chunk == chunk_id::none) return let_go();
     if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
-    settle();
+    settle(chunk);
     (*borrowed_)->take_back(chunk);
   }
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
@@ -151,6 +142,16 @@ class background_write {
   }
 
  private:
+  void settle(chunk_id chunk) noexcept
+  {
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    try {
+      chunk == chunk_id::none ? (*borrowed_)->wait() : (*borrowed_)->wait_for(chunk);
+    } catch (...) {
+      (*queue_)->refuse(std::current_exception());
+    }
+  }
+
   process_owned<std::shared_ptr<save_queue>> queue_;
   process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
   std::function<void()> unwatch_;

@@ -27,12 +27,14 @@ namespace detail {
 class borrowed_pins {
  public:
   virtual ~borrowed_pins() = default;
-  /// Waits until all bytes have arrived on the host. For the thread of the manager. @throws device_error   some will
-  /// not arrive
+  /// Waits until all bytes have arrived on the host. For the thread of the manager, as the next. @throws device_error
+  /// some will not arrive
   virtual void wait() = 0;
+  /// Until those of this chunk have. @throws as `wait`
+  virtual void wait_for(chunk_id chunk) = 0;
   /// Something of this chunk is pinned.
   [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
-  /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait()
+  /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
   virtual void take_back(chunk_id chunk) noexcept = 0;
 };
 
@@ -49,6 +51,10 @@ class lending_writer final : public borrowed_pins {
   lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
 
   void wait() override { m_.backend().wait(agent::host, last_); }
+  void wait_for(chunk_id chunk) override
+  {
+    if (has(chunk)) m_.backend().wait(agent::host, lent_[first_[index_of(chunk)]].arrived);  // the last of the chunk
+  }
 
   [[nodiscard]] bool has(chunk_id chunk) const noexcept override
   {
@@ -82,9 +88,10 @@ class lending_writer final : public borrowed_pins {
     } catch (const out_of_memory&) {
       return detail::with_bytes(m, item, access::read, use);
     }
-    remember(std::move(*pin), m.chunk_of_slot()[index_of(pin->details().slot)]);
+    const std::uint32_t chunk = m.chunk_of_slot()[index_of(pin->details().slot)];
     m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });
     last_ = m.backend().record(agent::to_host);
+    remember(std::move(*pin), chunk);
     lends_ = true;
     use(std::as_bytes(std::as_const(*lent_.back().pin).span()));
     lends_ = false;
@@ -98,13 +105,14 @@ class lending_writer final : public borrowed_pins {
 
   struct lent_item {
     std::optional<pin_type> pin;
-    std::size_t next;  // of its chunk
+    std::size_t next;  // the one before it in its chunk
+    event arrived;
   };
 
   void remember(pin_type&& pin, std::uint32_t chunk)
   {
     if (chunk >= first_.size()) first_.resize(chunk + std::size_t{1}, none);
-    lent_.push_back({std::move(pin), first_[chunk]});
+    lent_.push_back({std::move(pin), first_[chunk], last_});
     first_[chunk] = lent_.size() - 1;
   }
 
