@@ -29,12 +29,12 @@ TEST_CASE("what fits neither on the disk nor in spare memory is waited for", "[s
 {
   save_case it = usual();
   it.spare = 4e9;  // the disk has to write 6 GB before the last change
-  CHECK(least_overhead_of(it).seconds == Approx(4));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(4));
   CHECK(least_overhead_of(it).steps == 3);  // 10 s are 4 of waiting and 3 steps
-  CHECK(least_overhead_of(it).overhead == Approx(100 * 4. / 6));
+  CHECK(least_overhead_of(it).overhead == Catch::Approx(100 * 4. / 6));
   it.forward = 1;  // the last change comes a forward pass later
   it.update_bytes = 30e9;
-  CHECK(least_overhead_of(it).seconds == Approx(3));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(3));
 }
 
 TEST_CASE("copies take the time that their bytes take in the host's memory", "[saving]")
@@ -42,12 +42,12 @@ TEST_CASE("copies take the time that their bytes take in the host's memory", "[s
   save_case it = usual();
   CHECK(least_overhead_of(it).seconds == 0);  // 40 + 2 * 10 GB, and less for what is written
   it.step_bytes = 80e9;
-  CHECK(least_overhead_of(it).seconds == Approx(100e9 / 41e9 - 2));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(100e9 / 41e9 - 2));
   CHECK(least_overhead_of(it).steps == 5);
   it.forward = 0.5;  // and with it the updates of another step
   CHECK(least_overhead_of(it).seconds == 0);
   it.update_bytes = 30e9;
-  CHECK(least_overhead_of(it).seconds == Approx(130e9 / 41e9 - 2.5));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(130e9 / 41e9 - 2.5));
 }
 
 TEST_CASE("what the disk writes in time is read, and not copied", "[saving]")
@@ -55,11 +55,11 @@ TEST_CASE("what the disk writes in time is read, and not copied", "[saving]")
   save_case it = usual();
   it.writing = 4e9;  // 2.5 s, longer than a step
   it.step_bytes = 85e9;
-  CHECK(least_overhead_of(it).seconds == Approx(105e9 / 44e9 - 2));  // the rest of 0.1 s is copied
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(105e9 / 44e9 - 2));  // the rest of 0.1 s is copied
   it.step_bytes = 95e9;
-  CHECK(least_overhead_of(it).seconds == Approx(105e9 / 40e9 - 2));  // longer than the disk takes for all
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(105e9 / 40e9 - 2));  // longer than the disk takes for all
   it.writing = 20e9;
-  CHECK(least_overhead_of(it).seconds == Approx(105e9 / 40e9 - 2));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(105e9 / 40e9 - 2));
 }
 
 TEST_CASE("what lies on the device crosses its link first", "[saving]")
@@ -68,6 +68,6 @@ TEST_CASE("what lies on the device crosses its link first", "[saving]")
   it.writing = 20e9;
   it.on_device = 10e9;
   it.from_device = 4e9;
-  CHECK(least_overhead_of(it).seconds == Approx(0.5));
-  CHECK(least_overhead_of(it).overhead == Approx(25));
+  CHECK(least_overhead_of(it).seconds == Catch::Approx(0.5));
+  CHECK(least_overhead_of(it).overhead == Catch::Approx(25));
 }

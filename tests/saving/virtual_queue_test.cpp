@@ -163,10 +163,10 @@ TEST_CASE("threads that copy share the host's memory, and wait for bytes of the 
   queue.lend(100 * size, 1, clocks.record(agent::to_host));
   queue.close();
   queue.take_back(1);
-  CHECK(clocks.now() == Approx(millisecond + 100 * size / 10e9 * 1e9).epsilon(0.001));  // not 30e9
+  CHECK(clocks.now() == Catch::Approx(millisecond + 100 * size / 10e9 * 1e9).epsilon(0.001));  // not 30e9
   CHECK(queue.copied() == 100 * size);
   queue.take_back(0);
-  CHECK(clocks.now() == Approx(millisecond + 3 * size / 1e6 * 1e9).epsilon(0.001));
+  CHECK(clocks.now() == Catch::Approx(millisecond + 3 * size / 1e6 * 1e9).epsilon(0.001));
 }
 
 }  // namespace virtual_queue_test
