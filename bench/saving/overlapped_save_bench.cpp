@@ -2,14 +2,15 @@
 // What does a save cost that goes on while a rank trains?
 //
 // A representative rank of each machine trains GPTs on virtual clocks, by the manager and the optimizer steps
-// themselves, with updates at once and late ones, on the host and on the device. Between two steps a save lends weights'
-// masters and states, as checkpoint::save_async with `lends` does: the same items in the same order, the same pins and
-// copies from the device. Updates take their chunks back through the manager's own change_watch. The queue and its
+// themselves, with updates at once and late ones, on the host and on the device. Between two steps a save lends masters
+// of weights and states, as checkpoint::save_async with `lends` does: the same items in the same order, the same pins
+// and copies from the device. Updates take their chunks back through the manager's own change_watch. The queue and its
 // threads are those of virtual_queue.hpp.
 //
-// The disk belongs to a node, whose ranks save at the same time. The thread that writes makes checksums of a piece, then
-// writes the piece. The buffer is the memory that a rank's share of the host has beside all chunks. Where the disk takes
-// longer than the products of a step, as many threads copy ahead as the host's memory feeds.
+// The disk belongs to a node, whose ranks save at the same time. The thread that writes makes checksums of a piece,
+// then writes the piece. The buffer is the memory that a rank's share of the host has beside all chunks. Where the disk
+// takes longer than the products of a step, as many threads copy ahead as finish within the products, and no more than
+// the host's memory feeds.
 //
 // The overhead of a save is all that the steps from its call on take longer, over the steps that it spans. Each save is
 // held against least_overhead.hpp. Every case counts.

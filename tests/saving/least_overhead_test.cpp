@@ -3,6 +3,8 @@
 
 #include <support/catch.hpp>
 
+namespace least_overhead_test {
+
 using saving_bench::least_overhead_of;
 using saving_bench::save_case;
 
@@ -71,3 +73,5 @@ TEST_CASE("what lies on the device crosses its link first", "[saving]")
   CHECK(least_overhead_of(it).seconds == Catch::Approx(0.5));
   CHECK(least_overhead_of(it).overhead == Catch::Approx(25));
 }
+
+}  // namespace least_overhead_test
