@@ -77,7 +77,7 @@ class background_write {
   /// @param copying   so many more threads copy lent bytes ahead
   /// @throws io_error   a thread could not be started
   template <class Work>
-  void start(Work work, std::uint32_t copying)
+  void start(Work work, std::uint32_t copying = 0)
   {
     try {
       threads_->reserve(copying + std::size_t{1});

@@ -238,15 +238,16 @@ class save_queue {
     std::unique_lock guard{mutex_};
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
-    held_ += next.content.size();
+    const std::uint64_t size = next.content.size();
+    const lent_part part{next.arrivals, next.borrowed.size()};
+    if (part.size > 0 && part.arrivals >= lent_.size()) lent_.resize(part.arrivals + 1);
+    orders_.push_back(std::move(next));  // what is not here is not waited for
+    held_ += size;
     most_held_ = std::max(most_held_, held_);
-    if (!next.borrowed.empty()) {
-      if (next.arrivals >= lent_.size()) lent_.resize(next.arrivals + 1);
-      lent_bytes& item = lent_[next.arrivals];
-      item.left += next.borrowed.size();
-      item.end = taken_ + orders_.size() + 1;
+    if (part.size > 0) {
+      lent_[part.arrivals].left += part.size;
+      lent_[part.arrivals].end = taken_ + orders_.size();
     }
-    orders_.push_back(std::move(next));
     changed_.notify_all();
   }
   /// Under the lock, as the next. The thread that copies an order gives its bytes back.
