@@ -50,9 +50,9 @@ constexpr std::uint32_t saved_at = 4;
 constexpr std::uint32_t steps = 7;
 
 /// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to
-/// write: 0 is before it
+/// write: 0 is before it @param copying   threads that copy ahead
 template <class Backend, class... Policies>
-void save_in_flight(cm::bytes buffer, int opens)
+void save_in_flight(cm::bytes buffer, int opens, std::uint32_t copying = 0)
 {
   training<Backend, Policies...> plain;
   training<Backend, Policies...> run;
@@ -67,12 +67,16 @@ void save_in_flight(cm::bytes buffer, int opens)
     }
     (void)checkpoint::save(run.m, right);
     folder.set_open(opens == 0);
-    pending.emplace(checkpoint::save_async(
-        run.m, folder, {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB}, .buffer = buffer, .lends = true}));
+    pending.emplace(checkpoint::save_async(run.m, folder,
+                                           {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB},
+                                            .buffer = buffer,
+                                            .lends = true,
+                                            .copying_threads = copying}));
     {
       auto scope = run.m.iteration();
       run.trainer.forward_and_backward(scope, now);
-      CHECK((opens == 0 || pending->most_buffered() < 16_KiB));  // headers, and what is no weight or state
+      CHECK(
+          (opens == 0 || copying > 0 || pending->most_buffered() < 16_KiB));  // headers, and what is no weight or state
       folder.set_open(true);
       run.trainer.update();
     }
@@ -117,12 +121,16 @@ TEST_CASE(
       INFO("buffer of " << buffer.count() << " B, the disk begins " << (opens == 0 ? "at once" : "before the update"));
       save_in_flight<arena>(buffer, opens);
       save_in_flight<arena, cm::transfer::planned>(buffer, opens);
+      save_in_flight<arena, cm::transfer::planned>(buffer, opens, 2);
     }
 }
 
 TEST_CASE("the same on a backend that copies at the worst moments", "[checkpoint]")
 {
-  for (const cm::bytes buffer : {20_KiB, 1_MiB}) save_in_flight<support::adversarial>(buffer, 1);
+  for (const cm::bytes buffer : {20_KiB, 1_MiB}) {
+    save_in_flight<support::adversarial>(buffer, 1);
+    save_in_flight<support::adversarial>(buffer, 1, 2);
+  }
 }
 
 TEST_CASE("one save at a time lends from a manager, and another one does not end its watch", "[checkpoint]")
@@ -236,7 +244,8 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
         std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::memory_location::host).span(), 1.0F);
         // now on the device alone
         for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);
-        auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = buffer, .lends = true});
+        auto pending = checkpoint::save_async(
+            m, folder, {.files = {}, .buffer = buffer, .lends = true, .copying_threads = operation % 2 == 0 ? 2U : 0U});
         has_begun = true;
         saved += pending.wait().number == 1 ? 1 : 0;
       } catch (const cm::device_error&) {

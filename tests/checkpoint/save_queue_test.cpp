@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
@@ -109,6 +110,120 @@ TEST_CASE("a queue that is cancelled gives no more orders", "[checkpoint]")
   CHECK_FALSE(queue.is_over());
   queue.end();
   CHECK(queue.is_over());
+}
+
+TEST_CASE("one item is taken back at a time, by copies that never exceed the bound", "[checkpoint]")
+{
+  constexpr std::size_t size = 5'000;
+  constexpr std::size_t items = 12;
+  std::vector<std::vector<std::byte>> lent;
+  std::vector<std::byte> expected;
+  for (unsigned item = 0; item < items; ++item) lent.push_back(bytes_of(size, item + 1));
+  for (const auto& it : lent) expected.insert(expected.end(), it.begin(), it.end());
+  for (const std::uint64_t bound : {4'096U, 11'000U, 100'000U}) {
+    auto source = lent;
+    save_queue queue{bound};
+    for (std::size_t item = 0; item < items; ++item) {
+      queue.lend(source[item], item + 1);
+      queue.arrive();
+    }
+    queue.close();
+    if (bound == 100'000) {  // nobody writes: what was taken back is a copy, the others are in their place
+      queue.take_back(3);
+      source[2] = bytes_of(size, 99);
+      CHECK(queue.most_held() == size);
+    }
+    std::vector<std::byte> written;
+    std::thread writer{[&] {
+      for (save_queue::order next; queue.take(next); queue.written(next))
+        written.insert(written.end(), next.bytes().begin(), next.bytes().end());
+    }};
+    for (const std::size_t item : {0U, 4U, 2U, 1U, 11U, 3U, 10U, 5U, 6U, 9U, 7U, 8U}) {
+      queue.take_back(item + 1);
+      std::ranges::fill(source[item], std::byte{0xff});
+    }
+    writer.join();
+    CHECK(written == expected);
+    CHECK(queue.most_held() <= bound);
+  }
+}
+
+TEST_CASE("threads that copy ahead leave the next pieces to the disk, and stop where the buffer is full",
+          "[checkpoint]")
+{
+  constexpr std::size_t size = 4'096;
+  constexpr std::size_t items = 10;
+  std::vector<std::vector<std::byte>> lent;
+  for (unsigned item = 0; item < items; ++item) lent.push_back(bytes_of(size, item + 1));
+  save_queue queue{5 * size};
+  for (std::size_t item = 0; item < items; ++item) {
+    queue.lend(lent[item], item + 1);
+    queue.arrive();
+  }
+  queue.close();
+  std::thread copier{[&] { queue.copy_ahead(); }};
+  for (std::size_t item = 2; item < 7; ++item) {
+    queue.take_back(item + 1);  // nothing is written: these are copied, by whichever thread
+    std::ranges::fill(lent[item], std::byte{0xff});
+  }
+  CHECK(queue.most_held() == 5 * size);
+  for (unsigned item = 0; item < 3; ++item) {
+    save_queue::order next;
+    REQUIRE(queue.take(next));
+    CHECK(next.borrowed.empty() == (item == 2));
+    CHECK(std::ranges::equal(next.bytes(), bytes_of(size, item + 1)));
+    if (item < 2) queue.written(next);  // a copy that is not written makes no room
+  }
+  queue.cancel();
+  copier.join();
+}
+
+TEST_CASE("what is copied ahead, taken back and written at once is written as it was", "[checkpoint]")
+{
+  constexpr std::size_t size = 9'000;
+  constexpr std::size_t items = 60;
+  std::vector<std::vector<std::byte>> lent;
+  std::vector<std::byte> expected;
+  for (unsigned item = 0; item < items; ++item) lent.push_back(bytes_of(size, item + 1));
+  for (const auto& it : lent) expected.insert(expected.end(), it.begin(), it.end());
+  enum : int { all, failing, cancelled, refused };
+  for (const int end : {all, failing, cancelled, refused})
+    for (const std::uint64_t bound : {4'096U, 30'000U, 1'000'000U}) {
+      auto source = lent;
+      save_queue queue{bound};
+      std::vector<std::byte> written;
+      std::vector<std::thread> threads;
+      threads.emplace_back([&] {
+        for (save_queue::order next; queue.take(next); queue.written(next)) {
+          written.insert(written.end(), next.bytes().begin(), next.bytes().end());
+          if (end == failing && written.size() > expected.size() / 2)
+            return queue.fail(std::make_exception_ptr(std::runtime_error{"full"}));
+        }
+      });
+      for (int each = 0; each < 2; ++each) threads.emplace_back([&] { queue.copy_ahead(); });
+      try {
+        for (std::size_t item = 0; item < items; ++item) {
+          queue.lend(source[item], item + 1);
+          queue.arrive();
+        }
+      } catch (const std::runtime_error&) {
+        CHECK(end == failing);
+      }
+      queue.close();
+      for (std::size_t item = 0; item < items; ++item) {
+        queue.take_back(item + 1);
+        std::ranges::fill(source[item], std::byte{0xff});
+        if (item == items / 2 && end == cancelled) queue.cancel();
+        if (item == items / 2 && end == refused)
+          queue.refuse(std::make_exception_ptr(std::runtime_error{"a device that is lost"}));
+      }
+      for (std::thread& it : threads) it.join();
+      REQUIRE(written.size() <= expected.size());
+      CHECK((end != all || written.size() == expected.size()));
+      CHECK(std::equal(written.begin(), written.end(), expected.begin()));
+      CHECK(queue.most_held() <= bound);
+      queue.take_back();
+    }
 }
 
 }  // namespace save_queue_test

@@ -49,7 +49,8 @@ struct model {
 };
 
 /// Saves until it worked. @param buffer   of the save: a small one makes the caller wait for the thread
-saved save(model& it, support::memory_folder& folder, cm::bytes buffer)
+/// @param copying   threads that copy what is lent; 0: nothing is
+saved save(model& it, support::memory_folder& folder, cm::bytes buffer, std::uint32_t copying)
 {
   saved result;
   const auto met = [&] {
@@ -59,7 +60,10 @@ saved save(model& it, support::memory_folder& folder, cm::bytes buffer)
   try {
     for (bool done = false; !done;) {
       try {
-        (void)cm::checkpoint::save_async(it.m, folder, {.files = {.file_size = 3_KiB}, .buffer = buffer}).wait();
+        (void)cm::checkpoint::save_async(
+            it.m, folder,
+            {.files = {.file_size = 3_KiB}, .buffer = buffer, .lends = copying > 0, .copying_threads = copying})
+            .wait();
         done = true;
       } catch (const cm::io_error&) {
         met();
@@ -89,11 +93,12 @@ saved save(model& it, support::memory_folder& folder, cm::bytes buffer)
 TEST_CASE("a background save that fails is a typed error and leaves the next one whole", "[faults]")
 {
   std::uint64_t runs = 0;
-  for (const cm::bytes buffer : {700_B, 1_MiB}) {
+  for (const std::uint32_t copying : {0U, 0U, 1U}) {
+    const cm::bytes buffer = runs == 0 ? 700_B : 1_MiB;
     model it;
     support::memory_folder first;
     support::faults.arm({});
-    const saved quiet = save(it, first, buffer);
+    const saved quiet = save(it, first, buffer, copying);
     REQUIRE(quiet.errors == 0);
     REQUIRE(quiet.bytes.size() == 6000);
     std::array<std::uint64_t, support::fault_sources> quiet_calls{};  // the runs below count anew
@@ -108,14 +113,15 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
       // memory, and the last allocations of the quiet run are not made in every run.
       const int tries = from == fault_source::heap ? 20 : 1;
       for (std::uint64_t index = 0; index < calls; ++index) {
-        INFO(support::name_of(from) << " " << index << " of " << calls << ", buffer " << buffer.count() << " B");
+        INFO(support::name_of(from) << " " << index << " of " << calls << ", buffer " << buffer.count() << " B, "
+                                    << copying << " threads copy");
         bool struck = false;
         for (int attempt = 0; attempt < tries && !struck; ++attempt) {
           const std::int64_t blocks = support::live_blocks;
           {
             support::memory_folder folder;
             support::faults.arm({from, index, index % 2 == 1});
-            const saved found = save(it, folder, buffer);
+            const saved found = save(it, folder, buffer, copying);
             struck = support::faults.struck() > 0;
             errors += static_cast<std::uint64_t>(found.errors);
             REQUIRE(found.other == "");

@@ -11,26 +11,36 @@ using namespace chunkmem;
 
 namespace {
 
-void count(void* context) noexcept
+void count(void* context, chunk_id) noexcept
 {
   ++*static_cast<int*>(context);
 }
 
 }  // namespace
 
-TEST_CASE("who watches is told once, before the first change", "[manager]")
+TEST_CASE("who watches is told before each change, until the watch ends", "[manager]")
 {
   change_watch watch;
-  watch.tell();  // nobody is there
+  watch.tell(chunk_id{3});  // nobody is there
   int told = 0;
   watch.begin(count, &told);
-  watch.tell();
-  watch.tell();
-  CHECK(told == 1);
-  watch.begin(count, &told);
+  watch.tell(chunk_id{3});
+  watch.tell(chunk_id::none);
+  CHECK(told == 2);
   watch.end(&told);
-  watch.tell();
-  CHECK(told == 1);
+  watch.tell(chunk_id{3});
+  CHECK(told == 2);
+}
+
+TEST_CASE("who watches hears which chunk changes", "[manager]")
+{
+  change_watch watch;
+  chunk_id heard{0};
+  watch.begin([](void* context, chunk_id chunk) noexcept { *static_cast<chunk_id*>(context) = chunk; }, &heard);
+  watch.tell(chunk_id{7});
+  CHECK(heard == chunk_id{7});
+  watch.tell(chunk_id::none);
+  CHECK(heard == chunk_id::none);
 }
 
 TEST_CASE("one watches at a time, and nobody ends the watch of another", "[manager]")
@@ -41,13 +51,13 @@ TEST_CASE("one watches at a time, and nobody ends the watch of another", "[manag
   CHECK_THROWS_AS(watch.begin(count, &second), usage_error);
   watch.end(&second);
   watch.end(nullptr);
-  watch.tell();
+  watch.tell(chunk_id{1});
   CHECK(first == 1);
   CHECK(second == 0);
-  watch.end(&first);  // it was told already
+  watch.end(&first);
   watch.begin(count, &second);
   watch.end(&first);
-  watch.tell();
+  watch.tell(chunk_id{1});
   CHECK(second == 1);
 }
 

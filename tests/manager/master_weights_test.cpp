@@ -535,7 +535,7 @@ TEST_CASE("who watches hears before a master is made or a parameter is written, 
     it.rig.changes.begin(manager_parts::count_call, &told);
     change();
     it.rig.changes.end(&told);
-    return told == 1;
+    return told > 0;
   };
   CHECK(hears_of([&] { it.begin(); }));
   CHECK(!hears_of([&] { it.begin(); }));  // no master was made

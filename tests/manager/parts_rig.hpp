@@ -118,7 +118,7 @@ struct parts_rig {
 };
 
 /// For a change_watch: counts in an int how often it was told.
-inline void count_call(void* context) noexcept
+inline void count_call(void* context, cm::chunk_id) noexcept
 {
   ++*static_cast<int*>(context);
 }

@@ -48,7 +48,8 @@ void save_in_flight(const support::ranks::job& how, const support::ranks::histor
     const checkpoint::save_options files{.file_size = 100_KiB, .round = 50_KiB};
     (void)checkpoint::save(model, right, files);
     if (here.rank() == 0) folder.set_open(!opens_late);
-    auto pending = checkpoint::save_async(model, folder, {.files = files, .buffer = buffer, .lends = lends});
+    auto pending = checkpoint::save_async(
+        model, folder, {.files = files, .buffer = buffer, .lends = lends, .copying_threads = opens_late ? 1U : 0U});
     it.step(saved_at);
     expect(!opens_late || !pending.is_over(), "a disk that stands still has written all");
     if (here.rank() == 0) folder.set_open(true);

@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/borrowed_items.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/process_owned.hpp>
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -34,8 +36,8 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
   }
 }
 
-/// A thread that writes while its trainer goes on, and the pins of the bytes that it reads in a manager. The thread
-/// ends with the last order. In a forked child the thread does not exist: destroying this there leaves all files to the
+/// Threads that write and copy while their trainer goes on, and the pins of the bytes that they read in a manager. The
+/// threads end with the last order. In a forked child they do not exist: destroying this there leaves all files to the
 /// parent.
 class background_write {
  public:
@@ -44,7 +46,7 @@ class background_write {
   background_write(const background_write&) = delete;
   ~background_write()
   {
-    if (!thread_.is_owner()) {
+    if (!threads_.is_owner()) {
       if (unwatch_) unwatch_();
       return;
     }
@@ -64,27 +66,31 @@ class background_write {
     expect_own_process();
     return **queue_;
   }
-  void expect_own_process() const { thread_.expect_owner("a background save"); }
+  void expect_own_process() const { threads_.expect_owner("a background save"); }
   /// Stops: bytes that are not written yet are not written any more.
   void cancel() noexcept
   {
-    if (thread_.is_owner()) (*queue_)->cancel();
+    if (threads_.is_owner()) (*queue_)->cancel();
   }
 
   /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
-  /// @throws io_error   no thread could be started
+  /// @param copying   so many more threads copy lent bytes ahead
+  /// @throws io_error   a thread could not be started
   template <class Work>
-  void start(Work work)
+  void start(Work work, std::uint32_t copying = 0)
   {
     try {
-      *thread_ = std::thread{[this, work = std::move(work)]() mutable noexcept {
+      threads_->reserve(copying + std::size_t{1});
+      threads_->emplace_back([this, work = std::move(work)]() mutable noexcept {
         try {
           work();
         } catch (...) {
           (*queue_)->fail(std::current_exception());
         }
         (*queue_)->end();
-      }};
+      });
+      for (std::uint32_t each = 0; each < copying; ++each)
+        threads_->emplace_back([this]() noexcept { (*queue_)->copy_ahead(); });
     } catch (const std::system_error& refused) {
       throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
                                   << static_cast<std::uint64_t>(refused.code().value())
@@ -102,21 +108,21 @@ class background_write {
     lending_writer<Manager>& to = *borrowed;
     *borrowed_ = std::move(borrowed);
     unwatch_ = [&m, this] { m.content().changes().end(this); };
-    m.content().changes().begin([](void* context) noexcept { static_cast<background_write*>(context)->let_go(); },
-                                this);
+    m.content().changes().begin(
+        [](void* context, chunk_id chunk) noexcept { static_cast<background_write*>(context)->before_change(chunk); },
+        this);
     return to;
   }
   /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
-  void settle() noexcept
+  void settle() noexcept { settle(chunk_id::none); }
+  /// Before bytes of this chunk change: they are written or copied, and pinned no more. None: all.
+  void before_change(chunk_id chunk) noexcept
   {
-    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
-    try {
-      (*borrowed_)->wait();
-    } catch (...) {
-      (*queue_)->refuse(std::current_exception());
-    }
+    if (chunk == chunk_id::none) return let_go();
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
+    settle(chunk);
+    (*borrowed_)->take_back(chunk);
   }
-
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
   void let_go() noexcept
   {
@@ -130,14 +136,26 @@ class background_write {
   void join() noexcept
   {
     settle();
-    if (thread_.is_owner() && thread_->joinable()) thread_->join();
+    if (!threads_.is_owner()) return;
+    for (std::thread& it : *threads_) it.join();
+    threads_->clear();
   }
 
  private:
+  void settle(chunk_id chunk) noexcept
+  {
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    try {
+      chunk == chunk_id::none ? (*borrowed_)->wait() : (*borrowed_)->wait_for(chunk);
+    } catch (...) {
+      (*queue_)->refuse(std::current_exception());
+    }
+  }
+
   process_owned<std::shared_ptr<save_queue>> queue_;
   process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
   std::function<void()> unwatch_;
-  process_owned<std::thread> thread_;
+  process_owned<std::vector<std::thread>> threads_;
 };
 
 }  // namespace detail

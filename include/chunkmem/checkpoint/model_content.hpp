@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -96,6 +97,31 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
     items.push_back(std::move(state));
   });
   items.push_back(std::move(value));
+}
+
+/// As the next iteration will change them, among items of equal alignment.
+template <class Manager>
+void sort_by_change(Manager& m, std::vector<model_item>& items)
+{
+  const auto places = m.content().places_of_changes();
+  struct key {
+    std::uint64_t alignment;
+    std::uint32_t place;
+    std::size_t index;
+  };
+  std::vector<key> keys;
+  for (const model_item& item : items) {
+    const bool changes = !item.is_state() && item.part == role::parameter;
+    keys.push_back({size_of(item.type),
+                    changes ? places[index_of(m.content().slot_of(item.tensor, item.list))] : UINT32_MAX, keys.size()});
+  }
+  std::ranges::sort(keys, [](const key& a, const key& b) {
+    if (a.alignment != b.alignment) return a.alignment > b.alignment;
+    return a.place != b.place ? a.place < b.place : a.index < b.index;
+  });
+  std::vector<model_item> sorted;
+  for (const key& it : keys) sorted.push_back(std::move(items[it.index]));
+  items = std::move(sorted);
 }
 
 /// Elements of many bytes first: each then lies aligned in its file.
@@ -208,7 +234,9 @@ template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
 {
   prepare_to_save(m);
-  return detail::items_of(m);
+  std::vector<model_item> items = detail::items_of(m);
+  detail::sort_by_change(m, items);
+  return items;
 }
 
 namespace detail {

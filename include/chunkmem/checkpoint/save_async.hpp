@@ -32,6 +32,9 @@ struct async_save_options {
   /// weights and states are written from their place on the host. They are pinned until something is about to change
   /// them: see save_async
   bool lends = false;
+  /// threads that copy lent bytes into the buffer before anything changes them; 0: an update copies them itself. For
+  /// saves that the disk does not finish within forward and backward: see save_async
+  std::uint32_t copying_threads = 0;
 };
 
 /// A save that goes on while its trainer does. It ends with `wait`, or with this object: then its error is lost. The
@@ -57,10 +60,12 @@ class pending_save {
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
     const std::uint64_t generation = rest.generation;
-    it.writing.start([&it, &folder, generation, files = options.files, held = std::move(held)] {
-      (void)held;  // keeps others out of the folder until the thread ends
-      run(it, folder, generation, files);
-    });
+    it.writing.start(
+        [&it, &folder, generation, files = options.files, held = std::move(held)] {
+          (void)held;  // keeps others out of the folder until the thread ends
+          run(it, folder, generation, files);
+        },
+        options.lends ? options.copying_threads : 0);
     model_writer all{m, plan};
     options.lends ? all.write(it.writing.lend_from(m)) : all.write(it.writing.queue());
     m.content().belongs_to(rest.run);
@@ -70,7 +75,7 @@ class pending_save {
   }
 
   /// Stops reading and pinning bytes of the manager. Bytes that are not written yet are copied. Bytes that do not fit
-  /// in the buffer are waited for. An update makes this call itself.
+  /// in the buffer are waited for. A load makes this call itself; an update does the same for its own chunks.
   void let_go() noexcept
   {
     if (work_ != nullptr) work_->writing.let_go();
@@ -139,10 +144,14 @@ class pending_save {
 ///
 /// - The call returns at once. The writing thread reads weights, masters and states in their place on the host, while
 ///   the next iteration runs forward and backward. Pins keep them there.
-/// - Before an update, or a write on the host, changes any of them, bytes that are not written yet are copied into the
-///   buffer (`let_go`). This waits for the disk where the buffer is full.
+/// - Before an update, or a write on the host, changes a chunk, the bytes of this chunk that are not written yet are
+///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
+/// - Items are written in the order in which the last iteration changed them, so updates find the first ones written.
+/// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
+///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
-/// - Until then weights are not written on the device (`usage_error`), and captured steps are not replayed.
+/// - While bytes of a chunk are lent, no gradient takes their place on the device (`usage_error`), and captured steps
+///   are not replayed.
 /// - One save at a time lends from a manager (`usage_error`).
 ///
 /// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk

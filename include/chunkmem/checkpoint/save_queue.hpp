@@ -33,6 +33,7 @@ class save_queue {
     std::uint64_t header = 0;
     manifest rest;
     std::uint64_t arrivals = 0;  ///< calls of `arrive` that have to come before the borrowed bytes are there
+    bool is_copying = false;     ///< a thread copies the borrowed bytes just now
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept
     {
@@ -107,18 +108,44 @@ class save_queue {
     return over_;
   }
   /// Takes all lent bytes back. The bytes that are written last are copied, as far as there is room. This waits only
-  /// until the others are written. Never throws: where there is no memory for copies, it waits for all.
+  /// until the others are written. Never throws: after a copy that finds no memory, lent bytes are waited for.
   void take_back() noexcept
   {
-    for (std::size_t from_end = 0;; ++from_end) {
-      std::unique_lock guard{mutex_};
-      if (from_end >= orders_.size()) break;
-      order& it = orders_[orders_.size() - 1 - from_end];
-      if (it.borrowed.empty()) continue;
-      if (held_ + it.borrowed.size() > bound_ || !copies(it)) break;
-    }
+    for (std::uint64_t item = lent_items(); item-- > 0;) take_back(item);
+  }
+  /// The same for what was lent with so many `arrivals`. A copy that finds no room waits for room, or until the bytes
+  /// are written or copied: whichever comes first.
+  void take_back(std::uint64_t arrivals) noexcept
+  {
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return borrowed_ == 0; });
+    if (arrivals >= lent_.size()) return;
+    for (;;) {
+      std::uint64_t next = none;
+      changed_.wait(guard, [&] {
+        next = last_of(lent_[arrivals]);
+        return lent_[arrivals].left == 0 || may_copy(next);
+      });
+      if (lent_[arrivals].left == 0) return;
+      copy(next, guard);
+    }
+  }
+
+  // For threads that copy.
+
+  /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. The next pieces
+  /// of the thread that writes stay lent. Returns when nothing is left to copy and no order follows.
+  void copy_ahead() noexcept
+  {
+    std::unique_lock guard{mutex_};
+    for (;;) {
+      std::uint64_t next = none;
+      changed_.wait(guard, [&] {
+        next = first_ahead();
+        return cannot_copy_ || (next == none ? closed_ || failed_ != nullptr : may_copy(next));
+      });
+      if (cannot_copy_ || next == none) return;
+      copy(next, guard);
+    }
   }
 
   // For the thread that writes.
@@ -128,11 +155,14 @@ class save_queue {
   {
     std::unique_lock guard{mutex_};
     changed_.wait(guard, [this] {
-      return orders_.empty() ? closed_ || failed_ != nullptr : orders_.front().arrivals <= arrived_;
+      if (orders_.empty()) return closed_ || failed_ != nullptr;
+      return orders_.front().arrivals <= arrived_ && !orders_.front().is_copying;
     });
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
+    ++taken_;
+    writing_ = {next.arrivals, next.borrowed.size()};
     return true;
   }
   /// A taken order is done: its bytes are gone.
@@ -140,7 +170,7 @@ class save_queue {
   {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
-    borrowed_ -= it.borrowed.size();
+    give_back(std::exchange(writing_, {}));
     done_ += it.bytes().size();
     changed_.notify_all();
   }
@@ -169,7 +199,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     if (failed_ == nullptr) failed_ = std::move(why);
     drop_orders();
-    borrowed_ = 0;
+    give_back(std::exchange(writing_, {}));
     changed_.notify_all();
   }
   [[nodiscard]] std::exception_ptr failure() const
@@ -185,6 +215,16 @@ class save_queue {
   }
 
  private:
+  /// The orders with one number of arrivals, which come one after the other.
+  struct lent_bytes {
+    std::uint64_t left = 0;  ///< in their place [B]
+    std::uint64_t end = 0;   ///< behind the last order that `take_back` may copy, counted from the first order of all
+  };
+  struct lent_part {
+    std::uint64_t arrivals = 0;
+    std::uint64_t size = 0;
+  };
+
   template <class Use>
   void for_each_piece(std::span<const std::byte> content, std::uint64_t least, Use use)
   {
@@ -198,33 +238,98 @@ class save_queue {
     std::unique_lock guard{mutex_};
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
-    held_ += next.content.size();
-    borrowed_ += next.borrowed.size();
+    const std::uint64_t size = next.content.size();
+    const lent_part part{next.arrivals, next.borrowed.size()};
+    if (part.size > 0 && part.arrivals >= lent_.size()) lent_.resize(part.arrivals + 1);
+    orders_.push_back(std::move(next));  // what is not here is not waited for
+    held_ += size;
     most_held_ = std::max(most_held_, held_);
-    orders_.push_back(std::move(next));
+    if (part.size > 0) {
+      lent_[part.arrivals].left += part.size;
+      lent_[part.arrivals].end = taken_ + orders_.size();
+    }
     changed_.notify_all();
   }
-  /// Under the lock, as the next.
+  /// Under the lock, as the next. The thread that copies an order gives its bytes back.
   void drop_orders() noexcept
   {
-    for (const order& it : orders_) held_ -= it.content.size(), borrowed_ -= it.borrowed.size();
+    for (const order& it : orders_) {
+      if (it.is_copying) continue;
+      held_ -= it.content.size();
+      give_back({it.arrivals, it.borrowed.size()});
+    }
+    taken_ += orders_.size();
     orders_.clear();
   }
-  /// @return   there was memory for it
-  bool copies(order& it) noexcept
+  void give_back(lent_part part) noexcept
   {
-    try {
-      it.content.assign(it.borrowed.begin(), it.borrowed.end());
-    } catch (...) {
-      return false;
-    }
-    borrowed_ -= it.borrowed.size();
-    held_ += it.content.size();
-    it.borrowed = {};
+    if (part.size > 0) lent_[part.arrivals].left -= part.size;
+  }
+  [[nodiscard]] order& order_of(std::uint64_t number) noexcept
+  {
+    return orders_[static_cast<std::size_t>(number - taken_)];
+  }
+  /// It waits for the thread that writes, and nobody copies it.
+  [[nodiscard]] bool is_lent(std::uint64_t number) noexcept
+  {
+    return !order_of(number).borrowed.empty() && !order_of(number).is_copying;
+  }
+  /// The number of the last order of these that is lent, or none.
+  [[nodiscard]] std::uint64_t last_of(lent_bytes& item) noexcept
+  {
+    for (; item.left > 0 && item.end > taken_; --item.end)
+      if (is_lent(item.end - 1)) return item.end - 1;
+    return none;
+  }
+  /// The number of the first order that is lent and will not be written soon, or none.
+  [[nodiscard]] std::uint64_t first_ahead() noexcept
+  {
+    for (ahead_ = std::max(ahead_, taken_ + written_soon); ahead_ < taken_ + orders_.size(); ++ahead_)
+      if (is_lent(ahead_)) return ahead_;
+    return none;
+  }
+  [[nodiscard]] bool may_copy(std::uint64_t number) noexcept
+  {
+    if (number == none || cannot_copy_) return false;
+    const order& it = order_of(number);
+    return it.arrivals <= arrived_ && held_ + it.borrowed.size() <= bound_;
+  }
+  [[nodiscard]] std::uint64_t lent_items() const noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    return lent_.size();
+  }
+  /// @pre may_copy. Others go on meanwhile: nobody takes an order that is copied just now.
+  void copy(std::uint64_t number, std::unique_lock<std::mutex>& guard) noexcept
+  {
+    order& it = order_of(number);
+    const std::span<const std::byte> from = it.borrowed;
+    const lent_part part{it.arrivals, from.size()};
+    it.is_copying = true;
+    held_ += part.size;
     most_held_ = std::max(most_held_, held_);
-    return true;
+    guard.unlock();
+    std::vector<std::byte> made;
+    try {
+      made.assign(from.begin(), from.end());
+    } catch (...) {
+    }
+    guard.lock();
+    const bool is_made = !made.empty();
+    const bool is_here = number >= taken_;  // and was not dropped
+    if (!is_made) cannot_copy_ = true;
+    if (is_made || !is_here) give_back(part);
+    if (!is_made || !is_here) held_ -= part.size;
+    if (is_here) {
+      order& now = order_of(number);
+      now.is_copying = false;
+      if (is_made) now.content = std::move(made), now.borrowed = {};
+    }
+    changed_.notify_all();
   }
 
+  static constexpr std::uint64_t none = UINT64_MAX;
+  static constexpr std::uint64_t written_soon = 2;  ///< orders
   /// lent bytes are not copied: the pieces are as many as make a copy possible
   static constexpr std::uint64_t least_lent = 4096;
 
@@ -235,7 +340,11 @@ class save_queue {
   std::exception_ptr failed_;
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
-  std::uint64_t borrowed_ = 0;
+  std::vector<lent_bytes> lent_;  // by arrivals
+  std::uint64_t taken_ = 0;       // orders
+  std::uint64_t ahead_ = 0;       // the order that copy_ahead looks at, counted as these
+  lent_part writing_;             // of the order that was taken last
+  bool cannot_copy_ = false;      // a copy found no memory
   std::uint64_t done_ = 0;
   std::uint64_t arrived_ = 0;
   bool closed_ = false;

@@ -705,7 +705,7 @@ class basic_manager {
     const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
     return {link_.get(), [&] {
-              if (writes(mode) && list != gradient_list) masters_.tell_of_change();
+              if (writes(mode) && list != gradient_list) masters_.tell_of_change(slot);
               if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
               if (list == gradient_list && writes(mode))
                 return gradients_.open_again(builder_.slot_of(wanted), kind, stream);

@@ -2,20 +2,20 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
-
-#include <utility>
+#include <chunkmem/core/ids.hpp>
 
 namespace chunkmem::inline v0 {
 
 /// Tells a watcher before a weight or a state changes on the host. A save that takes bytes from where they lie is one.
 ///
-/// `begin(before, who)` registers the watcher, `tell()` is called before each change and calls it once, `end(who)`
-/// takes it away. Cost: one test for a change that nobody watches.
+/// `begin(before, who)` registers the watcher, `tell(chunk)` is called before each change, `end(who)` takes the watcher
+/// away. Cost: one test for a change that nobody watches.
 class change_watch {
  public:
-  using call = void (*)(void* context) noexcept;
+  /// @param chunk   a tensor in it changes; none: all may change
+  using call = void (*)(void* context, chunk_id chunk) noexcept;
 
-  /// `before(who)` is called once. @throws usage_error   somebody watches already
+  /// @throws usage_error   somebody watches already
   void begin(call before, void* context)
   {
     expects(
@@ -24,17 +24,15 @@ class change_watch {
     before_ = before;
     who_ = context;
   }
-  /// Does nothing where it was called, or where another one watches.
+  /// Does nothing where another one watches.
   void end(const void* context) noexcept
   {
     if (who_ == context) before_ = nullptr, who_ = nullptr;
   }
-  void tell() noexcept
+  void tell(chunk_id chunk) noexcept
   {
-    if (before_ == nullptr) [[likely]]
-      return;
-    void* const context = std::exchange(who_, nullptr);
-    std::exchange(before_, nullptr)(context);
+    if (before_ != nullptr) [[unlikely]]
+      before_(who_, chunk);
   }
 
  private:

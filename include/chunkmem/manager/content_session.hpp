@@ -2,11 +2,15 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <any>
 #include <cstddef>
@@ -62,6 +66,20 @@ class content_session {
   void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
   /// Told before weights or states change on the host: by an update, a write there, or a load.
   [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
+  /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
+  /// order. UINT32_MAX where it changed none.
+  [[nodiscard]] sequence<std::uint32_t> places_of_changes() const
+  {
+    sequence<std::uint32_t> places;
+    places.assign(engine_->tensors().slots().size(), UINT32_MAX);
+    const auto entries = engine_->schedule().last_record().entries();
+    for (std::uint32_t place = static_cast<std::uint32_t>(entries.size()); place-- > 0;)
+      if (is_access(entries[place].kind) && writes(access_of(entries[place].kind)) &&
+          entries[place].slot < places.size())
+        places[entries[place].slot] = place;
+    return places;
+  }
+  [[nodiscard]] slot_id slot_of(tensor_handle tensor, list_id list) const { return builder_->slot_in(tensor, list); }
   /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0
   /// before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
@@ -74,7 +92,7 @@ class content_session {
   /// @throws usage_error   a pin of the trainer holds a tensor
   void expect_unpinned()
   {
-    changes_->tell();
+    changes_->tell(chunk_id::none);
     const registry& tensors = engine_->tensors();
     for (const slot_id it : tensors.slot_ids())
       tensors.expects_of(it, tensors[it].pins == 0,
@@ -84,7 +102,7 @@ class content_session {
   /// step is taken and nothing is saved. @throws   as basic_manager::drop_gradients
   void begin_load()
   {
-    if (!engine_->rehearsing().is_running()) changes_->tell();
+    if (!engine_->rehearsing().is_running()) changes_->tell(chunk_id::none);
     ledger_->begin_load();
     engine_->pending().discard();
     if (engine_->tensors().parameters() > 0) builder_->expect_ready();

@@ -57,11 +57,12 @@ class master_weights {
   void expect_writable(slot_id slot)
   {
     const registry& tensors = engine_->tensors();
-    if (tensors.is_value_of_parameter(slot)) tell_of_change();
+    if (tensors.is_value_of_parameter(slot)) tell_of_change(slot);
     const slot_id master = tensors.master_of(slot);
     if (master == slot_id::none || is_rehearsing()) return;
     engine_->pending().catch_up(slot);  // an update that waits may be the one that makes the master
     if (state_in(master) == tensor_state::free) return;
+    tell_of_change(master);  // which goes
     tensors.expects_of(slot, !engine_->schedule().is_inside(),
                        "a 16-bit weight was to be written inside an iteration: its update comes from its master (write "
                        "it between iterations)");
@@ -77,9 +78,9 @@ class master_weights {
     wanted_ = true;
   }
   /// A save that takes bytes from where they lie hears before one changes. In a rehearsal nothing changes.
-  void tell_of_change() noexcept
+  void tell_of_change(slot_id slot) noexcept
   {
-    if (!is_rehearsing()) changes_->tell();
+    if (!is_rehearsing()) changes_->tell(engine_->tensors().chunk_of(slot));
   }
 
  private:
@@ -108,7 +109,8 @@ class master_weights {
     const slot_id master = tensors.master_of(value_slot);
     if (master == slot_id::none || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free)
       return;
-    tell_of_change();  // a save that takes the weight's bytes from where they lie has a pin on it
+    tell_of_change(value_slot);  // a save that takes the weight's bytes from where they lie has a pin on it
+    tell_of_change(master);
     tensors.expects_of(value_slot, tensors[value_slot].pins == 0,
                        "a weight is pinned while its master is made: release pins of weights that were written before "
                        "the iteration");

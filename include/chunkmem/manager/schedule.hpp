@@ -124,6 +124,8 @@ class schedule {
   /// Accesses, leases and drops that the current iteration has had, and what they were.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
   [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept { return recorder_.so_far(); }
+  /// Of the current or last iteration. Empty while it is recorded, and before any.
+  [[nodiscard]] const access_record& last_record() noexcept { return recorder_.record(); }
   /// Of iterations of this name, or null.
   [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
   /// Iterations of this name follow a record from elsewhere.

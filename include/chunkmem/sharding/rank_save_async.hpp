@@ -80,7 +80,7 @@ class rank_pending_save {
     it.save.older().find();
     lending_writer* lent = nullptr;
     collective::all_or_none(model.ranks(), [&] {
-      it.writing.start([&it] { it.run(); });
+      it.writing.start([&it] { it.run(); }, options.lends ? options.copying_threads : 0);
       if (options.lends) lent = &it.writing.lend_from(model.shares());
     });
     const auto nothing = [] {};

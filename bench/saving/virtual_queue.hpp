@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace saving_bench {
+
+namespace cm = chunkmem;
+
+/// The threads of a save in virtual time.
+struct save_rates {
+  double bytes_per_second = 1e9;  ///< of the thread that writes: its checksums, then its share of the disk
+  std::uint64_t buffer = 0;       ///< for copies [B]
+  std::uint32_t copying_threads = 0;
+  cm::backend::link_cost copying{};  ///< of one thread
+};
+
+/// checkpoint::detail::save_queue and its threads, without bytes and without waiting.
+///
+/// The queue itself blocks real threads, so its decisions are repeated here: the size of a piece, the order of writing,
+/// the pieces that are copied ahead, the pieces that an update copies, and the room for both. A test holds both beside
+/// each other. Threads that copy are one agent of their common speed here, and the caller does not help them. In the
+/// host's memory a byte that is written is read once, since a piece is written while it is in the cache of its sum. A
+/// byte that is copied is read and written. A page cache between would read and write each byte once more, which is not
+/// counted.
+class virtual_queue {
+ public:
+  static constexpr std::uint64_t most_of_piece = std::uint64_t{4} << 20;
+  static constexpr std::size_t written_soon = 2;  ///< pieces that are not copied ahead
+
+  virtual_queue(cm::backend::simulated& clocks, cm::agent writer, cm::agent copier, const save_rates& rates)
+      : clocks_{clocks}, writer_{writer}, copier_{copier}, rates_{rates}
+  {
+    const cm::event now = clocks_.record(cm::agent::host);
+    clocks_.wait(writer_, now);  // a save begins when it is asked for
+    clocks_.wait(copier_, now);
+  }
+
+  /// Bytes of an item, which are there at `arrival`.
+  void lend(std::uint64_t size, std::uint32_t item, cm::event arrival) { push(size, item, arrival, false); }
+  /// Bytes that are copied when they are handed over: headers and registered states. They are few.
+  void write(std::uint64_t size) { push(size, none, clocks_.record(cm::agent::host), true); }
+  /// All is handed over: now all times are known but those of copies that the caller makes.
+  void close()
+  {
+    for (piece& it : pieces_) {
+      clocks_.wait(writer_, it.arrival);
+      it.taken = std::max(clocks_.clock(writer_), clocks_.now());
+      const auto lasts = static_cast<std::uint64_t>(static_cast<double>(it.size) / rates_.bytes_per_second * 1e9);
+      clocks_.advance(writer_, lasts, cm::bytes{it.size});
+      it.written = clocks_.record(writer_);
+    }
+    if (rates_.copying_threads > 0) copy_ahead();
+  }
+  /// As save_queue::take_back for one item. The caller is the agent of the host.
+  void take_back(std::uint32_t item)
+  {
+    while (item < first_of_.size() && goes_on(item)) {
+    }
+  }
+
+  [[nodiscard]] std::uint64_t all() const noexcept { return all_; }
+  /// Copied in all, and at most at once [B].
+  [[nodiscard]] std::uint64_t copied() const noexcept { return copied_; }
+  [[nodiscard]] std::uint64_t most_held() const noexcept { return most_held_; }
+  /// Where a piece was written from. @param index   of the pieces in their order
+  [[nodiscard]] bool is_copy(std::size_t index) const noexcept { return pieces_[index].is_copied; }
+  [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
+  /// When the last piece is written.
+  [[nodiscard]] std::uint64_t end() const { return clocks_.clock(writer_); }
+
+ private:
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  struct piece {
+    std::uint64_t size;
+    std::uint32_t item;
+    cm::event arrival;
+    bool is_copied;           // or will be
+    std::uint64_t taken = 0;  // by the thread that writes [ns]
+    cm::event written{};
+    cm::event copied{};  // where it is
+  };
+
+  void push(std::uint64_t size, std::uint32_t item, cm::event arrival, bool is_copied)
+  {
+    const std::uint64_t most = std::clamp<std::uint64_t>(rates_.buffer / 4, is_copied ? 1 : 4096, most_of_piece);
+    if (item != none && item >= first_of_.size()) first_of_.resize(item + std::size_t{1}, pieces_.size());
+    for (std::uint64_t left = size; left > 0; left -= std::min(left, most))
+      pieces_.push_back({std::min(left, most), item, arrival, is_copied});
+    all_ += size;
+  }
+
+  /// The agent that copies takes lent pieces in the order of writing, while there is room.
+  void copy_ahead()
+  {
+    cm::backend::link_cost together = rates_.copying;
+    together.bytes_per_second *= rates_.copying_threads;
+    std::size_t taken = 0;    // pieces, at the time of the copier
+    std::size_t release = 0;  // the first copy that is not written at that time
+    std::uint64_t held = 0;
+    for (std::size_t next = 0;;) {
+      const std::uint64_t now = std::max(clocks_.clock(copier_), clocks_.now());
+      while (taken < pieces_.size() && pieces_[taken].taken <= now) ++taken;
+      next = std::max(next, taken + written_soon);
+      while (next < pieces_.size() && pieces_[next].is_copied) ++next;
+      if (next >= pieces_.size()) return;
+      for (; release < next &&
+             (pieces_[release].item == none || !pieces_[release].is_copied || pieces_[release].written.value <= now);
+           ++release)
+        if (pieces_[release].is_copied && pieces_[release].item != none) held -= pieces_[release].size;
+      piece& it = pieces_[next];
+      if (it.arrival.value > now)
+        clocks_.wait(copier_, it.arrival);
+      else if (held + it.size > rates_.buffer)
+        clocks_.wait(copier_, pieces_[release].written);
+      else {
+        clocks_.advance(copier_, together.nanoseconds_for(cm::bytes{it.size}), 2 * cm::bytes{it.size});
+        it.copied = clocks_.record(copier_);
+        hold(it, held);
+      }
+    }
+  }
+  void hold(piece& it, std::uint64_t& held)
+  {
+    it.is_copied = true;
+    copied_ += it.size;
+    held += it.size;
+    most_held_ = std::max(most_held_, held);
+  }
+
+  /// Copies a piece on the calling thread, or waits for one. @return   false: no byte of the item is in its place
+  bool goes_on(std::uint32_t item)
+  {
+    const std::uint64_t now = clocks_.now();
+    piece* next = nullptr;  // the last one that the caller may copy
+    cm::event end{};        // of the last one in its place
+    for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
+      piece& it = pieces_[index];
+      const cm::event gone = it.is_copied && it.copied.value < it.written.value ? it.copied : it.written;
+      if (gone.value <= now) continue;
+      if (gone.value > end.value) end = gone;
+      if (!it.is_copied && it.taken > now) next = &it;
+    }
+    if (end.value <= now) return false;
+    if (next == nullptr || rates_.copying_threads > 0) {
+      clocks_.wait(cm::agent::host, end);
+      return true;
+    }
+    std::uint64_t held = 0;
+    for (auto it = pieces_.rbegin(); it != pieces_.rend(); ++it)
+      if (it->item != none && it->is_copied && it->written.value > now) {
+        held += it->size;
+        if (held + next->size > rates_.buffer && it->written.value < end.value) end = it->written;  // room again
+      }
+    if (held + next->size > rates_.buffer) {
+      clocks_.wait(cm::agent::host, end);
+      return true;
+    }
+    clocks_.advance(cm::agent::host, rates_.copying.nanoseconds_for(cm::bytes{next->size}), 2 * cm::bytes{next->size});
+    next->copied = clocks_.record(cm::agent::host);
+    hold(*next, held);
+    return true;
+  }
+
+  cm::backend::simulated& clocks_;
+  cm::agent writer_;
+  cm::agent copier_;
+  save_rates rates_;
+  std::vector<piece> pieces_;
+  std::vector<std::size_t> first_of_;  // piece, by item
+  std::uint64_t all_ = 0;
+  std::uint64_t copied_ = 0;
+  std::uint64_t most_held_ = 0;
+};
+
+}  // namespace saving_bench
