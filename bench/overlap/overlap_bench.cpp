@@ -4,10 +4,13 @@
 // The GPT of the example, 12 layers of width 128, eight micro-batches, on a throttled_arena: real bytes, copied by two
 // threads, with kernels and updates on the calling thread. The device holds all that a step needs, states included, or
 // 1/2, 1/4 or 1/8 of it. Updates run on the device, so at capacity 1 nothing moves. At each other capacity the rate of
-// each link is chosen so that what the planned run copies over it takes 0.8 of the time that a step computes. The bound
-// is the time of a step that has everything on the device and links that cost nothing. The links bound no step: the
-// fewest bytes that any policy has to move take 0.8 of that time or less. The bound knows nothing of when a chunk may
-// move: states move beside the update alone, so it may be out of reach (bench/NOTES.md).
+// both links is chosen so that the busier one is busy for 0.8 of the time that a step computes, with the bytes that the
+// planned run copies.
+//
+// The bound takes nothing from a run with copies. It begins with the time of a step that has everything on the device.
+// Updates come after the last gradient. Each needs its gradient and its states on the device, and at the last gradient
+// the device holds no more of these bytes than it has room for. The others come up while the updates run, so these take
+// as long as their compute or as these loads, whichever is longer. What passes load and write back is not counted.
 //
 // Time is the processor time of the calling thread, and what it waited for deadlines: other programs that take the
 // processor do not count. What is left of noise is cache and memory bandwidth that others use. It makes the medians of
@@ -88,7 +91,13 @@ class paced_training {
   {
     memory_.start_clock();
     const std::uint64_t begin = memory_.now();
-    loss_ = trainer_.step(number_++);
+    {
+      auto iteration = manager_.iteration(static_cast<std::uint32_t>(model_size.micro_batches));
+      loss_ = trainer_.gradient(number_, iteration);
+      const std::uint64_t turn = memory_.now();
+      trainer_.finish(number_++);
+      updates_.push_back(static_cast<double>(memory_.now() - turn) / 1e9);
+    }
     seconds_.push_back(static_cast<double>(memory_.now() - begin) / 1e9);
     memory_.stop_clock();
   }
@@ -96,22 +105,23 @@ class paced_training {
   /// Measures from here on.
   void begin()
   {
-    seconds_.clear();
+    seconds_.clear(), updates_.clear();
     begin_ = manager_.report();
   }
   /// Of the steps since `begin` [s].
-  [[nodiscard]] double median() const
-  {
-    std::vector<double> sorted = seconds_;
-    std::ranges::sort(sorted);
-    return sorted[sorted.size() / 2];
-  }
+  [[nodiscard]] double median() const { return middle(seconds_); }
+  [[nodiscard]] double median_of_updates() const { return middle(updates_); }
   /// Copied by a step since `begin`, on average.
   [[nodiscard]] double bytes_up() const { return per_step(moved().loaded); }
   [[nodiscard]] double bytes_down() const { return per_step(moved().written_back); }
   [[nodiscard]] float loss() const { return loss_; }
 
  private:
+  [[nodiscard]] static double middle(std::vector<double> sorted)
+  {
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
   [[nodiscard]] double per_step(cm::bytes all) const
   {
     return static_cast<double>(all.count()) / static_cast<double>(seconds_.size());
@@ -124,6 +134,7 @@ class paced_training {
   gpt::trainer<manager_type> trainer_;
   cm::report begin_;
   std::vector<double> seconds_;
+  std::vector<double> updates_;
   std::size_t number_ = 0;
   float loss_ = 0;
 };
@@ -160,17 +171,21 @@ void measure(setup& with, const cm::memory_requirement& need, std::uint64_t part
   in_turns(warm_up);
   for (paced_training* it : runs) it->begin();
   in_turns(steps);  // links cost nothing: says how long a step computes, and what it moves
-  const double copying = copying_over_compute * uncapped.median();
-  const auto rate = [&](double moved) { return moved > 0 ? moved / copying : unthrottled; };
-  for (paced_training* it : {&on_demand, &ahead, &planned})
-    it->take_rates(rate(planned.bytes_up()), rate(planned.bytes_down()));
+  const double busier = std::max(planned.bytes_up(), planned.bytes_down());
+  const double rate = busier > 0 ? busier / (copying_over_compute * uncapped.median()) : unthrottled;
+  for (paced_training* it : {&on_demand, &ahead, &planned}) it->take_rates(rate, rate);
   in_turns(settling);
   for (paced_training* it : runs) it->begin();
   in_turns(steps);
 
-  const double bound = uncapped.median();
-  std::printf("1/%llu: device %.2f MiB, a step computes %.3f s\n", static_cast<unsigned long long>(part),
-              static_cast<double>(device.count()) / 1048576, bound);
+  // 4 B of a gradient and 8 of states in float32
+  const double updated = 12.0 * static_cast<double>(model_size.parameters());
+  const double late = std::max(0.0, updated - static_cast<double>(device.count())) / rate;
+  const double updates = uncapped.median_of_updates();
+  const double bound = uncapped.median() - updates + std::max(updates, late);
+  std::printf("1/%llu: device %.2f MiB, a step computes %.3f s, of that %.3f s for updates, whose loads take %.3f s\n",
+              static_cast<unsigned long long>(part), static_cast<double>(device.count()) / 1048576, uncapped.median(),
+              updates, late);
   print("no_prefetch", on_demand, bound);
   print("lookahead", ahead, bound);
   print("planned", planned, bound);

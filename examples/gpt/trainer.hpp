@@ -40,10 +40,7 @@ class trainer {
   {
     auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
     const float loss = gradient(number, iteration);
-    const chunkmem::optimizer::step_result result = update({.learning_rate = learning_rate(number),
-                                                            .clip = {.norm = settings_.clip},
-                                                            .loss_scale = scales() ? &scale_ : nullptr});
-    if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
+    finish(number);
     return loss;
   }
 
@@ -62,6 +59,15 @@ class trainer {
       loss += backward(number, which);
     }
     return static_cast<float>(loss / static_cast<double>(size().tokens_per_step()));
+  }
+
+  /// The second part: the update.
+  void finish(std::size_t number)
+  {
+    const chunkmem::optimizer::step_result result = update({.learning_rate = learning_rate(number),
+                                                            .clip = {.norm = settings_.clip},
+                                                            .loss_scale = scales() ? &scale_ : nullptr});
+    if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
   }
 
   /// The mean loss per token on windows of the held-out text, always the same ones [nats].
