@@ -5,6 +5,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/any_layout.hpp>
+#include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/eviction/any_eviction.hpp>
