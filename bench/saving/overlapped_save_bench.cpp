@@ -158,7 +158,7 @@ class rank {
     answer found = steps_without();
     const std::uint64_t begin = compute_clock();
     manager_type& m = training_.engine();
-    const auto items = checkpoint::content_of(m);
+    const auto items = checkpoint::content_by_change(m);
     const checkpoint::save_plan plan =
         checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
     std::uint64_t size = 0;

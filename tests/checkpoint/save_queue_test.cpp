@@ -178,6 +178,24 @@ TEST_CASE("threads that copy ahead leave the next pieces to the disk, and stop w
   copier.join();
 }
 
+TEST_CASE("copies ahead take no room from what the caller still writes", "[checkpoint]")
+{
+  constexpr std::size_t size = 4'096;
+  std::vector<std::vector<std::byte>> lent;
+  for (unsigned item = 0; item < 20; ++item) lent.push_back(bytes_of(size, item + 1));
+  save_queue queue{5 * size};
+  std::thread copier{[&] { queue.copy_ahead(); }};
+  for (std::size_t item = 0; item < lent.size(); ++item) {
+    queue.lend(lent[item], item + 1);
+    queue.arrive();
+  }
+  for (int piece = 0; piece < 5; ++piece) queue.write(bytes_of(size, 99));  // nobody makes room
+  CHECK(queue.most_held() == 5 * size);
+  queue.close();
+  queue.cancel();
+  copier.join();
+}
+
 TEST_CASE("what is copied ahead, taken back and written at once is written as it was", "[checkpoint]")
 {
   constexpr std::size_t size = 9'000;

@@ -15,9 +15,10 @@ using support::adversarial;
 
 namespace {
 
-using ahead_on_arena = cm::manager<arena, support::every_eviction>;
-using ahead = cm::manager<adversarial, support::every_eviction>;
-using demand = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
+// The model places tensors as they are declared.
+using ahead_on_arena = cm::manager<arena, support::every_eviction, cm::append_layout>;
+using ahead = cm::manager<adversarial, support::every_eviction, cm::append_layout>;
+using demand = cm::manager<adversarial, support::every_eviction, cm::append_layout, cm::transfer::no_prefetch>;
 
 constexpr std::uint32_t largest = 3;  // frames
 

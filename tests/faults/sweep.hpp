@@ -49,9 +49,8 @@ class swept {
       : name_{std::move(name)}, how_{wanted}, expected_{Training::expected(wanted)}
   {
     if (how_.rehearses) {
-      how_.device = patient<Training>{how_}.rehearse().smallest_device + 4_KiB;
-      // it holds all chunks: a failed step fits again
-      how_.host = patient<Training>{how_}.rehearse().smallest_host + how_.device;
+      const cm::bytes host = grow_device();
+      how_.host = host + how_.device;  // it holds all chunks: a failed step fits again
     }
     patient<Training> quiet{how_};
     support::faults.arm({});
@@ -131,6 +130,17 @@ class swept {
   }
 
  private:
+  /// The device gets a frame more than the least, and more where the step finds no row of frames then. @return   the
+  /// least host
+  cm::bytes grow_device()
+  {
+    for (how_.device = patient<Training>{how_}.rehearse().smallest_device + 4_KiB;; how_.device += 4_KiB) try {
+        return patient<Training>{how_}.rehearse().smallest_host;
+      } catch (const cm::config_error&) {
+        REQUIRE(how_.device < 1_MiB);
+      }
+  }
+
   [[nodiscard]] static std::string text(const fault_point& it)
   {
     return std::string{support::name_of(it.from)} + " " + std::to_string(it.at) +

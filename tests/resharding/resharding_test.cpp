@@ -62,7 +62,7 @@ struct side {
     result.clip = seed % 3 == 0 ? 0.0F : 1.5F;
     result.scale = seed % 5 == 0 ? 1.0F / static_cast<float>(ranks) : 1.0F;
     result.frame = cm::bytes{std::uint64_t{of_node} * blocks * 4096 * 4};
-    result.frames = (ranks == 1 ? 40 : 30) + static_cast<std::uint32_t>(seed % 20);
+    result.frames = (ranks == 1 ? 52 : 42) + static_cast<std::uint32_t>(seed % 20);
     return result;
   }
 };

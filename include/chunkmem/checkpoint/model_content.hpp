@@ -234,7 +234,15 @@ template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
 {
   prepare_to_save(m);
-  std::vector<model_item> items = detail::items_of(m);
+  return detail::items_of(m);
+}
+/// The same items in the order in which the last iteration changed them, for a save that lends them. After an iteration
+/// that changed none, such as an evaluation: as content_of.
+/// @throws as content_of
+template <class Manager>
+[[nodiscard]] std::vector<model_item> content_by_change(Manager& m)
+{
+  std::vector<model_item> items = content_of(m);
   detail::sort_by_change(m, items);
   return items;
 }

@@ -53,7 +53,7 @@ class pending_save {
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
     m.content().expect_states();
-    const std::vector<model_item> items = content_of(m);
+    const std::vector<model_item> items = options.lends ? content_by_change(m) : content_of(m);
     const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
     auto held = io::lock_of(folder);
     manifest rest = detail::begin_save(m, folder, plan);

@@ -122,7 +122,7 @@ class save_queue {
     for (;;) {
       std::uint64_t next = none;
       changed_.wait(guard, [&] {
-        next = last_of(lent_[arrivals]);
+        next = last_of(arrivals);
         return lent_[arrivals].left == 0 || may_copy(next);
       });
       if (lent_[arrivals].left == 0) return;
@@ -132,15 +132,16 @@ class save_queue {
 
   // For threads that copy.
 
-  /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. The next pieces
-  /// of the thread that writes stay lent. Returns when nothing is left to copy and no order follows.
+  /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. It begins when no
+  /// order follows, so that copies take no room from bytes that the caller writes. The next pieces of the thread that
+  /// writes stay lent. Returns when nothing is left to copy.
   void copy_ahead() noexcept
   {
     std::unique_lock guard{mutex_};
     for (;;) {
       std::uint64_t next = none;
       changed_.wait(guard, [&] {
-        next = first_ahead();
+        next = closed_ ? first_ahead() : none;
         return cannot_copy_ || (next == none ? closed_ || failed_ != nullptr : may_copy(next));
       });
       if (cannot_copy_ || next == none) return;
@@ -274,10 +275,11 @@ class save_queue {
   {
     return !order_of(number).borrowed.empty() && !order_of(number).is_copying;
   }
-  /// The number of the last order of these that is lent, or none.
-  [[nodiscard]] std::uint64_t last_of(lent_bytes& item) noexcept
+  /// The number of the last order with so many arrivals that is lent, or none.
+  [[nodiscard]] std::uint64_t last_of(std::uint64_t arrivals) noexcept
   {
-    for (; item.left > 0 && item.end > taken_; --item.end)
+    lent_bytes& item = lent_[arrivals];
+    for (; item.left > 0 && item.end > taken_ && order_of(item.end - 1).arrivals == arrivals; --item.end)
       if (is_lent(item.end - 1)) return item.end - 1;
     return none;
   }

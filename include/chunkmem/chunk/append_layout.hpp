@@ -19,9 +19,9 @@ namespace chunkmem::inline v0 {
 ///     manager<backend::host_arena, append_layout> m{memory};
 ///
 /// Neighbours in the model become neighbours in a chunk, and nothing else does. Poor for bytes: up to a third of the
-/// chunks stays empty where `size_class_layout` fills them. What does not
-/// fit the rest of a chunk opens the next one; what is larger than a frame gets a window of frames for itself. Bytes
-/// that are given back are used again only where they are the last ones of the open chunk.
+/// chunks stays empty where `size_class_layout` fills them. What does not fit the rest of a chunk opens the next one;
+/// what is larger than a frame gets a window of frames for itself. Bytes that are given back are used again only where
+/// they are the last ones of the open chunk.
 /// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
 class append_layout {
  public:

@@ -117,11 +117,11 @@ class hazard_tracker {
   }
 
   /// `stream` writes: whoever follows this write follows all uses that `stream` follows. Without it a reader waits for
-  /// the last use of an agent that wrote long ago and reads now.
+  /// the last use of a stream that wrote long ago and reads now. Copy agents stay: `stamp_copy` forgets for them.
   void forget_followed(agent stream, frame_hazards& frame) const noexcept
   {
     const auto self = static_cast<unsigned>(stream);
-    unsigned others = frame.users & ~(1U << self);
+    unsigned others = frame.users & ~(1U << self) & ~copy_agents_;
     for (; others != 0; others &= others - 1) {
       const auto source = static_cast<unsigned>(std::countr_zero(others));
       if (known_[self][source] < frame.last[source]) continue;

@@ -21,7 +21,7 @@ namespace planner {
 struct group_work {
   double parameters = 0;         ///< of all ranks together
   double tables = 0;             ///< of these, the embedding's, which come first
-  double vectors = 0;            ///< of these, those of vectors, which no product takes
+  double vectors = 0;            ///< of these, those that no product takes
   double forward_seconds = 0;    ///< of compute
   double backward_seconds = 0;   ///< of compute, layers that are computed again included
   double head_seconds = 0;       ///< of a head whose table is that of the embedding, both ways
@@ -52,10 +52,12 @@ struct group_work {
     if (it.part == workload::transformer_operator::embedding) {
       if (shares_head && made.tables == 0) made.head_seconds = both_ways * token_seconds * elements;
       made.tables += elements;
-    } else if (it.columns == 1) {
+    } else if (it.columns == 1 || (it.part == workload::transformer_operator::logits && !setup.has_logits)) {
       made.vectors += elements;
     }
   }
+  // the head then uses parameters that are declared before the layers
+  if (shape.projects_embedding()) made.head_seconds = made.parameter_seconds = 0;
   return made;
 }
 
