@@ -42,7 +42,8 @@ struct least_save {
 /// - Bytes on the device cross the link before they change: `on_device <= from_device * T`.
 ///
 /// What T is longer than T0 cannot be hidden: the steps behind it are no faster than without a save. The save ends when
-/// the disk has all bytes, `bytes / writing` after its begin or later. Nothing here comes from a run with a save.
+/// the disk has all bytes, `bytes / writing` after its begin or later. Nothing here comes from a run with a save, but
+/// for the bytes that lay on the device when the save was called.
 [[nodiscard]] inline least_save least_overhead_of(const save_case& it)
 {
   const double usual = it.step + it.forward;

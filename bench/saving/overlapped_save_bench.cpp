@@ -126,6 +126,12 @@ struct answer {
   double copied = 0;    ///< [B]
 
   [[nodiscard]] double points() const { return overhead - least.overhead; }
+  /// What the save costs above the least seconds, over the steps of the least save [%]: a save that spans more steps
+  /// does not divide by them.
+  [[nodiscard]] double seconds_above() const
+  {
+    return 100 * (overhead / 100 * steps - least.overhead / 100 * least.steps) / least.steps;
+  }
 };
 
 /// A rank that trains until its steps repeat.
@@ -255,8 +261,8 @@ std::optional<rank> rank_of(const question& it, double device_update_share, bool
   if (cm::bytes{14} * own > cm::planner::capacities_of(it.share, settings)[cm::tier::host]) return {};
   try {
     return std::optional<rank>{std::in_place, it, settings};
-  } catch (const cm::error&) {
-    return {};  // it does not fit
+  } catch (const cm::config_error&) {
+    return {};  // no room for the step
   }
 }
 
@@ -278,8 +284,10 @@ std::vector<question> questions(const std::string& only)
 
 struct totals {
   int cases = 0;
+  int without_room = 0;
   int above = 0;
-  double worst = 0;
+  double worst = -100;
+  double worst_seconds = -100;  // [%]
   double worst_overhead = 0;
 
   void add(const answer& found)
@@ -287,6 +295,7 @@ struct totals {
     ++cases;
     above += found.points() > bound ? 1 : 0;
     worst = std::max(worst, found.points());
+    worst_seconds = std::max(worst_seconds, found.seconds_above());
     worst_overhead = std::max(worst_overhead, found.overhead);
   }
 };
@@ -294,7 +303,12 @@ struct totals {
 void ask(const question& it, double device_update_share, bool late, totals& all)
 {
   std::optional<rank> one = rank_of(it, device_update_share, late);
-  if (!one) return;
+  if (!one) {
+    std::printf("%-18s %-8s %2d %3.0f %-5s does not fit\n", it.machine.c_str(), it.model.c_str(),
+                static_cast<int>(it.micro_batch), device_update_share, late ? "late" : "");
+    all.without_room += static_cast<int>(std::size(disks));
+    return;
+  }
   for (const double disk : disks) {
     const answer found = one->save(disk);
     std::printf(
@@ -323,9 +337,9 @@ int main(int count, char** arguments)
     for (const double share : {0.0, 1.0})
       for (const bool late : {false, true}) ask(it, share, late, all);
   std::printf(
-      "%d saves: at most %.2f points above the least overhead, %d of them above %.0f; the greatest overhead is %.2f "
-      "%%\n",
-      all.cases, all.worst, all.above, bound, all.worst_overhead);
+      "%d saves, %d more have no room for their steps: at most %.2f points above the least overhead, %d of them above "
+      "%.0f; over the steps of the least save alone at most %.2f %%; the greatest overhead is %.2f %%\n",
+      all.cases, all.without_room, all.worst, all.above, bound, all.worst_seconds, all.worst_overhead);
   if (all.cases == 0) return 1;
   if (count > 1) return 0;
   return transfer_bench::write_figures("overlapped_save_bench", {{"checkpoint.save_overhead_above_least_worst_points",

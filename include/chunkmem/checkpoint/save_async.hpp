@@ -146,12 +146,13 @@ class pending_save {
 ///   the next iteration runs forward and backward. Pins keep them there.
 /// - Before an update, or a write on the host, changes a chunk, the bytes of this chunk that are not written yet are
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
-/// - Items are written in the order in which the last iteration changed them, so updates find the first ones written.
+/// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
+///   see content_by_change.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
 ///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
-/// - While bytes of a chunk are lent, no gradient takes their place on the device (`usage_error`), and captured steps
-///   are not replayed.
+/// - While bytes of a chunk are lent, it is not written on the device, also not by a gradient (`usage_error`), and
+///   captured steps are not replayed.
 /// - One save at a time lends from a manager (`usage_error`).
 ///
 /// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk
