@@ -113,8 +113,8 @@ class save_queue {
   {
     for (std::uint64_t item = lent_items(); item-- > 0;) take_back(item);
   }
-  /// The same for what was lent with so many `arrivals`. A copy that finds no room waits for room, or until the bytes
-  /// are written or copied: whichever comes first.
+  /// The same for the bytes that were lent with so many `arrivals`. A copy without room waits. The wait ends when there
+  /// is room, or when another thread has written or copied the bytes.
   void take_back(std::uint64_t arrivals) noexcept
   {
     std::unique_lock guard{mutex_};
@@ -242,7 +242,7 @@ class save_queue {
     const std::uint64_t size = next.content.size();
     const lent_part part{next.arrivals, next.borrowed.size()};
     if (part.size > 0 && part.arrivals >= lent_.size()) lent_.resize(part.arrivals + 1);
-    orders_.push_back(std::move(next));  // what is not here is not waited for
+    orders_.push_back(std::move(next));  // first: if this throws, nobody waits for the bytes
     held_ += size;
     most_held_ = std::max(most_held_, held_);
     if (part.size > 0) {

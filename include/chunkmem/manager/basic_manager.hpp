@@ -141,8 +141,8 @@ class basic_manager {
   // Planning.
 
   /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
-  /// What it returns tells the waste of the chunks and a better size of them. Cost: a search, as for
-  /// least_waste_chunks, where chunks waste more than 0.5 %; a seal by the first access does not search.
+  /// The result has the waste of the chunks and a better size of chunks. Cost: a search, as for least_waste_chunks,
+  /// where chunks waste more than 0.5 %. A seal by the first access does not search.
   /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than
   ///                        the weights (the message lists each size that must grow; a rehearsed step needs no such
   ///                        check, since it is known to fit);

@@ -116,8 +116,9 @@ class hazard_tracker {
     if (wrote) frame.writers |= bit;
   }
 
-  /// `stream` writes: whoever follows this write follows all uses that `stream` follows. Without it a reader waits for
-  /// the last use of a stream that wrote long ago and reads now. Copy agents stay: `stamp_copy` forgets for them.
+  /// Drops the uses that `stream` follows already, before its write is noted. An agent that follows this write follows
+  /// those uses too. If they stayed, a reader would wait for the last read of a stream that wrote the frame long ago.
+  /// Uses by copy agents stay; `stamp_copy` drops them.
   void forget_followed(agent stream, frame_hazards& frame) const noexcept
   {
     const auto self = static_cast<unsigned>(stream);

@@ -98,7 +98,7 @@ class model_builder {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
   }
-  /// Of what is placed; nothing of a sharded model, whose units are no tensors of a user. @pre placed
+  /// The waste of all placed chunks. Of a sharded model nothing: its units are no tensors of a user. @pre placed
   [[nodiscard]] chunk_waste waste() const
   {
     if constexpr (Engine::copies_type::gathers) return {};

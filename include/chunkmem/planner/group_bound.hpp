@@ -69,10 +69,10 @@ struct group_work {
 /// - The first group gets its gradient last, and the next forward pass needs it first. Its sum over ranks, its update
 ///   and its gather lie between, with no compute of a pass: C + 2 T(s).
 /// - A gather and a sum of each group: 2 (P / s) T(s), since T(x) / x falls with x.
-/// - When the last group begins its forward pass, all are gathered. When its gradient is there, all sums are to come.
-///   So its compute in between, a(r), comes on top of all gathers and sums. What is gathered again only adds to them.
-///   The same is true of the last two groups together, without the sum and the gather of the last one:
-///   a(s + r) - 2 T(r). The bound takes the r that is best for the step.
+/// - When the last group begins its forward pass, all groups are gathered. When its gradient is there, all sums are
+///   still to come. So the compute of the last group, a(r), comes on top of all gathers and sums. Groups that are
+///   gathered again only add collectives. The same holds for the last two groups together, without the sum and the
+///   gather of the last group: a(s + r) - 2 T(r). The bound takes the r that is best for the step.
 /// - With a norm no gather begins before the last sum, that of the first group: the backward pass and T(s), then all
 ///   gathers and the forward part of a tied head.
 ///
