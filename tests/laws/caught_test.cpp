@@ -30,11 +30,17 @@ struct family {
 };
 
 constexpr family families[] = {
-    {"eviction", laws::wrong_evictions},   {"transfer", laws::wrong_transfers},
-    {"placement", laws::wrong_placements}, {"layout", laws::wrong_layouts},
-    {"rules", laws::wrong_rules},          {"gradient", laws::wrong_gradients},
-    {"mover", laws::wrong_movers},         {"sink", laws::wrong_sinks},
-    {"ownership", laws::wrong_ownerships}, {"communicator", laws::wrong_communicators},
+    {"eviction", laws::wrong_evictions},
+    {"transfer", laws::wrong_transfers},
+    {"placement", laws::wrong_placements},
+    {"layout", laws::wrong_layouts},
+    {"rules", laws::wrong_rules},
+    {"gradient", laws::wrong_gradients},
+    {"mover", laws::wrong_movers},
+    {"sink", laws::wrong_sinks},
+    {"ownership", laws::wrong_ownerships},
+    {"communicator", laws::wrong_communicators},
+    {"activation", laws::wrong_activations},
 };
 
 constexpr std::size_t least_of_family = 8;

@@ -31,6 +31,7 @@ using verdicts = std::vector<verdict>;
 [[nodiscard]] const verdicts& wrong_sinks();
 [[nodiscard]] const verdicts& wrong_ownerships();
 [[nodiscard]] const verdicts& wrong_communicators();
+[[nodiscard]] const verdicts& wrong_activations();
 
 /// Allocations of this program so far; see caught_test.cpp.
 [[nodiscard]] std::uint64_t allocations_so_far();

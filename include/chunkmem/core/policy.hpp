@@ -22,6 +22,7 @@ struct gradient_kind {};
 struct communicator_kind {};
 struct ownership_kind {};
 struct checks_kind {};
+struct activation_kind {};
 
 /// Says of itself which kind it is and what it is called.
 template <class Policy>

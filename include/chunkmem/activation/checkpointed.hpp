@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/activation/activation_budget.hpp>
+#include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/activation_planner.hpp>
+#include <chunkmem/activation/block_run.hpp>
+#include <chunkmem/activation/chain_clock.hpp>
+#include <chunkmem/activation/checkpointed_block.hpp>
+#include <chunkmem/activation/layer_chain.hpp>
+#include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/recompute_all.hpp>
+#include <chunkmem/activation/recompute_check.hpp>
+#include <chunkmem/activation/tensor_ends.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/iteration.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace activation {
+
+/// A network as a chain of blocks, whose activations are kept, swapped or computed again as a plan says.
+///
+/// Each block has a forward and a backward callback. The library calls them in the order of the plan: a block may run
+/// forward again before its backward callback. The tensors that a block saves lie in the manager's chunks, so the one
+/// budget, the eviction policy and the transfer policy hold for them as for weights. Losses and gradients have the same
+/// bits under every plan.
+///
+/// The plan says which blocks run forward again. The manager's own plan says when the tensors of the other blocks leave
+/// the device, if they have to: it knows the whole step, weights and states included. Without a given plan the first
+/// iteration keeps the input of each block alone, and measures the blocks on the clock of the backend. The planner then
+/// makes a plan for the second iteration. Blocks with known times are planned before the first iteration. Where
+/// callbacks only launch kernels on a stream, give times: the clock would see launches.
+///
+///     activation::checkpointed network{m, {.budget = budget, .seed = 42}};
+///     auto& layer = network.add("layer 0");  // then its tensors and callbacks, and the other blocks
+///     for (std::uint64_t step = 0; step < 100; ++step) {
+///       auto iteration = network.iteration();                   // instead of m.iteration()
+///       network.run(iteration, {.step = step});
+///       optimizer::step(m, adam, {.learning_rate = 1e-3F});
+///     }
+///
+/// A callback that throws ends the step: all activations of the chain are dropped. Drop gradients
+/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block that
+/// overwrites its input, or saves other bytes when it runs again, is found.
+/// Source: checkpointing as in Chen et al. 2016 (arXiv 1604.06174); plans as their planners say. Cost: O(1) for each
+/// run of a block, without allocation, beside the callbacks; plans cost what their planner costs.
+/// @tparam Planner   see activation_planner
+/// @threads as the manager: one caller at a time
+template <class Manager, activation_planner Planner = planned>
+class checkpointed {
+ public:
+  using block_type = checkpointed_block<Manager>;
+  struct options {
+    activation_budget budget;  ///< for activations alone
+    std::uint64_t seed = 0;    ///< of block_run::random()
+  };
+
+  /// @param owner   outlives the network
+  /// @throws config_error   the budget's rates cannot be
+  explicit checkpointed(Manager& owner, const options& settings = {}, Planner planner = {})
+      : manager_{owner}, options_{settings}, planner_{std::move(planner)}
+  {
+    options_.budget.check();
+  }
+  checkpointed(const checkpointed&) = delete;
+
+  /// The next block of the chain. The reference stays good. @throws usage_error   a plan was made already
+  block_type& add(std::string_view name)
+  {
+    if (!plan_.steps.empty())
+      throw usage_error{error_text{} << "chunkmem: block " << std::uint64_t{size()} << " (\"" << name
+                                     << "\") was added to a network that has a plan"};
+    return blocks_.emplace_back(manager_, name);
+  }
+
+  /// The chain as it is known: sizes from the declared tensors, times as given or measured.
+  [[nodiscard]] layer_chain chain() const
+  {
+    layer_chain found;
+    for (std::uint32_t index = 0; index < size(); ++index) found.blocks.push_back(chain_block_of(index));
+    return found;
+  }
+  [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(blocks_.size()); }
+  /// The plan that the next step follows. Empty before the first step.
+  [[nodiscard]] const activation_plan& plan() const noexcept { return plan_; }
+
+  /// Follow this plan from the next step on.
+  /// @throws config_error   it is not a plan of this chain: names the step and the block; the old plan stays
+  void use(activation_plan given)
+  {
+    expect_plan_fits(given, size());
+    adopt(std::move(given));
+    is_planned_ = true;
+  }
+
+  /// An iteration of the manager, after the plan was made where that is due.
+  /// @throws config_error   no plan fits into the budget: names the largest block; and as the manager's `iteration`
+  [[nodiscard]] auto iteration(std::string_view name = "train", std::uint32_t micro_batches = 1)
+  {
+    prepare();
+    return manager_.iteration(name, micro_batches);
+  }
+
+  /// All blocks forward and backward, for one micro-batch.
+  /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block
+  /// @throws               what a callback throws; all activations were dropped then
+  template <class Iteration>
+  void run(Iteration& iteration, const chain_moment& moment = {})
+  try {
+    if (plan_.steps.empty()) prepare();
+    begin_run();
+    iteration.pass(pass::forward, moment.micro_batch);
+    bool is_backward = false;
+    for (std::uint32_t step = 0; step < plan_.steps.size(); ++step) {
+      const chain_step& now = plan_.steps[step];
+      if (now.run == chain_run::backward && !std::exchange(is_backward, true))
+        iteration.pass(pass::backward, moment.micro_batch);
+      run_block(now, moment);
+      drop_dead(step);
+    }
+    if (is_measuring_ && !manager_.rehearsing()) is_measured_ = true;
+  } catch (...) {
+    drop_all();
+    throw;
+  }
+
+ private:
+  using tensors_type = block_tensors<Manager>;
+  using list_type = typename tensors_type::list;
+  static constexpr bool has_checks = Manager::engine_type::checks_type::is_on && Manager::engine_type::host_addressable;
+
+  [[nodiscard]] chain_block chain_block_of(std::uint32_t index) const
+  {
+    const block_type& block = blocks_[index];
+    chain_block found;
+    found.name = block.name();
+    found.boundary = tensors_type::size_of(block.tensors().outputs);
+    found.saved = tensors_type::size_of(block.tensors().inner) + found.boundary;
+    found.gradient = block.gradient;
+    found.forward_working = found.backward_working = block.working;
+    found.passing_working = found.inner() + block.working;
+    found.reads_input = block.reads_input;
+    const bool is_measured = is_measured_ && !has_times(block);
+    found.forward_seconds = is_measured ? clock_.forward(index) : block.forward_seconds;
+    found.backward_seconds = is_measured ? clock_.backward(index) : block.backward_seconds;
+    return found;
+  }
+  [[nodiscard]] static bool has_times(const block_type& block) noexcept
+  {
+    return block.forward_seconds > 0 && block.backward_seconds > 0;
+  }
+  [[nodiscard]] bool all_have_times() const noexcept { return std::ranges::all_of(blocks_, has_times); }
+
+  /// Makes the first plan, or the planner's plan.
+  void prepare()
+  {
+    expects(!blocks_.empty(), "a network without a block was run");
+    if (!is_planned_ && (is_measured_ || all_have_times())) {
+      activation_plan made = planner_.plan(chain(), options_.budget);
+      if (!made.costs.fits) refuse_budget(made.costs.missing);
+      use(std::move(made));
+    }
+    if (plan_.steps.empty()) {
+      adopt(recompute_all{}.plan(chain(), options_.budget));
+      is_measuring_ = true;
+    }
+  }
+  void adopt(activation_plan given)
+  {
+    plan_ = std::move(given);
+    is_measuring_ = false;
+    ends_.read(plan_, chain());
+  }
+  [[noreturn]] void refuse_budget(bytes missing) const
+  {
+    const layer_chain known = chain();
+    std::uint32_t largest = 0;
+    for (std::uint32_t index = 0; index < known.size(); ++index)
+      if (known.blocks[index].saved > known.blocks[largest].saved) largest = index;
+    throw config_error{error_text{} << "chunkmem: no plan of activations fits into " << options_.budget.device.count()
+                                    << " B: " << missing.count() << " B are missing; the largest block is "
+                                    << std::uint64_t{largest} << " (\"" << known.blocks[largest].name
+                                    << "\"), which saves " << known.blocks[largest].saved.count()
+                                    << " B (give a larger budget, or divide the block)"};
+  }
+
+  void begin_run()
+  {
+    runs_.assign(size(), 0);
+    if (is_measuring_ && !manager_.rehearsing()) clock_.begin(size());
+    if constexpr (has_checks) check_.begin(size());
+  }
+
+  void run_block(const chain_step& step, const chain_moment& moment)
+  {
+    block_type& block = blocks_[step.block];
+    tensors_type* const before = step.block > 0 ? &blocks_[step.block - 1].tensors() : nullptr;
+    const auto& callback = step.run == chain_run::backward ? block.backward : block.forward;
+    if (!callback)
+      throw usage_error{error_text{} << "chunkmem: block " << std::uint64_t{step.block} << " (\"" << block.name()
+                                     << "\") has no callback for its "
+                                     << (step.run == chain_run::backward ? "backward run" : "forward run")};
+    const bool is_forward = step.run != chain_run::backward;
+    const bool is_again = is_forward && runs_[step.block]++ > 0;
+    block_run<Manager> run{{&manager_, &block.name(), &block.tensors(), before, step.run, is_again, block.reads_input,
+                            step.block, options_.seed, moment}};
+    if constexpr (has_checks)
+      if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before);
+    const bool measures = is_measuring_ && !manager_.rehearsing();
+    const double start = measures ? chain_clock::read(manager_) : 0;
+    callback(run);
+    if (measures) clock_.note(step.run, step.block, chain_clock::read(manager_) - start);
+    if constexpr (has_checks)
+      if (is_forward && !manager_.rehearsing()) check_.ran(manager_, step.block, block.name(), block.tensors(), before);
+  }
+
+  void drop_dead(std::uint32_t step)
+  {
+    for (const auto& [when, block, part] : ends_.after(step))
+      drop(part == tensor_part::inner ? blocks_[block].tensors().inner : blocks_[block].tensors().outputs);
+  }
+  void drop(const list_type& all)
+  {
+    for (const auto& each : all) manager_.drop(each.handle);
+  }
+  void drop_all() noexcept
+  {
+    for (const block_type& block : blocks_) {
+      for (const list_type* const all : {&block.tensors().inner, &block.tensors().outputs})
+        for (const auto& each : *all) {
+          try {
+            manager_.drop(each.handle);
+          } catch (...) {  // pinned by the caller, or the device is lost: the next write takes its place
+          }
+        }
+    }
+  }
+
+  Manager& manager_;
+  options options_;
+  Planner planner_;
+  std::deque<block_type> blocks_;
+  activation_plan plan_;
+  tensor_ends ends_;
+  std::vector<std::uint32_t> runs_;  // by block: forward runs in this step
+  chain_clock clock_;
+  struct no_check {};
+  [[no_unique_address]] std::conditional_t<has_checks, recompute_check<Manager>, no_check> check_;
+  bool is_planned_ = false;
+  bool is_measuring_ = false;
+  bool is_measured_ = false;
+};
+
+}  // namespace activation
+
+}  // namespace chunkmem::inline v0

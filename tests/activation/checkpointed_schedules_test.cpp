@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpointed_runs.hpp"
+
+#include <chunkmem/transfer/lookahead.hpp>
+#include <support/fake_device.hpp>
+
+namespace checkpointed_schedules_test {
+
+/// Training has the bits of one that keeps all activations, whenever copies and kernels run.
+
+using namespace checkpointed_runs;
+using support::fake_device;
+TEST_CASE("no order of copies changes a bit, under every plan", "[activation]")
+{
+  run_matrix<adversarial>(false, support::adversarial_options{.when = support::schedule::latest});
+}
+
+TEST_CASE("no order of copies and kernels changes a bit, under every plan", "[activation]")
+{
+  run_matrix<adversarial>(true, support::adversarial_options{.seed = 3, .async_compute = true});
+}
+
+TEST_CASE("nor does a CUDA runtime that does everything as late as it may", "[activation]")
+{
+  run_matrix<fake_device, cm::transfer::lookahead>(
+      true, support::fake_device_options{.when = support::fake_schedule::latest});
+}
+
+}  // namespace checkpointed_schedules_test

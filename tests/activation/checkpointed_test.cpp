@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
+
+#include "checkpointed_runs.hpp"
+
+#include <support/count_allocations.hpp>
+
+namespace checkpointed_test {
+
+using namespace checkpointed_runs;
+using cm::backend::host_arena_options;
+
+TEST_CASE("training has the bits of one that keeps all activations, under every plan", "[activation]")
+{
+  run_matrix<arena>(false, host_arena_options{});
+}
+
+TEST_CASE("the device holds no more than a rehearsal of the step proves, under every plan", "[activation]")
+{
+  for (const std::string_view planner : any_planner::names) {
+    const setting how{.planner = planner};
+    const cm::bytes smallest = smallest_of<arena>(how, host_arena_options{});
+    rig<arena> it{how, host_arena_options{.device_capacity = smallest, .host_capacity = plenty}};
+    INFO("planner " << planner);
+    CHECK(it.run.rehearse().smallest_device == smallest);
+    const std::string difference = reference().difference(it.run.train(steps));
+    CHECK(difference == "");
+    CHECK(it.m.report().peak[cm::tier::device] <= smallest);
+  }
+}
+
+TEST_CASE("micro-batches add their gradients up under every plan", "[activation]")
+{
+  for (const std::string_view planner : {"swap_all", "recompute_all", "karma", "rotor"}) {
+    INFO("planner " << planner);
+    const setting how{.planner = planner, .micro_batches = 2};
+    const cm::bytes smallest = smallest_of<arena>(how, host_arena_options{});
+    actions seen{};
+    run_and_compare<arena>(how, host_arena_options{.device_capacity = smallest, .host_capacity = plenty}, seen);
+  }
+  const std::string difference = reference(1).difference(reference(2));
+  CHECK(difference != "");
+}
+
+TEST_CASE("a network without times measures its blocks in the first iteration and plans before the second one",
+          "[activation]")
+{
+  for (const bool rehearsed : {false, true}) {
+    rig<arena> it{{.knows_times = false}, host_arena_options{.device_capacity = plenty, .host_capacity = plenty}};
+    if (rehearsed) it.run.rehearse();
+    it.run.initialise();
+    it.run.step(0);
+    CHECK(it.run.network().plan().planner == "recompute_all");
+    for (std::uint32_t now = 1; now < steps; ++now) it.run.step(now);
+    CHECK(it.run.network().plan().planner != "recompute_all");
+    for (const act::chain_block& block : it.run.network().chain().blocks) {
+      INFO(block.name);
+      CHECK(block.forward_seconds > 0);
+      CHECK(block.backward_seconds > 0);
+    }
+    const std::string difference = reference().difference(it.run.collect());
+    CHECK(difference == "");
+    CHECK(it.m.report().divergences == 1);
+  }
+}
+
+TEST_CASE("after its first iterations a step makes no plan and allocates nothing", "[activation]")
+{
+  for (const std::string_view planner : {"keep_all", "swap_all", "recompute_all", "karma", "rotor"})
+    for (const bool rehearsed : {false, true}) {
+      INFO("planner " << planner << (rehearsed ? ", rehearsed" : ""));
+      constexpr std::uint32_t settled = 4;
+      const setting how{.planner = planner};
+      const cm::bytes smallest = smallest_of<arena>(how, host_arena_options{});
+      const cm::bytes device = cm::align_up(cm::bytes{smallest.count() * 3 / 2}, frame);
+      rig<arena> it{how, host_arena_options{.device_capacity = device, .host_capacity = plenty}};
+      if (rehearsed) it.run.rehearse();
+      it.run.initialise();
+      for (std::uint32_t now = 0; now < settled; ++now) it.run.step(now);
+      const cm::report before = it.m.report();
+      const auto allocations = support::allocations_so_far();
+      for (std::uint32_t now = settled; now < settled + 4; ++now) it.run.step(now);
+      const auto asked = support::allocations_so_far() - allocations;
+      const cm::report after = it.m.report();
+      CHECK(after.divergences == 0);
+      CHECK(after.abandoned_plans == 0);
+      CHECK(after.replans == before.replans);
+      if (support::counts_allocations) CHECK(asked.all() == 0);
+    }
+}
+
+}  // namespace checkpointed_test
