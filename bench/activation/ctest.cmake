@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# Plans on virtual clocks are the same on every machine: a test holds them against their bounds. Without an argument the
+# program also counts the seconds of planning, which takes longer.
+set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/tests")
+chunkmem_test(activation.plans LABELS figures TIMEOUT 900 COMMAND planners_bench brief)
