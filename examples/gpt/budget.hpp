@@ -91,6 +91,36 @@ template <class Training>
   return best;
 }
 
+/// Makes the plan of activations that the command line asks for.
+///
+/// Planners get the device, without the bytes that a step takes beside activations: those of a step that keeps the
+/// input of each layer alone. A plan that needs more frames than it counts is made again for less.
+template <class Training>
+void plan_activations(training_setup& setup)
+{
+  const options& chosen = setup.chosen;
+  const auto plan_for = [&](activation_choice choice, chunkmem::bytes device) {
+    setup.plan = plan_activations(choice, chosen.size, device);
+  };
+  const auto rehearse = [&] {
+    return session_as_chosen<Training>(setup, boundless, boundless, either_gradient{chosen.gradient}).rehearse();
+  };
+  plan_for(activation_choice::recompute, boundless);
+  if (!is_planned(chosen.activations)) return plan_for(chosen.activations, boundless);
+  const auto least = rehearse();
+  const chunkmem::bytes quarter{least.everything.count() / 4};
+  const chunkmem::bytes device = std::max(chosen.device_memory.value_or(quarter), least.smallest_device);
+  chunkmem::bytes room = device - least.smallest_device + setup.plan.costs.device_peak;
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    plan_for(chosen.activations, room);
+    const chunkmem::bytes need = setup.plan.costs.fits ? rehearse().smallest_device : boundless;
+    if (need <= device) return;
+    const chunkmem::bytes excess = std::min(need - device, chunkmem::bytes{room.count() / 8});
+    room -= std::max(excess, chunkmem::bytes{std::min<std::uint64_t>(room.count(), setup.chunk.count() / 4)});
+  }
+  plan_for(activation_choice::recompute, boundless);
+}
+
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
 ///
 /// The need is counted in bytes of tensors and leases, not in chunks: room that chunks leave unused is no need.
@@ -115,7 +145,7 @@ template <class Training>
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   const memory_limits limits = Training::limits();
   check(budget, limits);
-  const auto luxury = session<Training>{setup, boundless, boundless, either_gradient{}}.rehearse();
+  const auto luxury = session<Training>{setup.without_plan(), boundless, boundless, either_gradient{}}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
   if (setup.chosen.verify) check_unlimited(budget, limits);

@@ -20,6 +20,13 @@ foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_
                 COMMAND gpt ${gpt_small} ${device} --eviction ${eviction} --layout ${layout} --placement ${placement}
                         --transfer ${transfer})
 endforeach()
+# Activations are kept, computed again, or as a planner says; over ranks too.
+foreach(choice IN ITEMS keep recompute karma planned)
+  chunkmem_test(example.gpt_activations.${choice} LABELS example TIMEOUT 120
+                COMMAND gpt ${gpt_small} --activations ${choice} --transfer planned --accumulate 2)
+endforeach()
+chunkmem_test(example.gpt_activations.ranks LABELS example TIMEOUT 120
+              COMMAND gpt --layers 3 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --verify --ranks 2 --activations recompute)
 # What the README shows of the first command.
 chunkmem_test(docs.output LABELS slow TIMEOUT 900
               COMMAND sh "${PROJECT_SOURCE_DIR}/tests/pages/output.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/bench/results/gpt.txt")

@@ -5,6 +5,7 @@
 
 #include <chunkmem/chunkmem.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,13 @@ struct layer_activations {
   chunkmem::tensor<float> mlp_statistics;        ///< [context, 2]
   chunkmem::tensor<float> hidden;                ///< [context, 4 width], before GELU
 };
+
+/// All tensors of a layer's activations, in the order of their first uses.
+[[nodiscard]] inline std::array<chunkmem::tensor<float>, 7> of_layer(const layer_activations& saved) noexcept
+{
+  return {saved.input,  saved.attention_statistics, saved.qkv,   saved.attended,
+          saved.middle, saved.mlp_statistics,       saved.hidden};
+}
 
 /// One row of the batch: a window of text on its way through the layers.
 struct row_activations {

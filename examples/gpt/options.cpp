@@ -18,7 +18,7 @@ namespace {
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
-  std::string precision, gradient, accumulate, update, clip, threads;
+  std::string precision, gradient, activations, accumulate, update, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
   std::string ranks, shard, nodes;
@@ -66,6 +66,9 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
+  if (!is_cuda)
+    app.add_option("--activations", raw.activations,
+                   "between the passes: swap, keep, recompute, or by a planner: karma or planned (swap)");
   app.add_option("--accumulate", raw.accumulate, "batches whose gradients add up to one step (1)");
   app.add_option("--clip", raw.clip, "largest norm of all gradients of a step, 0 for any (0)");
   app.add_option("--threads", raw.threads, "threads of the update (as many as the machine has, 8 at most)");
@@ -123,7 +126,8 @@ std::size_t read_word(const char* option, const std::string& text, const std::ve
 template <class Any>
 void read_policy(const char* option, const std::string& text, Any& out)
 {
-  out = Any{Any::names[read_word(option, text, words_of<Any>())]};
+  Any chosen{Any::names[read_word(option, text, words_of<Any>())]};
+  out = std::move(chosen);
 }
 
 void read_policies(const raw_options& raw, options& out)
@@ -152,6 +156,14 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
   }
   constexpr chunkmem::dtype types[] = {float32, bfloat16, float16};
   out = types[read_word("--precision", text, {"fp32", "bf16", "fp16"})];
+}
+
+void read_choices(const raw_options& raw, options& out)
+{
+  out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
+  out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
+  out.activations = static_cast<activation_choice>(
+      read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"}));
 }
 
 void check_extents(const extents& size, program whose)
@@ -244,6 +256,8 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{
         "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
         "separate)"};
+  if (is_planned(chosen.activations))
+    throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
   if (chosen.update == update_choice::gpu)
     throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
   if (chosen.shard == 0u && chosen.nodes > 1)
@@ -265,8 +279,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   read_sizes(raw, out);
   read_numbers(raw, whose, out);
   read_precision(raw.precision, whose, out.precision);
-  out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
-  out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
+  read_choices(raw, out);
   check_gradient(out);
   read_policies(raw, out);
   if (!raw.text.empty()) out.text = raw.text;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "activation_choice.hpp"
 #include "extents.hpp"
 #include "policies.hpp"
 
@@ -37,6 +38,7 @@ struct options {
   any_transfer transfer;
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
+  activation_choice activations = activation_choice::swap;
   update_choice update = update_choice::placement;  ///< of gpt_cuda
   float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most

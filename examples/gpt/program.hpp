@@ -87,11 +87,12 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   return result;
 }
 
-/// The same training with device memory for everything, the default policies, and gradients of their own.
+/// The same training with device memory for everything, the default policies, gradients of their own, and activations
+/// that are never computed again.
 template <class Training>
 training_result train_unlimited(const training_setup& setup, const memory_budget& budget)
 {
-  session<Training> unlimited{setup, budget.unlimited_device, budget.unlimited_host, either_gradient{}};
+  session<Training> unlimited{setup.without_plan(), budget.unlimited_device, budget.unlimited_host, either_gradient{}};
   (void)unlimited.rehearse();
   unlimited.fill();
   return unlimited.train(nullptr, nullptr);
@@ -107,7 +108,8 @@ template <class Training>
   const chunkmem::bytes chunk = chunk_for<Training>(chosen, text, workers);
   if constexpr (requires { Training::settle(chosen, text, workers, chunk); })
     Training::settle(chosen, text, workers, chunk);
-  const training_setup setup{chosen, text, workers, chunk};
+  training_setup setup{chosen, text, workers, chunk};
+  plan_activations<Training>(setup);
   const memory_budget budget = budget_for<Training>(setup);
   const training_result limited = train_limited<Training>(setup, budget, show);
   if (!setup.chosen.verify) return EXIT_SUCCESS;

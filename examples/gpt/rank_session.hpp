@@ -194,7 +194,7 @@ template <class Place>
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   const memory_limits limits = here.limits(setup.chosen);
   check(budget, limits);
-  const auto luxury = rank_session<Place>{setup, here, plan.other(), boundless, boundless}.rehearse();
+  const auto luxury = rank_session<Place>{setup.without_plan(), here, plan.other(), boundless, boundless}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
   if (setup.chosen.verify) check_unlimited(budget, limits);
@@ -213,7 +213,8 @@ template <class Place>
   const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
   const training_setup setup{
       chosen, text, workers,
-      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain),
+      plan_activations(chosen.activations, chosen.size, boundless)};
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
@@ -233,8 +234,8 @@ template <class Place>
     show.line("verify: training again with unlimited device memory and weights " +
               std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
   const training_result other =
-      rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr,
-                                                                                                           nullptr);
+      rank_session<Place>{setup.without_plan(), here, plan.other(), budget.unlimited_device, budget.unlimited_host}
+          .train(nullptr, nullptr);
   if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
   return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "activations.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
 #include "parameters.hpp"
@@ -25,13 +26,18 @@ struct training_setup {
   const training_text& text;
   chunkmem::optimizer::thread_pool& workers;
   chunkmem::bytes chunk;
+  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: no block runs again
 
+  /// The same with every layer run forward once, whatever the command line says.
+  [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk}; }
   [[nodiscard]] trainer_settings settings() const
   {
     return {.schedule = {chosen.learning_rate, chosen.steps},
             .seed = chosen.seed,
             .precision = chosen.precision,
             .clip = chosen.clip,
+            .activations = plan.steps.empty() ? activation_choice::swap : chosen.activations,
+            .plan = plan,
             .update = chosen.update};
   }
 };

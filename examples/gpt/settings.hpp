@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "activations.hpp"
 #include "options.hpp"
 #include "schedule.hpp"
 
@@ -22,7 +23,9 @@ struct trainer_settings {
   chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
   std::size_t rank = 0;                             ///< of those that train together, each on its own rows of a step
   std::size_t ranks = 1;
-  update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu
+  activation_choice activations = activation_choice::swap;
+  chunkmem::activation::activation_plan plan;  ///< of activations; without steps: each layer runs forward once
+  update_choice update = update_choice::cpu;   ///< where there is a choice: cpu or gpu
 };
 
 }  // namespace gpt

@@ -4,6 +4,7 @@
 #include "backward.hpp"
 #include "forward.hpp"
 #include "head.hpp"
+#include "layer_runs.hpp"
 #include "settings.hpp"
 #include "windows.hpp"
 
@@ -52,6 +53,7 @@ class trainer {
   float gradient(std::size_t number, Iteration& iteration)
   {
     double loss = 0.0;
+    runs_.reset();
     for (std::uint32_t which = 0; which < size().micro_batches; ++which) {
       iteration.pass(chunkmem::pass::forward, which);
       forward(number, which);
@@ -101,12 +103,8 @@ class trainer {
   /// Forgets what a forward pass saved for one row.
   void drop(std::size_t row)
   {
-    for (const layer_activations& saved : net_.handles().rows[row].layers) {
-      for (const auto& tensor : {saved.input, saved.attention_statistics, saved.qkv, saved.attended, saved.middle,
-                                 saved.mlp_statistics, saved.hidden}) {
-        m_.drop(tensor);
-      }
-    }
+    for (const layer_activations& saved : net_.handles().rows[row].layers)
+      for (const auto& tensor : of_layer(saved)) m_.drop(tensor);
     m_.drop(net_.handles().rows[row].output);
   }
 
@@ -126,18 +124,24 @@ class trainer {
 
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
 
-  void forward(std::size_t number, std::size_t micro_batch) const
+  /// One layer for all rows of a micro-batch.
+  void run_layer(std::size_t layer, std::size_t number, std::size_t micro_batch) const
   {
     const std::size_t batch = size().batch;
-    const auto window_of = [&](std::size_t row) { return training_window(number, micro_batch * batch + row); };
-    for (std::size_t row = 0; row < batch; ++row) forward_.embed(row, window_of(row));
-    for (std::size_t layer = 0; layer < size().layers; ++layer) {
-      for (std::size_t row = 0; row < batch; ++row) forward_.layer(layer, row, window_of(row));
-    }
+    for (std::size_t row = 0; row < batch; ++row)
+      forward_.layer(layer, row, training_window(number, micro_batch * batch + row));
+  }
+
+  void forward(std::size_t number, std::size_t micro_batch)
+  {
+    const std::size_t batch = size().batch;
+    for (std::size_t row = 0; row < batch; ++row)
+      forward_.embed(row, training_window(number, micro_batch * batch + row));
+    runs_.forward([&](std::size_t layer) { run_layer(layer, number, micro_batch); });
   }
 
   /// @return the loss of the micro-batch, summed over its positions
-  [[nodiscard]] double backward(std::size_t number, std::size_t micro_batch) const
+  [[nodiscard]] double backward(std::size_t number, std::size_t micro_batch)
   {
     const auto tokens_of = [&](std::size_t row) {
       return training_window(number, micro_batch * size().batch + row).tokens;
@@ -146,7 +150,8 @@ class trainer {
     const bool last = trains_over_ranks || micro_batch + 1 == size().micro_batches;
     const float scale = loss_scale() / static_cast<float>(size().tokens_per_step() * settings_.ranks);
     const double loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
-    for (std::size_t layer = size().layers; layer-- > 0;) backward_.layer(layer, last);
+    runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
+                   [&](std::size_t layer) { backward_.layer(layer, last); });
     backward_.embed(tokens_of, last);
     return loss;
   }
@@ -176,6 +181,7 @@ class trainer {
   head<Manager> head_{net_};
   const training_text& text_;
   trainer_settings settings_;
+  layer_runs<Manager> runs_{net_, settings_.activations, settings_.plan};
   chunkmem::optimizer::thread_pool& workers_;
   chunkmem::optimizer::adam adam_{settings_.adam};
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)

@@ -140,6 +140,18 @@ TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
   CHECK_THAT(refusal({"--placement", "fixed_split", "--device-share", "2"}), ContainsSubstring("from 0 to 1"));
 }
 
+TEST_CASE("the choice of activations is read, and refused over ranks where a planner would be asked", "[gpt]")
+{
+  using enum gpt::activation_choice;
+  CHECK(parse({}).activations == swap);
+  CHECK(parse({"--activations", "keep"}).activations == keep);
+  CHECK(parse({"--activations", "recompute", "--ranks", "2"}).activations == recompute);
+  CHECK(parse({"--activations", "karma"}).activations == karma);
+  CHECK(parse({"--activations", "planned"}).activations == planned);
+  CHECK_THAT(refusal({"--activations", "drop"}), ContainsSubstring("swap, keep, recompute, karma or planned"));
+  CHECK_THAT(refusal({"--activations", "karma", "--ranks", "2"}), ContainsSubstring("choose swap, keep or recompute"));
+}
+
 TEST_CASE("gradients in place are refused where they cannot be", "[gpt]")
 {
   CHECK_THAT(refusal({"--gradient", "in_place"}), ContainsSubstring("weights of 16 bits"));

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace gpt {
+
+/// What becomes of activations between the passes.
+enum class activation_choice : std::uint8_t {
+  swap,       ///< they lie in chunks, which leave when the manager's plan says so
+  keep,       ///< they never leave the device
+  recompute,  ///< each layer keeps its input alone
+  karma,      ///< layers are kept, swapped or recomputed, see chunkmem::activation::karma
+  planned,    ///< the same by chunkmem::activation::planned
+};
+
+/// A planner decides for these.
+[[nodiscard]] constexpr bool is_planned(activation_choice choice) noexcept
+{
+  return choice == activation_choice::karma || choice == activation_choice::planned;
+}
+
+}  // namespace gpt
