@@ -75,7 +75,7 @@ comparison compare(std::uint32_t chains, const support::chain_traits& traits)
   return all;
 }
 
-/// On chains that are too long for karma to try every plan.
+/// On chains of more blocks than karma leaves unmerged.
 void come_near_exhaustive(std::uint32_t chains, const support::chain_traits& traits)
 {
   const comparison found = compare(chains, traits);

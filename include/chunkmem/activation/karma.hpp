@@ -4,7 +4,6 @@
 #include <chunkmem/activation/activation_planner.hpp>
 #include <chunkmem/activation/blocking.hpp>
 #include <chunkmem/activation/capacity_prefix.hpp>
-#include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/swap_all.hpp>
 
@@ -57,13 +56,16 @@ class action_search {
     }
   }
 
-  /// Simulated annealing from the best guess so far (Kirkpatrick et al. 1983): worse guesses are taken with a chance
-  /// that falls to nothing.
-  void anneal(std::uint32_t moves)
+  /// Simulated annealing (Kirkpatrick et al. 1983) from the best guess so far, or from any guess: worse guesses are
+  /// taken with a chance that falls to nothing.
+  void anneal(std::uint32_t moves, bool from_best)
   {
     if (blocks_ < 2) return;
     std::vector<block_action> now = best_;
-    double now_score = score_of(best_costs_);
+    if (!from_best)
+      for (std::uint32_t block = 0; block + 1 < blocks_; ++block)
+        now[block] = actions_of_a_block[random() % block_action_count];
+    double now_score = score_of(attempt(now));
     std::vector<block_action> next;
     for (std::uint32_t move = 0; move < moves; ++move) {
       const double heat =
@@ -129,10 +131,12 @@ class action_search {
     best_costs_ = costs;
     return costs;
   }
-  /// Seconds; far more where it does not fit.
+  /// Seconds; far more where it does not fit, and the more the more bytes are missing.
   [[nodiscard]] double score_of(const plan_costs& costs) const noexcept
   {
-    return costs.fits ? costs.seconds : chain_.unlimited_seconds() * 1e6 + static_cast<double>(costs.missing.count());
+    if (costs.fits) return costs.seconds;
+    const double all = static_cast<double>(chain_.saved().count()) + 1;
+    return chain_.unlimited_seconds() * (1e3 + static_cast<double>(costs.missing.count()) / all);
   }
 
   /// Another action for one block or two, or two neighbours exchanged. The last block stays.
@@ -176,9 +180,8 @@ class action_search {
 ///
 ///     const activation_plan plan = karma{}.plan(chain, budget);
 ///
-/// Up to `most_unmerged` blocks get the best of all plans, as from exhaustive. A longer chain is tried with several
-/// numbers of merged blocks, and as it is. Each search starts from prefixes with a period, then comes simulated
-/// annealing, then descent. The plans of swap_all, capacity_prefix and recompute_all are tried too, with the same
+/// A chain of more than `most_unmerged` blocks is tried with several numbers of merged blocks, and as it is. Each search
+/// starts from prefixes with a period, then comes simulated annealing, then descent. The plans of swap_all, capacity_prefix and recompute_all are tried too, with the same
 /// merges. The last block is always kept. Good for chains of some 5 to 300 blocks with a link of any speed. Poor where
 /// a recomputed block would want a checkpoint of its own inside: see rotor and pofo. Source: the two remedies of KARMA
 /// (Wahib et al. 2020, arXiv 2008.11421), in a formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s
@@ -197,11 +200,7 @@ class karma {
   {
     chain.check();
     budget.check();
-    if (chain.size() <= most_unmerged) {
-      activation_plan best = exhaustive{}.plan(chain, budget);
-      best.planner = name;
-      return best;
-    }
+    if (chain.size() <= most_unmerged) return search(chain, budget, effort_);
     const std::vector<std::uint32_t> counts = block_counts(chain);
     activation_plan best = best_blocking(chain, budget, counts, [&](const layer_chain& coarse) {
       return search(coarse, budget, shared_effort(coarse.size()));
@@ -228,10 +227,9 @@ class karma {
   [[nodiscard]] static activation_plan search(const layer_chain& chain, const activation_budget& budget,
                                               const karma_effort& effort)
   {
-    if (chain.size() <= most_unmerged) return exhaustive{}.plan(chain, budget);
     detail::action_search found{name, chain, budget};
     found.try_periods();
-    for (std::uint32_t round = 0; round < effort.rounds; ++round) found.anneal(effort.moves);
+    for (std::uint32_t round = 0; round < effort.rounds; ++round) found.anneal(effort.moves, round == 0);
     found.descend(effort.last);
     return plan_of(name, chain, budget, found.best());
   }
