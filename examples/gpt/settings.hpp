@@ -24,8 +24,8 @@ struct trainer_settings {
   std::size_t rank = 0;                             ///< of those that train together, each on its own rows of a step
   std::size_t ranks = 1;
   activation_choice activations = activation_choice::swap;
-  chunkmem::activation::activation_plan plan;  ///< of activations; without steps: each layer runs forward once
-  update_choice update = update_choice::cpu;   ///< where there is a choice: cpu or gpu
+  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: each layer runs forward once
+  update_choice update = update_choice::cpu;     ///< where there is a choice: cpu or gpu
 };
 
 }  // namespace gpt

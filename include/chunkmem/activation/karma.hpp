@@ -180,12 +180,12 @@ class action_search {
 ///
 ///     const activation_plan plan = karma{}.plan(chain, budget);
 ///
-/// A chain of more than `most_unmerged` blocks is tried with several numbers of merged blocks, and as it is. Each search
-/// starts from prefixes with a period, then comes simulated annealing, then descent. The plans of swap_all, capacity_prefix and recompute_all are tried too, with the same
-/// merges. The last block is always kept. Good for chains of some 5 to 300 blocks with a link of any speed. Poor where
-/// a recomputed block would want a checkpoint of its own inside: see rotor and pofo. Source: the two remedies of KARMA
-/// (Wahib et al. 2020, arXiv 2008.11421), in a formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s
-/// for 200 blocks.
+/// A chain of more than `most_unmerged` blocks is tried with several numbers of merged blocks, and as it is. Each
+/// search starts from prefixes with a period, then comes simulated annealing, then descent. The plans of swap_all,
+/// capacity_prefix and recompute_all are tried too, with the same merges. The last block is always kept. Good for
+/// chains of some 5 to 300 blocks with a link of any speed. Poor where a recomputed block would want a checkpoint of
+/// its own inside: see rotor and pofo. Source: the two remedies of KARMA (Wahib et al. 2020, arXiv 2008.11421), in a
+/// formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s for 200 blocks.
 class karma {
  public:
   using policy_kind = activation_kind;
