@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far is a step with swapped and recomputed activations above a step with enough memory, and above the bound of all
-// plans? What does a plan of both remedies gain over a plan of one?
+// plans? How much faster is a plan of both remedies than a plan of one?
 //
 // Eight batches of convolutional networks on a device with 14 GB for activations and a link of 12 GB/s each way, in
 // virtual time. Single remedies have the best of several numbers of merged blocks, as karma has. Then random chains

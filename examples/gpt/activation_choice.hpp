@@ -5,7 +5,7 @@
 
 namespace gpt {
 
-/// What becomes of activations between the passes.
+/// The place of activations between the two passes, or a second forward run in place of it.
 enum class activation_choice : std::uint8_t {
   swap,       ///< they lie in chunks, which leave when the manager's plan says so
   keep,       ///< they never leave the device

@@ -93,7 +93,7 @@ struct adversarial : support::failing<support::adversarial> {
 template <class Backend, class Transfer = cm::transfer::planned>
 using manager = cm::manager<Backend, support::every_eviction, Transfer>;
 
-/// What a run is, apart from its backend and the capacity.
+/// The settings of a run, apart from its backend and the capacity.
 struct setting {
   std::string_view planner = "planned";
   std::string_view eviction = "belady";
@@ -127,7 +127,7 @@ struct rig {
   chain::trainer<manager_type, Backend, any_planner> run;
 };
 
-/// What training leaves that keeps every activation on a large device.
+/// Losses and parameters of a training that keeps every activation on a large device.
 [[nodiscard]] inline const toy::outcome& reference(std::uint32_t micro_batches = 1)
 {
   static std::map<std::uint32_t, toy::outcome> known;
@@ -148,7 +148,7 @@ template <class Backend, class Transfer = cm::transfer::planned, class Options>
   return rig<Backend, Transfer>{how, options}.run.rehearse().smallest_device;
 }
 
-/// What happened to blocks in all runs, by block_action.
+/// Blocks of all runs, counted by block_action.
 using actions = std::array<std::uint32_t, act::block_action_count>;
 
 /// One run. Checks bits, capacity and faults.

@@ -84,7 +84,7 @@ enum class kind : std::uint8_t {
   gate,      ///< dropout(softsign(x)); does not
 };
 
-/// What a block is, before it has tensors.
+/// The kind and the sizes of a block, before the block has tensors.
 struct plan_of_block {
   kind what;
   std::uint64_t in;

@@ -49,7 +49,7 @@ struct chain_step {
   [[nodiscard]] constexpr bool operator==(const chain_step&) const noexcept = default;
 };
 
-/// What a plan costs, on virtual clocks.
+/// The costs of a plan, on virtual clocks.
 ///
 ///     if (!plan.costs.fits) std::cerr << plan.costs.missing.count() << " B are missing\n";
 struct plan_costs {
@@ -84,7 +84,7 @@ struct activation_plan {
 
   [[nodiscard]] bool operator==(const activation_plan&) const = default;
 
-  /// What happens to a block's saved bytes. Cost: O(steps).
+  /// The fate of a block's saved bytes in this plan. Cost: O(steps).
   [[nodiscard]] block_action action_of(std::uint32_t block) const noexcept
   {
     const auto runs_forward = [&](const chain_step& step) {
@@ -117,8 +117,8 @@ inline void set_actions(activation_plan& plan, const std::vector<block_action>& 
   }
 }
 
-/// Checks that a plan is one of this chain: each block runs backward once, in reverse; each run finds the tensors that
-/// it reads.
+/// Checks that a plan is one of this chain: each block runs backward once, in reverse; the input of each run was made
+/// before.
 /// @throws config_error   names the step and the block that break this   @complexity O(steps)
 inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
 {

@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// Which step a chain runs: random numbers depend on it.
+/// The step and the micro-batch of a run. Random numbers depend on both.
 ///
 ///     network.run(iteration, {.step = 7, .micro_batch = 1});
 struct chain_moment {
@@ -25,7 +25,7 @@ struct chain_moment {
   std::uint32_t micro_batch = 0;
 };
 
-/// What a callback of a block sees of its run.
+/// The run of a block, as its callback sees the run: tensors, random numbers, the step.
 ///
 ///     layer.forward = [=](auto& run) {
 ///       const auto x = run.input(before);             // read
@@ -73,8 +73,8 @@ class block_run {
     return acquired(wanted, how, stream);
   }
   /// An output of the block before.
-  /// @throws usage_error it is none; or the callback is the backward one, and the block does not say that it reads its
-  ///   input; names the block; and as the manager's `acquire`
+  /// @throws usage_error   the tensor is no output of that block; or the callback is the backward one, and the block
+  ///   has not set reads_input; names the block; and as the manager's `acquire`
   template <element Element>
   [[nodiscard]] auto input(tensor<Element> wanted, agent stream = agent::host)
   {
@@ -113,6 +113,7 @@ class block_run {
   {
     return stream == agent::host ? known_.manager->acquire(wanted, how) : known_.manager->acquire(wanted, how, stream);
   }
+
   facts known_;
 };
 

@@ -41,12 +41,12 @@ struct chain_block {
   {
     return recompute_seconds > 0 ? recompute_seconds : forward_seconds;
   }
-  /// What the forward run makes, the output aside. @pre boundary <= saved
+  /// The bytes that the forward run makes, the output aside. @pre boundary <= saved
   [[nodiscard]] bytes inner() const { return saved - boundary; }
 };
 
-/// Blocks that run one after the other, and backward in reverse. A block reads the output of the block before, and
-/// nothing else of the others.
+/// Blocks that run one after the other, and backward in reverse. A block reads the output of the block before, and no
+/// other tensor of other blocks.
 ///
 /// Sums of seconds and bytes are O(blocks).
 ///

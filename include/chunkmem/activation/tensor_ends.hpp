@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// The tensors that nothing reads any more after a step of a plan. Whoever executes the plan drops them then.
+/// The tensors that no later step of a plan reads. The executor of the plan drops these tensors after the step.
 ///
 /// A passing run is followed by the end of the bytes that it would have saved, since its callback may have written
 /// them. Gradients are not among the tensors. `after` does not allocate. Cost of `read`: O(steps).

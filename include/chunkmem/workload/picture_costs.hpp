@@ -16,7 +16,7 @@ namespace workload {
 /// Bytes of an element of a tensor: float32.
 inline constexpr std::uint64_t picture_element_bytes = 4;
 
-/// What a device sustains, not its peak.
+/// The rates that a device sustains, not its peak.
 ///
 ///     const picture_device v100{.flops_per_second = 0.6 * 15.7e12, .bytes_per_second = 700e9};
 struct picture_device {

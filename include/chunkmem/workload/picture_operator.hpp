@@ -55,8 +55,8 @@ struct picture_operator {
   std::uint64_t parameters = 0;       ///< weights and biases; for a batch norm its gain and bias
   std::uint64_t input_elements = 0;   ///< of all tensors that it reads, parameters aside
   std::uint64_t output_elements = 0;  ///< of the tensor that it makes
-  /// What backward keeps of this operator: its output. A ReLU works in place and keeps 0; a concatenation keeps 0,
-  /// since both of its parts are kept already.
+  /// Elements of this operator that the backward pass needs: its output. A ReLU works in place and keeps 0; a
+  /// concatenation keeps 0, since both of its parts are kept already.
   std::uint64_t saved_elements = 0;
   /// Of outputs of earlier operators that wait for a later concatenation, or for its backward pass. They are saved
   /// elements of those operators, and stay until the operator that made them runs backward.

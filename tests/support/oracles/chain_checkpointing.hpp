@@ -355,7 +355,7 @@ class schedule_search {
   std::priority_queue<step, std::vector<step>, std::greater<>> open_;
 };
 
-/// What `oracle_rotor` finds, by trying every schedule. For five stages with the loss.
+/// The result of `oracle_rotor`, by a trial of every schedule. For five stages with the loss.
 inline double brute_force_rotor(const slot_chain& chain, std::uint32_t slots)
 {
   return schedule_search{chain, slots}();
