@@ -9,6 +9,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/picture_problems.hpp>
+#include "equal_blocks.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -29,21 +30,6 @@ std::string letters_of(const activation_plan& plan)
   for (std::uint32_t block = 0; block < plan.inner_leaves.size(); ++block)
     letters += name_of(plan.action_of(block)).front();
   return letters;
-}
-
-/// Blocks that are alike: 10 s forward, 20 s backward, 10 B, of which 1 B is the output.
-layer_chain equal_blocks(std::uint32_t count)
-{
-  const chain_block one{.name = "block", .forward_seconds = 10, .backward_seconds = 20, .saved = 10_B, .boundary = 1_B};
-  return {.blocks = std::vector<chain_block>(count, one)};
-}
-
-activation_budget budget_of(std::uint64_t device, double rate)
-{
-  return {.device = bytes{device},
-          .to_host_bytes_per_second = rate,
-          .to_device_bytes_per_second = rate,
-          .copy = bytes{1'000}};
 }
 
 struct comparison {
@@ -139,7 +125,7 @@ TEST_CASE("karma with all its effort is never slower than a single remedy, on a 
 
 TEST_CASE("karma keeps everything where everything has room", "[activation]")
 {
-  const activation_plan plan = karma{}.plan(equal_blocks(6), budget_of(60, 0.001));
+  const activation_plan plan = karma{}.plan(support::equal_blocks(6), support::budget_of(60, 0.001));
   CHECK(letters_of(plan) == "kkkkkk");
   CHECK(plan.costs.seconds == 180);
 }
@@ -147,25 +133,25 @@ TEST_CASE("karma keeps everything where everything has room", "[activation]")
 TEST_CASE("karma swaps over a fast link, recomputes beside a slow one, and does both in between", "[activation]")
 {
   // A forward run hides 10 B over a link of 1 B/s.
-  activation_plan plan = karma{}.plan(equal_blocks(6), budget_of(30, 1));
+  activation_plan plan = karma{}.plan(support::equal_blocks(6), support::budget_of(30, 1));
   CHECK(letters_of(plan) == "ssskkk");
   CHECK(plan.costs.seconds == 180);
   // Three kept blocks, and the input of a fourth: 31 B. So four blocks run again.
-  plan = karma{}.plan(equal_blocks(6), budget_of(30, 0.001));
+  plan = karma{}.plan(support::equal_blocks(6), support::budget_of(30, 0.001));
   CHECK(letters_of(plan) == "rrrrkk");
   CHECK(plan.costs.seconds == 220);
   // Two runs take 20 s again. Their time and the runs of the last block hide the 10 B that leave and return.
-  plan = karma{}.plan(equal_blocks(6), budget_of(35, 0.25));
+  plan = karma{}.plan(support::equal_blocks(6), support::budget_of(35, 0.25));
   CHECK(letters_of(plan) == "srrkkk");
   CHECK(plan.costs.seconds == 200);
 }
 
 TEST_CASE("karma plans a single block, and two", "[activation]")
 {
-  CHECK(karma{}.plan(equal_blocks(1), budget_of(10, 1)).costs.seconds == 30);
-  CHECK(karma{}.plan(equal_blocks(1), budget_of(9, 1)).costs.missing == 1_B);
-  CHECK(letters_of(karma{}.plan(equal_blocks(2), budget_of(20, 1))) == "kk");
-  CHECK(karma{}.plan(equal_blocks(2), budget_of(11, 1)).costs.fits);
+  CHECK(karma{}.plan(support::equal_blocks(1), support::budget_of(10, 1)).costs.seconds == 30);
+  CHECK(karma{}.plan(support::equal_blocks(1), support::budget_of(9, 1)).costs.missing == 1_B);
+  CHECK(letters_of(karma{}.plan(support::equal_blocks(2), support::budget_of(20, 1))) == "kk");
+  CHECK(karma{}.plan(support::equal_blocks(2), support::budget_of(11, 1)).costs.fits);
 }
 
 }  // namespace karma_test

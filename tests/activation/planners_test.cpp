@@ -14,6 +14,7 @@
 #include <conformance/activation_planner.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_chain.hpp>
+#include "equal_blocks.hpp"
 
 #include <concepts>
 #include <cstdint>
@@ -41,20 +42,6 @@ Planner quick()
 
 template <class Planner>
 constexpr bool uses_all_memory = !std::same_as<Planner, swap_all> && !std::same_as<Planner, recompute_all>;
-
-layer_chain equal_blocks(std::uint32_t count)
-{
-  const chain_block one{.name = "block", .forward_seconds = 10, .backward_seconds = 20, .saved = 10_B, .boundary = 1_B};
-  return {.blocks = std::vector<chain_block>(count, one)};
-}
-
-activation_budget budget_of(std::uint64_t device, double rate)
-{
-  return {.device = bytes{device},
-          .to_host_bytes_per_second = rate,
-          .to_device_bytes_per_second = rate,
-          .copy = bytes{1'000}};
-}
 
 std::string letters_of(const activation_plan& plan)
 {
@@ -88,20 +75,20 @@ TEST_CASE("no two planners have one name", "[activation]")
 
 TEST_CASE("single remedies give each block but the last their action", "[activation]")
 {
-  const layer_chain chain = equal_blocks(5);
-  CHECK(letters_of(keep_all{}.plan(chain, budget_of(50, 1))) == "kkkkk");
-  CHECK(letters_of(swap_all{}.plan(chain, budget_of(50, 1))) == "ssssk");
-  CHECK(letters_of(recompute_all{}.plan(chain, budget_of(50, 1))) == "rrrrk");
+  const layer_chain chain = support::equal_blocks(5);
+  CHECK(letters_of(keep_all{}.plan(chain, support::budget_of(50, 1))) == "kkkkk");
+  CHECK(letters_of(swap_all{}.plan(chain, support::budget_of(50, 1))) == "ssssk");
+  CHECK(letters_of(recompute_all{}.plan(chain, support::budget_of(50, 1))) == "rrrrk");
   // Two blocks have to leave. A run hides the copies of a block.
-  const activation_plan prefix = capacity_prefix{}.plan(chain, budget_of(30, 1));
+  const activation_plan prefix = capacity_prefix{}.plan(chain, support::budget_of(30, 1));
   CHECK(letters_of(prefix) == "sskkk");
   CHECK(prefix.costs.seconds == 150);
-  CHECK(letters_of(capacity_prefix{}.plan(chain, budget_of(50, 1))) == "kkkkk");
+  CHECK(letters_of(capacity_prefix{}.plan(chain, support::budget_of(50, 1))) == "kkkkk");
 }
 
 TEST_CASE("recomputation takes a second forward run of each block but the last", "[activation]")
 {
-  const activation_plan plan = recompute_all{}.plan(equal_blocks(5), budget_of(50, 1));
+  const activation_plan plan = recompute_all{}.plan(support::equal_blocks(5), support::budget_of(50, 1));
   CHECK(plan.costs.recomputed_seconds == 40);
   CHECK(plan.costs.seconds == 190);
   CHECK(plan.costs.moved == 0_B);
@@ -110,8 +97,8 @@ TEST_CASE("recomputation takes a second forward run of each block but the last",
 TEST_CASE("an exhaustive search takes no chain that it cannot finish", "[activation]")
 {
   using Catch::Matchers::ContainsSubstring;
-  CHECK_THROWS_AS(exhaustive{}.plan(equal_blocks(15), budget_of(50, 1)), config_error);
-  CHECK_THROWS_WITH(exhaustive{}.plan(equal_blocks(15), budget_of(50, 1)),
+  CHECK_THROWS_AS(exhaustive{}.plan(support::equal_blocks(15), support::budget_of(50, 1)), config_error);
+  CHECK_THROWS_WITH(exhaustive{}.plan(support::equal_blocks(15), support::budget_of(50, 1)),
                     ContainsSubstring("15 blocks") && ContainsSubstring("14") && ContainsSubstring("karma"));
 }
 
@@ -132,7 +119,7 @@ TEST_CASE("an exhaustive search is never slower than a plan of other actions", "
 
 TEST_CASE("the default planner keeps everything, or takes the better plan of karma and rotor", "[activation]")
 {
-  CHECK(planned{}.plan(equal_blocks(5), budget_of(50, 1)).planner == "keep_all");
+  CHECK(planned{}.plan(support::equal_blocks(5), support::budget_of(50, 1)).planner == "keep_all");
   int by_rotor = 0;
   int by_karma = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
@@ -169,12 +156,12 @@ TEST_CASE("the better plan fits, is faster, moves less, and runs less again, in 
 TEST_CASE("a planner of merged blocks finds room where each block would keep an input", "[activation]")
 {
   // Twelve outputs of 10 B, and 20 B that a block saves: 130 B. Merged to fewer blocks, fewer inputs stay.
-  layer_chain chain = equal_blocks(12);
+  layer_chain chain = support::equal_blocks(12);
   for (chain_block& block : chain.blocks) {
     block.saved = 20_B;
     block.boundary = 10_B;
   }
-  const activation_budget budget = budget_of(100, 0.001);
+  const activation_budget budget = support::budget_of(100, 0.001);
   CHECK_FALSE(recompute_all{}.plan(chain, budget).costs.fits);
   const activation_plan plan = plan_blocked(recompute_all{}, chain, budget);
   CHECK(plan.costs.fits);

@@ -6,6 +6,7 @@
 #include <chunkmem/activation/capacity_prefix.hpp>
 #include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/swap_all.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +65,7 @@ class action_search {
     std::vector<block_action> now = best_;
     if (!from_best)
       for (std::uint32_t block = 0; block + 1 < blocks_; ++block)
-        now[block] = actions_of_a_block[random() % block_action_count];
+        now[block] = actions_of_a_block[numbers_.next() % block_action_count];
     double now_score = score_of(attempt(now));
     std::vector<block_action> next;
     for (std::uint32_t move = 0; move < moves; ++move) {
@@ -142,27 +143,21 @@ class action_search {
   /// Another action for one block or two, or two neighbours exchanged. The last block stays.
   void change(std::vector<block_action>& actions)
   {
-    const auto any = [&] { return static_cast<std::size_t>(random() % (blocks_ - 1)); };
+    const auto any = [&] { return static_cast<std::size_t>(numbers_.next() % (blocks_ - 1)); };
     const auto turn = [&](std::size_t block) {
-      const std::size_t action = static_cast<std::size_t>(actions[block]) + 1 + random() % (block_action_count - 1);
+      const std::size_t action =
+          static_cast<std::size_t>(actions[block]) + 1 + numbers_.next() % (block_action_count - 1);
       actions[block] = static_cast<block_action>(action % block_action_count);
     };
     const std::size_t block = any();
-    switch (random() % 4) {
+    switch (numbers_.next() % 4) {
       case 0: std::swap(actions[block], actions[any()]); break;
       case 1: turn(any()); [[fallthrough]];
       default: turn(block);
     }
   }
 
-  [[nodiscard]] std::uint64_t random() noexcept
-  {
-    counter_ += 0x9E3779B97F4A7C15U;  // splitmix64 (Steele et al. 2014)
-    std::uint64_t mixed = (counter_ ^ counter_ >> 30) * 0xBF58476D1CE4E5B9U;
-    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBU;
-    return mixed ^ mixed >> 31;
-  }
-  [[nodiscard]] double unit() noexcept { return static_cast<double>(random() >> 11) * 0x1p-53; }
+  [[nodiscard]] double unit() noexcept { return static_cast<double>(numbers_.next() >> 11) * 0x1p-53; }
 
   const layer_chain& chain_;
   chain_timeline timeline_;
@@ -171,7 +166,7 @@ class action_search {
   std::vector<block_action> best_;
   std::vector<block_action> near_;  // a guess that differs from the best one in two blocks
   plan_costs best_costs_;
-  std::uint64_t counter_ = 0;
+  splitmix64 numbers_;
 };
 
 }  // namespace detail

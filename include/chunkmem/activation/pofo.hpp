@@ -3,6 +3,7 @@
 
 #include <chunkmem/activation/activation_planner.hpp>
 #include <chunkmem/activation/pofo_table.hpp>
+#include <chunkmem/activation/recompute_all.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -46,9 +47,7 @@ class pofo {
         return plan;
       }
     }
-    std::vector<block_action> actions(chain.size(), block_action::recompute);
-    actions.back() = block_action::keep;
-    return plan_of(name, chain, budget, actions);
+    return recompute_every_block(name, chain, budget);
   }
 
   /// Slots that take a few seconds.

@@ -10,6 +10,16 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
+/// The plan in which every block but the last runs forward again, in the name of a planner: also the last resort of
+/// planners that find no room in slots. @throws config_error   the chain or the budget cannot be
+[[nodiscard]] inline activation_plan recompute_every_block(std::string_view planner, const layer_chain& chain,
+                                                           const activation_budget& budget)
+{
+  std::vector<block_action> actions(chain.size(), block_action::recompute);
+  if (!actions.empty()) actions.back() = block_action::keep;
+  return plan_of(planner, chain, budget, actions);
+}
+
 /// Keeps the input of each block alone, and runs every block but the last forward again.
 ///
 ///     const activation_plan plan = recompute_all{}.plan(chain, budget);
@@ -24,9 +34,7 @@ class recompute_all {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
-    std::vector<block_action> actions(chain.size(), block_action::recompute);
-    if (!actions.empty()) actions.back() = block_action::keep;
-    return plan_of(name, chain, budget, actions);
+    return recompute_every_block(name, chain, budget);
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/activation/activation_planner.hpp>
+#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor_table.hpp>
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class rotor {
     const chain_slots slots{chain, budget, slots_ > 0 ? slots_ : slots_for(chain.size())};
     const rotor_table table{slots};
     const std::int64_t room = std::int64_t{slots.budget} - slots.input[0];
-    if (table.seconds(0, chain.size() - 1, room) == rotor_table::never) return too_small(chain, budget);
+    if (table.seconds(0, chain.size() - 1, room) == rotor_table::never)
+      return recompute_every_block(name, chain, budget);
     activation_plan plan;
     plan.planner = name;
     plan.inner_leaves.assign(chain.size(), 0);
@@ -57,14 +59,6 @@ class rotor {
   }
 
  private:
-  /// The plan of the least memory that this planner knows without a table: every block is recomputed.
-  [[nodiscard]] static activation_plan too_small(const layer_chain& chain, const activation_budget& budget)
-  {
-    std::vector<block_action> actions(chain.size(), block_action::recompute);
-    actions.back() = block_action::keep;
-    return plan_of(name, chain, budget, actions);
-  }
-
   std::uint32_t slots_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/sort_records.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
@@ -95,14 +96,7 @@ class ruin_and_recreate {
     bool kept;
   };
 
-  std::uint32_t roll(std::uint32_t end)
-  {
-    counter_ += 0x9E3779B97F4A7C15U;  // splitmix64 (Steele et al. 2014)
-    std::uint64_t bits = counter_;
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9U;
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBU;
-    return static_cast<std::uint32_t>((bits ^ (bits >> 31)) >> 32) % end;
-  }
+  std::uint32_t roll(std::uint32_t end) { return static_cast<std::uint32_t>(numbers_.next() >> 32) % end; }
 
   void ruin(kept_intervals& choice)
   {
@@ -220,7 +214,7 @@ class ruin_and_recreate {
   sequence<std::uint32_t> missing_;  // items that are not kept
   sequence<change> changes_;
   std::uint64_t largest_ = 0;
-  std::uint64_t counter_ = 0;
+  splitmix64 numbers_;
   std::int64_t unit_ = 1;
   std::int64_t wanted_ = 0;      // [units] the largest chunk
   sequence<std::int64_t> free_;  // [units] in each row; empty where there are too many
