@@ -6,6 +6,7 @@
 
 #include <chunkmem/activation/tensor_ends.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -22,11 +23,13 @@ class layer_runs {
   {
     const extents& size = net.handles().size;
     if (plan_.steps.empty()) plan_ = plan_activations(activation_choice::keep, size, chunkmem::bytes{});
-    for (const auto& step : plan_.steps) {
-      runs_again_ |= step.run == chunkmem::activation::chain_run::passing;
-      turn_ += step.run != chunkmem::activation::chain_run::backward && !has_turned_ ? 1 : 0;
-      has_turned_ |= step.run == chunkmem::activation::chain_run::backward;
-    }
+    using chunkmem::activation::chain_run;
+    const auto first_of = [&](chain_run run) {
+      const auto found = std::ranges::find(plan_.steps, run, &chunkmem::activation::chain_step::run);
+      return static_cast<std::size_t>(found - plan_.steps.begin());
+    };
+    turn_ = static_cast<std::uint32_t>(first_of(chain_run::backward));
+    runs_again_ = first_of(chain_run::passing) < plan_.steps.size();
     ends_.read(plan_, chain_of(size));
     kept_.resize(size.layers);
     for (auto& pins : kept_) pins.reserve(size.batch * 7);
@@ -95,7 +98,6 @@ class layer_runs {
   const network<Manager>& n_;
   bool keeps_;
   bool runs_again_ = false;
-  bool has_turned_ = false;
   std::uint32_t turn_ = 0;  // step of the first backward run
   chunkmem::activation::activation_plan plan_;
   chunkmem::activation::tensor_ends ends_;

@@ -5,6 +5,7 @@
 #include "file_trace.hpp"
 #include "run.hpp"
 
+#include <chunkmem/activation/plan_report.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <algorithm>
@@ -68,6 +69,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
                                              file_trace{chosen.trace ? &trace : nullptr});
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
+  if (is_planned(chosen.activations)) show.line(chunkmem::activation::report_of(setup.plan));
   if constexpr (!Training::places_states) {
     show.line(chosen.update == update_choice::gpu ? "updates on the GPU\n" : "updates on threads of the CPU\n");
   }

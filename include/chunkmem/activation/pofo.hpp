@@ -50,7 +50,7 @@ class pofo {
     return recompute_every_block(name, chain, budget);
   }
 
-  /// Slots that take a few seconds.
+  /// As many slots as take half a minute for 200 blocks, and less for fewer blocks; 30 to 120.
   [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
   {
     return static_cast<std::uint32_t>(std::clamp(std::cbrt(2e9 / (double(blocks) * blocks)), 30.0, 120.0));

@@ -14,7 +14,8 @@ namespace activation {
 
 /// Finds blocks that do not compute the same bytes each time, and blocks that overwrite their input.
 ///
-/// A part of `checkpointed` under checks::full. Each forward run reads all bytes of its block twice as often.
+/// A part of `checkpointed` under checks::full. Cost: for each forward run, its input is read twice more, and its
+/// result once.
 ///
 ///     check.begin(blocks);
 ///     check.input_before(m, before);
