@@ -138,4 +138,40 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   }
 }
 
+TEST_CASE("where chunks are dropped some time after their last use, the last layers stay too", "[transfer]")
+{
+  // Thirty chunks are written forward, read back, and dropped after the next read; there is room for eight.
+  constexpr std::uint32_t chunks = 30;
+  retention_trace trace;
+  trace.chunk_bytes.assign(chunks, 5);
+  trace.device_bytes.assign(3 * chunks + 1, 8 * 5);
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) trace.use(chunk, chunk, use_kind::overwrite);
+  for (std::uint32_t back = 0; back < chunks; ++back) {
+    trace.use(chunks - 1 - back, chunks + 2 * back, use_kind::read);
+    if (back > 0) trace.use(chunks - back, chunks + 2 * back + 1, use_kind::drop);
+  }
+  trace.use(0, 3 * chunks, use_kind::drop);
+  const retention_problem problem{trace.input()};
+  kept_intervals choice{problem};
+  std::vector<std::uint32_t> longest_first;
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) longest_first.push_back(which);
+  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
+    return problem.intervals()[left].length > problem.intervals()[right].length;
+  });
+  choice.fill(longest_first);
+  const std::uint64_t moved = choice.moved_bytes();
+  shorten(choice);
+  CHECK(choice.moved_bytes() <= moved);
+  std::uint32_t earliest = chunks;  // of the chunks that stay between forward and back
+  std::uint32_t staying = 0;
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) {
+    const std::uint32_t written = problem.intervals()[which].begin - 1;
+    if (!choice.is_kept(which) || written >= chunks) continue;
+    earliest = std::min(earliest, written);
+    ++staying;
+  }
+  CHECK(staying >= 5);
+  CHECK(earliest + staying >= chunks - 2);
+}
+
 }  // namespace local_search_test

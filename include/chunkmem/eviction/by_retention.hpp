@@ -72,6 +72,10 @@ class by_retention {
   {
     return index_of(now) < places_.size() ? frame_id{places_[index_of(now)]} : frame_id::none;
   }
+  /// Chunks take free frames in the order in which the frames became free. False: the highest first, which leaves the
+  /// low frames to chunks that stay while leases come down. Plans with places have the second order.
+  void order_by_age(bool on) noexcept { is_ordered_by_age_ = on; }
+  [[nodiscard]] bool is_ordered_by_age() const noexcept { return is_ordered_by_age_ && !has_places(); }
   [[nodiscard]] bool has_places() const noexcept { return !places_.empty(); }
 
  private:
@@ -80,6 +84,7 @@ class by_retention {
   std::span<const std::uint32_t> borders_;
   std::span<const std::uint32_t> frames_;
   std::span<const std::uint32_t> places_;
+  bool is_ordered_by_age_ = true;
 };
 
 static_assert(bounded_eviction<by_retention>);

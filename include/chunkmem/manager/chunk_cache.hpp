@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/chunk/frame_run_choice.hpp>
+#include <chunkmem/chunk/free_frame_order.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -101,6 +103,7 @@ class chunk_cache {
   void reset_tier(tier where, bytes capacity, bytes frame, std::uint32_t frames)
   {
     table_.space(where).reset(capacity, frame, frames);
+    forget_order();
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
   void make_derived(chunk_id id) noexcept { table_[id].first_frame[tier::host] = chunk::elsewhere; }
@@ -110,6 +113,7 @@ class chunk_cache {
     table_ = other;
     for (chunk& chunk_state : table_.all()) chunk_state.touched = false;
     forget_decisions();
+    forget_order();
   }
   /// The bytes of two slots change places.
   void exchange_live(slot_id left, slot_id right) noexcept { table_.exchange_live(left, right); }
@@ -148,6 +152,7 @@ class chunk_cache {
     has_long_chunks_ = std::any_of(table_.all().begin(), table_.all().end(),
                                    [](const chunk& chunk_state) { return chunk_state.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
+    forget_order();
     for (const chunk_id id : table_.chunk_ids()) {
       chunk& chunk_state = table_[id];
       chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[index_of(id)];
@@ -234,15 +239,19 @@ class chunk_cache {
   // Leases.
 
   /// Bytes for a while, from the same budget. A lease comes down first onto chunks that a plan gives up, then onto
-  /// free room and other chunks.
+  /// free room and other chunks. Where frames are ordered by age it comes down onto free room before that: a lease need
+  /// not wait until the chunks that were given up are written back.
   /// @param size   [bytes]
   /// @return       first byte in the arena of the tier
   template <cache_mover Mover>
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = table_.space(where);
-    std::uint64_t begin =
-        room.find_lease(size, [&](frame_id frame) { return where == tier::device && makes_way(room.occupant(frame)); });
+    const bool is_planned = where == tier::device && bounded_eviction<Eviction>;
+    std::uint64_t begin = tier_space::no_place;
+    if (is_planned && orders_by_age()) begin = room.find_lease(size, [](frame_id) { return false; });
+    if (is_planned && begin == tier_space::no_place)
+      begin = room.find_lease(size, [&](frame_id frame) { return makes_way(room.occupant(frame)); });
     if (begin == tier_space::no_place)
       begin = room.find_lease(size, [&](frame_id frame) { return table_.may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};
@@ -258,7 +267,10 @@ class chunk_cache {
   template <cache_mover Mover>
   void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
   {
-    table_.space(where).give_lease(begin, size, [&](frame_id frame) { mover.vacated(where, frame, 1, false); });
+    table_.space(where).give_lease(begin, size, [&](frame_id frame) {
+      note_free(where, frame, false);
+      mover.vacated(where, frame, 1, false);
+    });
   }
 
   // The moves of a plan. Each is skipped, with false, where it does not fit any more.
@@ -354,6 +366,10 @@ class chunk_cache {
     host_frames_.start_over();
     reclaims_ = 0;
   }
+  void forget_order()
+  {
+    if constexpr (bounded_eviction<Eviction>) free_order_.reset(space(tier::device).pool());
+  }
 
   // A chunk comes.
 
@@ -363,7 +379,7 @@ class chunk_cache {
     frame_id first = frame_pool::none;
     if constexpr (bounded_eviction<Eviction>) first = planned_room(id, now, mover);
     if (table_[id].has_frames(tier::device)) return;
-    if (first == frame_pool::none) first = make_room(table_[id].frames, now, mover);
+    if (first == frame_pool::none) first = make_room(table_[id].frames, keep, now, mover);
     occupy(id, first, keep, mover);
     candidates_.arrive(id, table_[id]);
   }
@@ -454,8 +470,15 @@ class chunk_cache {
     chunk& chunk_state = table_[id];
     const frame_id first = chunk_state.first_frame[where];
     table_.space(where).vacate(first, chunk_state.frames);
+    for (std::uint32_t frame = 0; frame < chunk_state.frames; ++frame) note_free(where, first + frame, evicted);
     chunk_state.take_away(where);
     mover.vacated(where, first, chunk_state.frames, evicted);
+  }
+
+  void note_free(tier where, frame_id frame, bool evicted) noexcept
+  {
+    if constexpr (bounded_eviction<Eviction>)
+      if (where == tier::device) free_order_.freed(frame, evicted);
   }
 
   /// Evicts it. @return   false where the host has no room for it, and it stays
@@ -486,12 +509,13 @@ class chunk_cache {
   // Frames on the device.
 
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
+  /// @param loads   a copy fills the frames
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
-  frame_id make_room(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room(std::uint32_t count, bool loads, access_index now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
-    if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
+    if constexpr (bounded_eviction<Eviction>) return make_bounded_room(loads, now, mover);
     const frame_id first = space(tier::device).pool().lowest(1);
     if (first != frame_pool::none && !is_spared(first, now)) return first;
     const chunk_id victim = candidates_.victim(now, table_.all());
@@ -518,18 +542,32 @@ class chunk_cache {
     return first;
   }
 
-  /// A free frame for a chunk that has to lie below the border of its stay: the highest, so that the low ones are left
-  /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
-  /// else any.
+  /// As eviction::by_retention::order_by_age.
+  [[nodiscard]] bool orders_by_age() const noexcept
+  {
+    if constexpr (requires { candidates_.policy().is_ordered_by_age(); })
+      return candidates_.policy().is_ordered_by_age();
+    else
+      return false;
+  }
+  [[nodiscard]] frame_id free_frame_below(std::uint32_t border, bool loads) noexcept
+  {
+    const frame_pool& pool = space(tier::device).pool();
+    if (!orders_by_age()) return pool.highest_below(border);
+    return loads ? free_order_.for_load(pool, border) : free_order_.for_claim(pool, border);
+  }
+
+  /// A free frame for a chunk that has to lie below the border of its stay. Where none is free, a chunk below that the
+  /// plan gives up makes room; else any.
   template <cache_mover Mover>
-  frame_id make_bounded_room(access_index now, Mover& mover)
+  frame_id make_bounded_room(bool loads, access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
     if (const frame_id own{candidates_.policy().preferred(now)};
         index_of(own) < border && clear_window(own, 1, chunk_id::none, mover))
       return own;
-    if (const frame_id first = pool.highest_below(border); first != frame_pool::none) return first;
+    if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) return first;
     chunk_id victim = chunk_id::none;
     chunk_id below = chunk_id::none;
     candidates_.rank(now, table_.all(), [&](chunk_id id) {
@@ -664,7 +702,9 @@ class chunk_cache {
   frame_reclaim host_frames_{tier::host};
   std::uint64_t reclaims_ = 0;
   frame_id leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
-  bool has_long_chunks_ = false;             // of several frames; known from start_of() on
+  struct no_order {};
+  [[no_unique_address]] std::conditional_t<bounded_eviction<Eviction>, free_frame_order, no_order> free_order_;
+  bool has_long_chunks_ = false;  // of several frames; known from start_of() on
 };
 
 }  // namespace chunkmem::inline v0

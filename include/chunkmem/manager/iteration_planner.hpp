@@ -55,6 +55,7 @@ struct iteration_plan {
   static constexpr std::uint32_t free_tries = 4;
   std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
   std::uint64_t copied = 0;  ///< frames that the last one by the rules alone copies
+  bool by_age = true;        ///< as eviction::by_retention::order_by_age
   sequence<std::uint8_t> device_only;
   std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
   std::uint64_t bound_bytes = 0;
@@ -264,11 +265,11 @@ class iteration_planner {
     }
     bool fits = false;
     if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now.table(), plan.retained_anywhere(), plan.frames);
+      retained_.start(now.table(), plan.retained_anywhere(), plan.frames, plan.by_age);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
     }
     if (!fits) {
-      retained_.start(now.table(), plan.retained_anywhere());
+      retained_.start(now.table(), plan.retained_anywhere(), {}, plan.by_age);
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
@@ -323,18 +324,35 @@ class iteration_planner {
                                                           std::span<const std::uint32_t> chunk_of_slot)
   {
     if (plan.retained_until.empty()) return std::nullopt;
+    const std::uint64_t solved = long_trial.counted * (plan.moved_bytes / now.space(tier::device).frame_bytes());
     std::optional<std::uint64_t> in_places;
     if (!plan.places.empty()) {
       retained_.start(now.table(), plan.retained());
       in_places = retained_.frames_moved(record, chunk_of_slot, long_trial);
-      const std::uint64_t solved = plan.moved_bytes / now.space(tier::device).frame_bytes();
-      if (in_places && *in_places <= long_trial.counted * solved) return in_places;
+      if (in_places && *in_places <= solved) return in_places;
     }
-    retained_.start(now.table(), plan.retained_anywhere());
-    const auto anywhere = retained_.frames_moved(record, chunk_of_slot, long_trial);
+    const auto anywhere = frames_moved_anywhere(plan, now, record, chunk_of_slot, solved);
     if (in_places && (!anywhere || *in_places <= *anywhere)) return in_places;
     plan.places.clear();
     return anywhere;
+  }
+
+  /// The order by age lets loads begin earlier. The other order is chosen where it moves at least 1 % less.
+  [[nodiscard]] std::optional<std::uint64_t> frames_moved_anywhere(iteration_plan& plan,
+                                                                   const chunk_cache<Eviction>& now,
+                                                                   const access_record& record,
+                                                                   std::span<const std::uint32_t> chunk_of_slot,
+                                                                   std::uint64_t solved)
+  {
+    plan.by_age = true;
+    retained_.start(now.table(), plan.retained_anywhere());
+    const auto by_age = retained_.frames_moved(record, chunk_of_slot, long_trial);
+    if (by_age && *by_age <= solved + solved / 100) return by_age;
+    retained_.start(now.table(), plan.retained_anywhere(), {}, false);
+    const auto highest_first = retained_.frames_moved(record, chunk_of_slot, long_trial);
+    if (!highest_first || (by_age && *by_age <= *highest_first + *highest_first / 100)) return by_age;
+    plan.by_age = false;
+    return highest_first;
   }
 
   void finish(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,

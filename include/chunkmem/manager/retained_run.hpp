@@ -38,13 +38,16 @@ class retained_run {
 
   /// From `now` on, by `plan`, which must outlive the runs.
   /// @param frames   as frames() of an earlier run by this plan, or nothing
-  void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {})
+  /// @param by_age   as eviction::by_retention::order_by_age
+  void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {},
+             bool by_age = true)
   {
     plan_ = plan;
     frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
     state_.policy().settle_in(plan.places);
+    state_.policy().order_by_age(by_age);
     replay_.follow(plan.retained_until);
   }
 

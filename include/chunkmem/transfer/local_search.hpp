@@ -223,69 +223,157 @@ class ruin_and_recreate {
 
 namespace detail {
 
-/// Dropped intervals of one size that begin from some access on, by their ends.
-using dropped_intervals = std::set<std::pair<std::uint64_t, std::uint32_t>>;
+/// Intervals of one epoch that a choice dropped, one after the other in time.
+///
+///     const dropped_stay stay{.begin = 40, .end = 90, .first = 7, .last = 8};
+struct dropped_stay {
+  std::uint64_t begin = 0;  ///< its first access
+  std::uint64_t end = 0;    ///< the access after its last one
+  std::uint32_t first = 0;  ///< interval
+  std::uint32_t last = 0;   ///< the interval after the last one
 
-/// An interval of `dropped` that may be kept instead of `kept`, which ends at `end`; or the end of `dropped`.
-inline dropped_intervals::iterator find_shorter(const kept_intervals& choice, dropped_intervals& dropped,
-                                                std::uint32_t kept, std::uint64_t end)
-{
-  constexpr int most = 16;
-  int looked_at = 0;
-  for (auto it = dropped.begin(); it != dropped.end() && it->first <= end && looked_at < most; ++it, ++looked_at) {
-    const auto& intervals = choice.problem().intervals();
-    if (intervals[it->second].epoch == intervals[kept].epoch || intervals[it->second].length >= intervals[kept].length)
-      continue;
-    if (choice.saving(it->second) >= choice.loss(kept)) return it;
+  [[nodiscard]] bool operator<(const dropped_stay& other) const noexcept
+  {
+    if (end != other.end) return end < other.end;
+    return first != other.first ? first < other.first : last < other.last;
   }
-  return dropped.end();
-}
+};
+
+/// Replaces kept intervals by shorter stays, see shorten().
+class stay_shortener {
+ public:
+  explicit stay_shortener(kept_intervals& choice) : choice_{choice}, access_count_{choice.problem().access_count()} {}
+
+  void run()
+  {
+    for (const event& it : events()) {
+      if (!choice_.is_kept(it.which)) {
+        note(it.which, it.which + 1, it.shift);
+        const retention_problem::epoch& epoch = epoch_of(it.which);
+        if (it.which == epoch.begin && epoch.end - epoch.begin > 1 && is_dropped(epoch.begin, epoch.end))
+          note(epoch.begin, epoch.end, it.shift);
+      } else if (it.shift == 0) {
+        replace(it.which);
+      }
+    }
+  }
+
+ private:
+  /// The begin of an interval, also one iteration later for stays around the end.
+  struct event {
+    std::uint64_t begin;
+    std::uint64_t shift;
+    std::uint32_t which;
+  };
+
+  [[nodiscard]] const retention_problem::epoch& epoch_of(std::uint32_t which) const noexcept
+  {
+    return choice_.problem().epochs()[choice_.problem().intervals()[which].epoch];
+  }
+  [[nodiscard]] bool is_dropped(std::uint32_t first, std::uint32_t last) const noexcept
+  {
+    for (; first < last; ++first)
+      if (choice_.is_kept(first)) return false;
+    return true;
+  }
+
+  [[nodiscard]] sequence<event> events() const
+  {
+    const auto& intervals = choice_.problem().intervals();
+    sequence<event> order;
+    for (std::uint32_t which = 0; which < intervals.size(); ++which)
+      for (const std::uint64_t shift : {std::uint64_t{0}, access_count_})
+        if (shift == 0 || intervals[which].begin + intervals[which].length <= access_count_)
+          order.push_back({intervals[which].begin + shift, shift, which});
+    sort_records(std::span{order}, [&](const event& left, const event& right) {
+      if (left.begin != right.begin) return left.begin > right.begin;
+      const std::uint64_t left_length = intervals[left.which].length, right_length = intervals[right.which].length;
+      return left_length != right_length ? left_length < right_length : left.which < right.which;
+    });
+    return order;
+  }
+
+  [[nodiscard]] dropped_stay stay_of(std::uint32_t first, std::uint32_t last, std::uint64_t shift) const noexcept
+  {
+    const auto& intervals = choice_.problem().intervals();
+    const std::uint64_t begin = intervals[first].begin + shift;
+    std::uint64_t end = intervals[last - 1].begin + shift;  // of a later interval around the end: below `begin`
+    if (end < begin) end += access_count_;
+    return {begin, end + intervals[last - 1].length, first, last};
+  }
+  /// Bytes that keeping all intervals of a stay saves. @pre they are dropped
+  [[nodiscard]] std::uint64_t saving(std::uint32_t first, std::uint32_t last) const noexcept
+  {
+    const retention_problem::epoch& epoch = epoch_of(first);
+    const std::uint32_t index = choice_.problem().intervals()[first].epoch;
+    std::uint64_t saved = epoch.writes_back && choice_.dropped_of(index) == last - first ? epoch.size : 0;
+    for (; first < last; ++first) saved += choice_.problem().intervals()[first].loads ? epoch.size : 0;
+    return saved;
+  }
+
+  void note(std::uint32_t first, std::uint32_t last, std::uint64_t shift)
+  {
+    if (const std::uint64_t saved = saving(first, last); saved > 0)
+      dropped_[{choice_.size_of(first), saved}].insert(stay_of(first, last, shift));
+  }
+
+  /// Drops a kept interval for a stay within it that saves as many bytes, if there is one.
+  void replace(std::uint32_t which)
+  {
+    const retention_problem::interval& kept = choice_.problem().intervals()[which];
+    const std::uint64_t size = choice_.size_of(which);
+    const std::uint64_t end = std::uint64_t{kept.begin} + kept.length;
+    const std::uint64_t loss = choice_.loss(which);
+    for (auto group = dropped_.lower_bound({size, loss}); group != dropped_.end() && group->first.first == size;
+         ++group) {
+      const auto found = find(group->second, which, end, loss);
+      if (found == group->second.end()) continue;
+      const dropped_stay stay = *found;
+      group->second.erase(found);
+      choice_.drop(which);
+      for (std::uint32_t each = stay.first; each < stay.last; ++each) choice_.keep(each);
+      note(which, which + 1, 0);
+      return;
+    }
+  }
+  /// The stay that ends first. Stays that were kept since are removed; stays that save less now are passed over.
+  [[nodiscard]] std::set<dropped_stay>::iterator find(std::set<dropped_stay>& stays, std::uint32_t which,
+                                                      std::uint64_t end, std::uint64_t loss) const
+  {
+    constexpr int most = 16;
+    const retention_problem::interval& kept = choice_.problem().intervals()[which];
+    int looked_at = 0;
+    for (auto it = stays.begin(); it != stays.end() && it->end <= end && looked_at < most;) {
+      if (!is_dropped(it->first, it->last)) {
+        it = stays.erase(it);
+        continue;
+      }
+      const bool is_shorter = it->end - it->begin < kept.length;
+      const bool is_other = choice_.problem().intervals()[it->first].epoch != kept.epoch;
+      if (is_shorter && is_other && saving(it->first, it->last) >= loss) return it;
+      ++it;
+      ++looked_at;
+    }
+    return stays.end();
+  }
+
+  kept_intervals& choice_;
+  std::uint64_t access_count_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::set<dropped_stay>> dropped_;  // by size and saved bytes
+};
 
 }  // namespace detail
 
-/// Replaces each kept interval by a shorter one inside it that saves as many bytes.
+/// Replaces each kept interval by a shorter stay inside it that saves as many bytes: an interval, or all intervals of
+/// an epoch.
 ///
-/// The bytes moved stay the same, and no access has less room. The room that is left is for copies that come early and
+/// The bytes moved do not rise, and no access has less room. The room that is left is for copies that come early and
 /// leave late. In a step forward and back, the chunks of the last layers then stay, and not those of the first layers.
 /// Buys: without it `transfer.planned_manager_above_lookahead` is 1 instead of 0, its bound.
 /// Cost: O(intervals log intervals).
 inline void shorten(kept_intervals& choice)
 {
-  const auto& intervals = choice.problem().intervals();
-  const std::uint64_t access_count = choice.problem().access_count();
-  // each also one iteration later, for those around the end
-  struct interval_at {
-    std::uint64_t begin;
-    std::uint32_t which;
-  };
-  sequence<interval_at> order;
-  for (std::uint32_t which = 0; which < intervals.size(); ++which)
-    for (const std::uint64_t shift : {std::uint64_t{0}, access_count})
-      if (shift == 0 || intervals[which].begin + intervals[which].length <= access_count)
-        order.push_back({intervals[which].begin + shift, which});
-  sort_records(std::span{order}, [&](const interval_at& left, const interval_at& right) {
-    if (left.begin != right.begin) return left.begin > right.begin;
-    const std::uint64_t left_length = intervals[left.which].length, right_length = intervals[right.which].length;
-    return left_length != right_length ? left_length < right_length : left.which < right.which;
-  });
-  std::map<std::uint64_t, detail::dropped_intervals> dropped;  // by size
-  for (const auto& [begin, which] : order) {
-    detail::dropped_intervals& mine = dropped[choice.size_of(which)];
-    const std::uint64_t end = begin + intervals[which].length;
-    if (!choice.is_kept(which)) {
-      mine.emplace(end, which);
-      continue;
-    }
-    if (begin >= access_count) continue;
-    const auto found = detail::find_shorter(choice, mine, which, end);
-    if (found == mine.end()) continue;
-    const std::uint32_t shorter = found->second;
-    mine.erase({std::uint64_t{intervals[shorter].begin} + intervals[shorter].length, shorter});
-    mine.erase({intervals[shorter].begin + intervals[shorter].length + access_count, shorter});
-    choice.drop(which);
-    choice.keep(shorter);
-    mine.emplace(end, which);
-  }
+  detail::stay_shortener{choice}.run();
 }
 
 }  // namespace transfer
