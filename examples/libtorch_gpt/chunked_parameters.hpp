@@ -229,8 +229,6 @@ class chunked_parameters {
     std::size_t at_;
   };
 
-  static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
   static chunked_parameters& alive(const std::weak_ptr<chunked_parameters*>& life)
   {
     const auto self = life.lock();
@@ -264,11 +262,11 @@ class chunked_parameters {
     const at::NoGradGuard without_graph;
     const on_stream ours{stream_};
     const auto room = m_.gradient(it.handle, worker);
-    at::Tensor kept = view_of(room.data(), it.leaf.sizes(), scalar_of<Element>, device_);
+    at::Tensor sum = view_of(room.data(), it.leaf.sizes(), scalar_of<Element>, device_);
     if (room.beta() == 0.0F)
-      kept.copy_(made);
+      sum.copy_(made);
     else
-      kept.add_(made);
+      sum.add_(made);
     made = at::Tensor{};
   }
 

@@ -25,6 +25,12 @@ inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>        
       .make_tensor();
 }
 
+/// Which storage a tensor is a view of: that of all tensors with the same answer.
+[[nodiscard]] inline const void* storage_of(const at::Tensor& tensor)
+{
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
 namespace detail {
 
 /// Newer releases let a storage refuse to say where its bytes are. In older ones it says "nowhere": matrix products

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small GPT in LibTorch with its parameters in chunks: on the CPU, or on a GPU where LibTorch has one.
+// Trains a small GPT in LibTorch with its parameters in chunks, and its activations too where wanted: on the CPU, or on
+// a GPU where LibTorch has one.
 
 #include "options.hpp"
 #include "run.hpp"
@@ -50,6 +51,10 @@ void add_options(CLI::App& app, options& to)
   app.add_option_function<std::string>("--host", size_into(to.host, "--host"), "memory of the host for chunks");
   app.add_option("--text", to.text, "a file or folder to learn from");
   app.add_option("--report", to.report, "write a report to this file, as JSON");
+  app.add_option_function<std::string>(
+         "--activations", [&to](const std::string& where) { to.keeps_activations = where == "chunks"; },
+         "who keeps what autograd saves: the chunks or libtorch (the default)")
+      ->check(CLI::IsMember({"chunks", "libtorch"}));
   app.add_flag("--recompute", to.how.recompute, "compute each block again in the backward pass");
   app.add_flag("--late", to.how.late, "update weights when the next step uses them");
   app.add_flag("--cuda", to.cuda, "on a GPU, in bfloat16");
@@ -67,14 +72,15 @@ void refuse_what_cannot_be(const options& chosen)
 
 int train_on_cpu(const options& chosen, const gpt::training_text& text)
 {
+  const saved_sizes saved = saved_in_chunks<float>(chosen, at::kCPU);
   const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {
     chunkmem::backend::host_arena memory{{.device_capacity = device, .host_capacity = host}};
-    return run<float>(chosen, memory, {at::kCPU, std::nullopt}, text);
+    return run<float>(chosen, memory, {at::kCPU, std::nullopt}, text, saved);
   };
-  const outcome capped = train(budget_of(chosen), host_of(chosen));
+  const outcome capped = train(budget_of(chosen, saved), host_of(chosen, saved));
   write_report(chosen, capped);
   if (!chosen.verify) return 0;
-  const bool same = says_identical("without a limit", capped, train(host_of(chosen), host_of(chosen)));
+  const bool same = says_identical("without a limit", capped, train(host_of(chosen, saved), host_of(chosen, saved)));
   return says_identical("without chunkmem", capped, run_plain(chosen, text)) && same ? 0 : 1;
 }
 
@@ -83,16 +89,18 @@ int train_on_cuda(const options& chosen, const gpt::training_text& text)
 {
   // else sums of a look-up's gradient depend on the order of threads
   if (chosen.verify) at::globalContext().setDeterministicAlgorithms(true, true);
+  const saved_sizes saved = saved_in_chunks<chunkmem::bf16>(chosen, at::Device{at::kCUDA, 0});
   const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {
     chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime> memory{
         {.device_capacity = device, .host_capacity = host}};
     const auto stream = c10::cuda::getStreamFromExternal(memory.stream(chunkmem::agent::compute), 0);
     const c10::cuda::CUDAStreamGuard ours{stream};
-    return run<chunkmem::bf16>(chosen, memory, {at::Device{at::kCUDA, 0}, stream.unwrap()}, text);
+    return run<chunkmem::bf16>(chosen, memory, {at::Device{at::kCUDA, 0}, stream.unwrap()}, text, saved);
   };
-  const outcome capped = train(budget_of(chosen), host_of(chosen));
+  const outcome capped = train(budget_of(chosen, saved), host_of(chosen, saved));
   write_report(chosen, capped);
-  return !chosen.verify || says_identical("without a limit", capped, train(host_of(chosen), host_of(chosen))) ? 0 : 1;
+  const auto unlimited = [&] { return train(host_of(chosen, saved), host_of(chosen, saved)); };
+  return !chosen.verify || says_identical("without a limit", capped, unlimited()) ? 0 : 1;
 }
 #endif
 

@@ -16,10 +16,11 @@ struct options {
   settings how;
   std::size_t steps = 10;
   std::size_t warm_up = 3;                ///< first steps that do not count in the tokens per second
-  std::optional<chunkmem::bytes> device;  ///< else a quarter of parameters, gradients and states
-  std::optional<chunkmem::bytes> host;    ///< else all of them and a tenth
+  std::optional<chunkmem::bytes> device;  ///< else a quarter of all that lies in chunks
+  std::optional<chunkmem::bytes> host;    ///< else all of it and a tenth
   std::optional<std::filesystem::path> text, report;
-  unsigned threads = 2;  ///< of the update
+  unsigned threads = 2;            ///< of the update
+  bool keeps_activations = false;  ///< in chunks
   bool cuda = false;
   bool verify = false;
 };

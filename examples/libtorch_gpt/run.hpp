@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dry_forward.hpp"
 #include "options.hpp"
 
 #include "random.hpp"
@@ -30,14 +31,29 @@ struct outcome {
   std::string report = "{}";       ///< of the manager
 };
 
-[[nodiscard]] inline chunkmem::bytes host_of(const options& chosen)
+/// What a forward pass saves, where that is to lie in chunks.
+template <cm::element Element>
+[[nodiscard]] saved_sizes saved_in_chunks(const options& chosen, at::Device device)
 {
-  const std::uint64_t all = model_data(chosen.how.size).count();
+  if (!chosen.keeps_activations) return {};
+  return sizes_saved_by(chosen.how.size, chosen.how.recompute, scalar_of<Element>, device);
+}
+
+/// All that lies in chunks.
+[[nodiscard]] inline std::uint64_t bytes_in_chunks(const options& chosen, const saved_sizes& saved)
+{
+  std::uint64_t all = model_data(chosen.how.size).count();
+  for (const std::size_t size : saved) all += cm::align_up(cm::bytes{size}, cm::tensor_alignment).count();
+  return all;
+}
+[[nodiscard]] inline chunkmem::bytes host_of(const options& chosen, const saved_sizes& saved)
+{
+  const std::uint64_t all = bytes_in_chunks(chosen, saved);
   return chosen.host ? *chosen.host : chunkmem::bytes{all + all / 10 + (1U << 20)};  // and some for whole frames
 }
-[[nodiscard]] inline chunkmem::bytes budget_of(const options& chosen)
+[[nodiscard]] inline chunkmem::bytes budget_of(const options& chosen, const saved_sizes& saved)
 {
-  return chosen.device ? *chosen.device : chunkmem::bytes{model_data(chosen.how.size).count() / 4};
+  return chosen.device ? *chosen.device : chunkmem::bytes{bytes_in_chunks(chosen, saved) / 4};
 }
 
 /// Windows of a text, drawn by counters: the same ones for every run.
@@ -83,20 +99,29 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
   into.tokens_per_second = tokens * static_cast<double>(chosen.steps - chosen.warm_up) / seconds;
 }
 
-/// Trains with the parameters in chunks of this backend.
+/// Says how much of the activations went through chunks.
+template <class Saved>
+void tell_saved(const Saved& saved, const saved_sizes& sizes)
+{
+  std::printf("activations: %zu places in chunks; %s were saved there, %s found no place and stayed with LibTorch\n",
+              sizes.size(), gpt::size_text(cm::bytes{saved.saved_bytes()}).c_str(),
+              gpt::size_text(cm::bytes{saved.unplaced_bytes()}).c_str());
+}
+
+/// Trains with the parameters in chunks of this backend, and with what a forward pass saves where `saved` says it.
 template <cm::element Element, class Backend>
 [[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where,
-                          const gpt::training_text& text)
+                          const gpt::training_text& text, const saved_sizes& saved)
 {
   using manager = cm::manager<Backend>;
   cm::optimizer::thread_pool workers{chosen.threads};
   manager m{memory, {.chunk_bytes = cm::least_waste_chunks}};
-  chunked_training<manager, Element> training{m, where, chosen.how, workers};
+  chunked_training<manager, Element> training{m, where, chosen.how, workers, saved};
   const cm::memory_requirement need = m.seal();
   const auto capacity = memory.capacity(cm::tier::device);
-  std::printf("\nmodel data %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
-              gpt::size_text(need.chunks).c_str(), gpt::size_text(need.chunk_bytes).c_str(),
-              gpt::size_text(capacity).c_str(),
+  std::printf("\n%s %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
+              saved.empty() ? "model data" : "model data and activations", gpt::size_text(need.chunks).c_str(),
+              gpt::size_text(need.chunk_bytes).c_str(), gpt::size_text(capacity).c_str(),
               100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
   training.fill();
   outcome result;
@@ -107,6 +132,7 @@ template <cm::element Element, class Backend>
   std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n",
               gpt::size_text(report.loaded).c_str(), gpt::size_text(report.written_back).c_str(),
               static_cast<unsigned long long>(report.evictions), static_cast<unsigned long long>(report.divergences));
+  if (training.saved() != nullptr) tell_saved(*training.saved(), saved);
   result.report = report.json();
   return result;
 }

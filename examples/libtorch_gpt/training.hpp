@@ -2,6 +2,7 @@
 #pragma once
 
 #include "chunked_parameters.hpp"
+#include "chunked_saved_tensors.hpp"
 #include "network.hpp"
 #include "plain_parameters.hpp"
 
@@ -41,15 +42,16 @@ struct settings {
   return kernel;
 }
 
-/// Forward and backward of one step, over its micro-batches. @return   the mean loss before the update [nats]
-template <class Parameters, class Iteration>
-float run_micro_batches(Parameters& parameters, network<Parameters>& net, const token_source& tokens, std::size_t step,
+/// Forward and backward of one step, over its micro-batches. @param forward   tokens to their loss
+/// @return   the mean loss before the update [nats]
+template <class Parameters, class Forward, class Iteration>
+float run_micro_batches(Parameters& parameters, Forward&& forward, const token_source& tokens, std::size_t step,
                         std::int64_t micro_batches, Iteration& iteration)
 {
   double sum = 0.0;
   for (std::uint32_t which = 0; which < static_cast<std::uint32_t>(micro_batches); ++which) {
     iteration.pass(chunkmem::pass::forward, which);
-    const at::Tensor loss = net.loss(tokens(step, which));
+    const at::Tensor loss = forward(tokens(step, which));
     iteration.pass(chunkmem::pass::backward, which);
     parameters.backward(loss / static_cast<double>(micro_batches));
     sum += static_cast<double>(loss.template item<float>());
@@ -57,12 +59,14 @@ float run_micro_batches(Parameters& parameters, network<Parameters>& net, const 
   return static_cast<float>(sum / static_cast<double>(micro_batches));
 }
 
-/// Training with the parameters, their gradients and the states of Adam in chunks.
+/// Training with the parameters, their gradients and the states of Adam in chunks, and activations too where wanted.
 template <class Manager, cm::element Element>
 class chunked_training {
  public:
   /// @param manager   nothing was declared in it yet; with the workers it outlives this
-  chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers)
+  /// @param saved     what a forward pass saves; empty leaves activations to LibTorch
+  chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers,
+                   const saved_sizes& saved = {})
       : m_{manager},
         how_{how},
         workers_{workers},
@@ -70,6 +74,7 @@ class chunked_training {
         net_{parameters_, how.size, how.recompute}
   {
     manager.use(kernel_);
+    if (!saved.empty()) saved_.emplace(manager, where.device, saving_rules{}, saved);
     if (how.late) late_.emplace(manager, kernel_, workers);
   }
 
@@ -88,7 +93,9 @@ class chunked_training {
   template <class Iteration>
   float gradients(std::size_t number, const token_source& tokens, Iteration& iteration)
   try {
-    return run_micro_batches(parameters_, net_, tokens, number, how_.size.micro_batches, iteration);
+    return run_micro_batches(
+        parameters_, [this](const at::Tensor& batch) { return forward(batch); }, tokens, number,
+        how_.size.micro_batches, iteration);
   } catch (...) {
     parameters_.forget_gradients();
     throw;
@@ -106,6 +113,8 @@ class chunked_training {
 
   [[nodiscard]] chunked_parameters<Manager, Element>& parameters() noexcept { return parameters_; }
   [[nodiscard]] network<chunked_parameters<Manager, Element>>& net() noexcept { return net_; }
+  /// Null where LibTorch keeps activations.
+  [[nodiscard]] const chunked_saved_tensors<Manager>* saved() const noexcept { return saved_ ? &*saved_ : nullptr; }
 
   /// All parameters, on the CPU, in the order of their declaration.
   [[nodiscard]] std::vector<at::Tensor> values()
@@ -117,12 +126,19 @@ class chunked_training {
   }
 
  private:
+  [[nodiscard]] at::Tensor forward(const at::Tensor& batch)
+  {
+    const saving into{saved_ ? &*saved_ : nullptr};
+    return net_.loss(batch);
+  }
+
   Manager& m_;
   settings how_;
   cm::optimizer::thread_pool& workers_;
   cm::optimizer::adam kernel_ = adam_for_gpt();
   chunked_parameters<Manager, Element> parameters_;
   network<chunked_parameters<Manager, Element>> net_;
+  std::optional<chunked_saved_tensors<Manager>> saved_;
   std::optional<cm::optimizer::late_updates<Manager, cm::optimizer::adam, cm::optimizer::thread_pool>> late_;
 };
 
@@ -136,7 +152,9 @@ class plain_training {
     struct {
       void pass(chunkmem::pass, std::uint32_t) noexcept {}
     } iteration;
-    const float loss = run_micro_batches(parameters_, net_, tokens, number, how_.size.micro_batches, iteration);
+    const float loss = run_micro_batches(
+        parameters_, [this](const at::Tensor& batch) { return net_.loss(batch); }, tokens, number,
+        how_.size.micro_batches, iteration);
     parameters_.update(kernel_, how_.learning_rate);
     return loss;
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <dry_forward.hpp>
 #include <run.hpp>
 #include <training.hpp>
 
@@ -87,10 +88,15 @@ outcome plain(const settings& how)
 
 constexpr cm::bytes tight = 32_KiB;  // of 175 KiB
 
+saved_sizes saved_by(const settings& how)
+{
+  return sizes_saved_by(how.size, how.recompute, at::kFloat, at::kCPU);
+}
+
 struct rig {
-  rig(const settings& how, cm::bytes device, support::schedule when, std::uint64_t seed)
+  rig(const settings& how, cm::bytes device, support::schedule when, std::uint64_t seed, const saved_sizes& saved = {})
       : memory{{.device_capacity = device, .host_capacity = 512_KiB, .when = when, .seed = seed}},
-        training{m, {}, how, workers}
+        training{m, {}, how, workers, saved}
   {
     training.fill();
   }
@@ -137,6 +143,45 @@ TEST_CASE("a step that failed in its middle is taken again with the same bits", 
       const auto all = it.m.lease(cm::tier::device, tight - 4_KiB);  // no layer has room beside it
       REQUIRE_THROWS_AS(it.training.step(index, source(how)), cm::out_of_memory);
     }
+    result.losses.push_back(it.training.step(index, source(how)));
+  }
+  result.values = it.training.values();
+  REQUIRE(identical(plain(how), result));
+}
+
+TEST_CASE("losses and weights are those of plain LibTorch with activations in chunks, on a small device too",
+          "[libtorch]")
+{
+  const settings how = small(GENERATE(false, true), GENERATE(false, true), GENERATE(1, 2));
+  const outcome expected = plain(how);
+  const saved_sizes saved = saved_by(how);
+  for (const cm::bytes device : {512_KiB, tight}) {
+    rig it{how, device, support::schedule::random, 7, saved};
+    REQUIRE(identical(expected, outcome_of(it.training, how)));
+    const auto report = it.m.report();
+    REQUIRE((device > tight || report.written_back > 0_B));
+    REQUIRE(report.peak[cm::tier::device] <= device);
+    REQUIRE(report.divergences == 0);
+    REQUIRE(it.training.saved()->saved_bytes() > 0);
+    REQUIRE(it.training.saved()->in_use() == 0);
+    REQUIRE(it.training.saved()->unplaced_bytes() == 0);
+  }
+}
+
+TEST_CASE("a step that failed in its last layer leaves no activation, and is taken again with the same bits",
+          "[libtorch]")
+{
+  const settings how = small(GENERATE(false, true), false, 2);
+  rig it{how, tight, support::schedule::random, 5, saved_by(how)};
+  const token_source wrong = [&](std::size_t, std::size_t micro_batch) {
+    at::Tensor result = tokens(how, micro_batch).clone();
+    if (micro_batch == 1) result.narrow(1, how.size.context, 1).fill_(how.size.vocabulary);  // a target that is none
+    return result;
+  };
+  outcome result;
+  for (std::size_t index = 0; index < steps; ++index) {
+    REQUIRE_THROWS(it.training.step(index, wrong));
+    REQUIRE(it.training.saved()->in_use() == 0);
     result.losses.push_back(it.training.step(index, source(how)));
   }
   result.values = it.training.values();
