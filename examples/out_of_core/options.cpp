@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "../command_line.hpp"
+#include "../gpt/problem.hpp"
+#include "../gpt/size_text.hpp"
+
+#include <algorithm>
+
+namespace out_of_core {
+namespace {
+
+/// What was typed, before it means anything: our own sentences say what is wrong with it.
+struct raw_options {
+  std::string steps{}, batch{}, device{}, planner{}, pictures{}, least_accuracy{};
+};
+
+void declare(CLI::App& app, raw_options& raw, options& out)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", out.help, "this text");
+  app.add_option("--steps", raw.steps, "steps of training (100)");
+  app.add_option("--batch", raw.batch, "pictures of a step, at least 8 (64)");
+  app.add_option("--device", raw.device,
+                 "memory of the device, such as 4MiB (default: a quarter of all activations, and room for weights)");
+  app.add_option("--planner", raw.planner, "of activations: " + command_line::listed(planner_names) + " (planned)");
+  app.add_option("--pictures", raw.pictures,
+                 "a file of pictures, see digits.py (default: pictures that this program draws)");
+  app.add_option("--least-accuracy", raw.least_accuracy,
+                 "percent of pictures held out that have to be right in the end, else the exit status is 1 (0)");
+  app.add_flag("--verify", out.verify, "train again on a device that holds everything, and compare every bit");
+}
+
+void read_whole(const char* option, const std::string& text, std::size_t lowest, std::size_t highest, std::size_t& out)
+{
+  if (!text.empty()) out = command_line::whole<gpt::problem>(option, text, lowest, highest);
+}
+
+planner_choice planner_of(const std::string& text)
+{
+  const auto found = std::ranges::find(planner_names, text);
+  if (found == planner_names.end())
+    throw gpt::problem{"--planner '" + text + "' is not " + command_line::listed(planner_names)};
+  return static_cast<planner_choice>(found - planner_names.begin());
+}
+
+}  // namespace
+
+options parse_options(int count, const char* const* arguments)
+{
+  raw_options raw;
+  options out;
+  CLI::App app;
+  declare(app, raw, out);
+  command_line::read<gpt::problem>(app, count, arguments);
+  if (out.help) return out;
+  read_whole("--steps", raw.steps, 1, 1000000, out.steps);
+  read_whole("--batch", raw.batch, 8, 4096, out.batch);
+  read_whole("--least-accuracy", raw.least_accuracy, 0, 100, out.least_accuracy);
+  if (!raw.device.empty()) out.device = gpt::parse_size("--device", raw.device);
+  if (!raw.planner.empty()) out.planner = planner_of(raw.planner);
+  if (!raw.pictures.empty()) out.pictures = raw.pictures;
+  return out;
+}
+
+std::string help_text()
+{
+  raw_options raw;
+  options out;
+  CLI::App app{
+      "Trains a convolutional network on pictures of digits, on a device with room for a quarter of its activations.",
+      "out_of_core"};
+  declare(app, raw, out);
+  return app.help();
+}
+
+}  // namespace out_of_core
