@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -69,6 +70,7 @@ class rank_training {
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
   {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
+    declare_activations();
     manager_.use(kernel_);
     leases_.resize(script.leases());
     gathered_at_.resize(script.units());
@@ -134,6 +136,7 @@ class rank_training {
  private:
   using lease_type = chunkmem::lease<typename manager_type::engine_type>;
   using pin_type = typename manager_type::template pin_type<const bf16>;
+  using activation_pin = std::variant<pin_type, typename manager_type::template pin_type<bf16>>;
 
   /// Units of the rest of a group, and the own parts of gradients that stay in them.
   [[nodiscard]] bytes room_for_units() const
@@ -164,9 +167,28 @@ class rank_training {
           timeline_.backward = backend_.clock(agent::compute);
           break;
         case act_kind::use: use(it); break;
+        case act_kind::save: hold(it, access::write); break;
+        case act_kind::restore: hold(it, access::read); break;
+        case act_kind::let_go: held_.clear(); break;
+        case act_kind::drop:
+          for (const tensor<bf16> each : saved_[it.id]) manager_.drop(each);
+          break;
       }
     }
     if (gathered.is_live()) give(gathered);
+  }
+  /// The bytes that each layer saves, in chunks of the common size.
+  void declare_activations()
+  {
+    saved_.resize(groups_.stages() - 2);
+    for (std::uint32_t layer = 0; layer < saved_.size(); ++layer)
+      for (std::uint64_t left = script_.saved_by(layer).count() / 2; left > 0; left -= std::min(left, chunk_))
+        saved_[layer].push_back(manager_.template add<bf16>({std::min(left, chunk_)}, role::activation));
+  }
+  template <class Access>
+  void hold(const act& it, Access how)
+  {
+    for (const tensor<bf16> each : saved_[it.id]) held_.push_back(manager_.acquire(each, how, agent::compute));
   }
   /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come.
   void choose_first()
@@ -300,6 +322,8 @@ class rank_training {
   std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
   agent collective_;
   std::vector<own_chunk> chunks_;
+  std::vector<std::vector<tensor<bf16>>> saved_;  // by layer
+  std::vector<activation_pin> held_;
   std::vector<lease_type> leases_;
   std::vector<std::uint64_t> computed_;
   std::vector<event> gathered_at_;

@@ -34,6 +34,7 @@ struct step_needs {
   double device_at_turn = 0;      ///< bytes that activations leave at the end of the forward pass
   double device_between = 0;      ///< bytes of the device without activations
   double host = 0;                ///< bytes of the rank's share of the host
+  double swapped = 0;             ///< bytes of activations that go to the host before the turn and come back after it
   workload::machine_rates rates;  ///< of the rank
   bool takes_norm = false;        ///< no update before the last gradient
 };
@@ -132,10 +133,13 @@ struct moved_parameters {
 ///   the turn. The bytes that had no room on the device at the last gradient come up. The states, and the weights that
 ///   are read again, go down where they have no room at the turn.
 /// - With a norm, a gradient that left and a weight that is evicted are two copies. Without one they can be the same.
+/// - Activations are made between the last gradient of the step before and the turn, and read between the turn and the
+///   last gradient.
 [[nodiscard]] inline resource_work bytes_up(const step_needs& needs, const moved_parameters& it)
 {
   const double updating = state_bytes * std::max(it.on_device, it.resident) + weight_bytes * it.on_device;
-  return {weight_bytes * (it.on_host + it.absent + it.left) + state_bytes * it.moved, weight_bytes * it.absent,
+  return {weight_bytes * (it.on_host + it.absent + it.left) + state_bytes * it.moved + needs.swapped,
+          weight_bytes * it.absent + needs.swapped,
           needs.takes_norm ? weight_bytes * it.on_host + std::max(0.0, updating - needs.device_between)
                            : weight_bytes * it.apart};
 }
@@ -144,8 +148,8 @@ struct moved_parameters {
   const double made =
       state_bytes * std::max(it.on_device, it.resident) + weight_bytes * std::max(0.0, it.on_device - needs.unread);
   const double back = needs.takes_norm ? it.left + it.evicted : std::max(it.left, it.evicted);
-  return {weight_bytes * (it.on_host + back) + state_bytes * it.moved, weight_bytes * it.apart,
-          needs.takes_norm ? std::max(0.0, made - needs.device_at_turn) : 0};
+  return {weight_bytes * (it.on_host + back) + state_bytes * it.moved + needs.swapped, weight_bytes * it.apart,
+          (needs.takes_norm ? std::max(0.0, made - needs.device_at_turn) : 0) + needs.swapped};
 }
 
 /// All weights pass through the ring for the forward pass, and again for the backward pass where they are read, unless
@@ -205,14 +209,14 @@ struct moved_parameters {
   return {true, parts, static_cast<step_limit>(forward), static_cast<step_limit>(backward), how};
 }
 
-/// The least of a convex function between two numbers, as exactly as the numbers are known; of equal ones an end.
+/// The least of a convex function between two numbers, to a part in 10^9 of their distance; of equal ones an end.
 template <class Function>
 [[nodiscard]] double least_between(double low, double high, Function of)
 {
   constexpr double golden = 0.6180339887498949;
   const double first = low;
   const double last = high;
-  for (int round = 0; round < 76; ++round) {
+  for (int round = 0; round < 44; ++round) {  // to a part in 10^9
     const double one = high - golden * (high - low);
     const double other = low + golden * (high - low);
     of(one) <= of(other) ? high = other : low = one;
@@ -237,7 +241,7 @@ template <class Function>
 /// - A weight is copied, and never made again from its states.
 ///
 /// Source: the lines of transfer::update_bound (after Deep Optimizer States, Maurya et al. 2024, arXiv 2410.21316), for
-/// a whole step. Cost: some 20,000 evaluations of six lines; some milliseconds.
+/// a whole step. Cost: some 8,000 evaluations of six lines; a millisecond.
 [[nodiscard]] inline step_bound step_bound_of(const step_needs& needs)
 {
   const double states = detail::state_bytes * needs.parameters;
@@ -285,17 +289,19 @@ namespace detail {
 }  // namespace detail
 
 /// The needs of a workload on one rank of a machine. Of the settings, the chunk size, the share of updates and the room
-/// for gathered weights are not looked at. @throws   as forecast_training
+/// for gathered weights are not looked at. Activations that move take no room.
+/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is not looked at
+/// @throws              as forecast_training
 [[nodiscard]] inline step_needs step_needs_of(const workload::transformer_shape& shape,
                                               const workload::training_setup& setup, const workload::rank_share& share,
-                                              const rank_settings& settings = {})
+                                              const rank_settings& settings, const layer_activations& activations)
 {
   settings.check(), share.check();
   const std::uint64_t whole = workload::parameters_of(shape);
   const double ranks = static_cast<double>(share.ranks);
   const parameter_groups groups{shape, setup, whole};
   constexpr double one_each = 1e9;  // then a nanosecond is a FLOP, and nothing is rounded up
-  const training_script script{groups, setup.recomputes_layers, one_each};
+  const training_script script{groups, activations, one_each};
   const double flops_per_second = share.rates.device_flops_per_second * settings.reached_share;
   const per_tier<bytes> capacity = capacities_of(share, settings);
   step_needs made;
@@ -327,6 +333,10 @@ namespace detail {
         *pass += static_cast<double>(it.nanoseconds) / flops_per_second;
         break;
       }
+      case act_kind::save:
+      case act_kind::restore:
+      case act_kind::let_go:
+      case act_kind::drop: break;  // the manager moves these bytes
     }
   if (share.ranks > 1) {
     group_work work = group_work_of(shape, setup, flops_per_second);
@@ -334,6 +344,14 @@ namespace detail {
     made.group_seconds = least_group_step(work, exchange_of(share, settings), settings.takes_norm);
   }
   return made;
+}
+
+/// The same, with all layers as `setup` has them and their activations on the device.
+[[nodiscard]] inline step_needs step_needs_of(const workload::transformer_shape& shape,
+                                              const workload::training_setup& setup, const workload::rank_share& share,
+                                              const rank_settings& settings = {})
+{
+  return step_needs_of(shape, setup, share, settings, layer_activations::all(shape.layers, setup.recomputes_layers));
 }
 
 /// The bound of a workload on one rank of a machine.

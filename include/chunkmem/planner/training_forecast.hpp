@@ -157,7 +157,8 @@ template <class Training>
 ///     if (found.fits) ... found.step.nanoseconds
 ///     else ... found.why_not
 ///
-/// @param share   of one rank, as workload::share_of_rank gives it
+/// @param share         of one rank, as workload::share_of_rank gives it
+/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is not looked at
 /// @return        `fits` is false where a rank's step needs more than the rank has. `why_not` then has the needed
 ///   bytes, if a pebibyte is enough
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
@@ -165,14 +166,15 @@ template <class Training>
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
                                                   const workload::training_setup& setup,
-                                                  const workload::rank_share& share, const rank_settings& settings = {},
-                                                  Eviction eviction = {}, Transfer transfer = {})
+                                                  const workload::rank_share& share, const rank_settings& settings,
+                                                  const layer_activations& activations, Eviction eviction = {},
+                                                  Transfer transfer = {})
 {
   using training_type = rank_training<Eviction, Transfer>;
   settings.check(), share.check();
   const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
-  const training_script script{groups, setup.recomputes_layers,
-                               share.rates.device_flops_per_second * settings.reached_share, settings.gather_units};
+  const training_script script{groups, activations, share.rates.device_flops_per_second * settings.reached_share,
+                               settings.gather_units};
   training_forecast result;
   result.capacity = capacities_of(share, settings);
   const auto rehearse = [&](per_tier<bytes> capacity) {
@@ -208,6 +210,18 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   } catch (const size_overflow&) {
   }
   return result;
+}
+
+/// The same, with all layers as `setup` has them and their activations on the device.
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+[[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
+                                                  const workload::training_setup& setup,
+                                                  const workload::rank_share& share, const rank_settings& settings = {},
+                                                  Eviction eviction = {}, Transfer transfer = {})
+{
+  return forecast_training<Eviction, Transfer>(shape, setup, share, settings,
+                                               layer_activations::all(shape.layers, setup.recomputes_layers),
+                                               std::move(eviction), std::move(transfer));
 }
 
 }  // namespace planner

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
+#include <chunkmem/planner/layer_activations.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
 
 #include <algorithm>
@@ -22,6 +23,10 @@ enum class act_kind : std::uint8_t {
   give,      ///< gives the bytes of `id` back
   use,       ///< computes with a group
   backward,  ///< the forward pass is over
+  save,      ///< writes the kept bytes of the layer `id`, of `size` bytes, and holds them
+  restore,   ///< reads them, and holds them
+  let_go,    ///< ends that
+  drop,      ///< the bytes are dead
 };
 
 /// One act of a training iteration, updates aside.
@@ -30,8 +35,8 @@ enum class act_kind : std::uint8_t {
 ///       if (it.kind == act_kind::use) std::cout << it.id << ": " << it.nanoseconds << " ns\n";
 struct act {
   act_kind kind = act_kind::use;
-  std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use
-  bytes size{};                    ///< of a lease
+  std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use; a layer, counted from 0
+  bytes size{};                    ///< of a lease, or of what is saved
   std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
   std::uint32_t stage = 0;         ///< parameter_groups::stage
   std::uint32_t unit = 0;          ///< where the gathered weights lie
@@ -46,7 +51,8 @@ struct act {
 ///
 /// Activations are leases that are given back in reverse. Each layer has a lease for the bytes that it holds from its
 /// forward to its backward pass. While it works, it has a lease for the most that it needs in addition. The highest sum
-/// of leases is transformer_costs::peak(), each rounded up to 256 B. A layer that is computed again runs forward once
+/// of leases is transformer_costs::peak(), each rounded up to 256 B. Where activations move, the bytes that a layer
+/// holds are saved and restored instead. A layer that is computed again runs forward once
 /// more before its backward pass. Weights are gathered into some units, in the order of their uses and as early as a
 /// unit is free. The group that is needed again latest gives its unit up.
 ///
@@ -67,9 +73,15 @@ class training_script {
   /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to
   ///   most_units
   training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3)
+      : training_script{groups, layer_activations::all(groups.stages() - 2, recomputes), flops_per_second, units}
+  {
+  }
+  /// @pre activations has an entry for each layer
+  training_script(const parameter_groups& groups, layer_activations activations, double flops_per_second,
+                  std::uint32_t units = 3)
       : groups_{groups},
         units_{std::clamp(units, least_units, most_units)},
-        recomputes_{recomputes},
+        activations_{std::move(activations)},
         per_nanosecond_{flops_per_second * 1e-9}
   {
     const std::uint32_t layers = groups.stages() - 2;
@@ -83,6 +95,12 @@ class training_script {
   [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
   [[nodiscard]] std::uint32_t units() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
+  [[nodiscard]] const layer_activations& activations() const noexcept { return activations_; }
+  /// The bytes that a layer saves and restores; 0 where activations do not move.
+  [[nodiscard]] bytes saved_by(std::uint32_t layer) const noexcept
+  {
+    return activations_.moves ? kept(layer) : bytes{};
+  }
   /// The gradient of this group stays in its unit from its first to its last part.
   [[nodiscard]] bool keeps(std::uint32_t group) const noexcept { return is_kept_[group] != 0; }
   /// Groups for which that holds.
@@ -109,9 +127,13 @@ class training_script {
     held ends;
     ends.embedding = lease(costs.of(part::embedding).kept);
     within(costs.of(part::embedding).working, [&] { forward(0); });
-    for (std::uint32_t layer = 1; layer <= layers; ++layer) {
-      ends.layers.push_back(lease(costs.held_by_layer()));
-      within(forward_working(), [&] { forward(layer); });
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      if (activations_.moves)
+        hold(act_kind::save, layer);
+      else
+        ends.layers.push_back(lease(kept(layer)));
+      within(forward_working(layer), [&] { forward(layer + 1); });
+      if (activations_.moves) hold(act_kind::let_go, layer);
     }
     return ends;
   }
@@ -123,12 +145,18 @@ class training_script {
       acts_.push_back({.kind = act_kind::backward});
       backward(layers + 1);
     });
-    for (std::uint32_t layer = layers; layer > 0; --layer) {
-      within(layer_peak() - costs.held_by_layer(), [&] {
-        if (recomputes_) forward(layer);
-        backward(layer);
+    for (std::uint32_t layer = layers; layer-- > 0;) {
+      if (activations_.moves) hold(act_kind::restore, layer);
+      within(layer_peak() - kept(layer), [&] {
+        if (activations_.again[layer] != 0) forward(layer + 1);
+        backward(layer + 1);
       });
-      give(ends.layers[layer - 1]);
+      if (!activations_.moves) {
+        give(ends.layers[layer]);
+        continue;
+      }
+      hold(act_kind::let_go, layer);
+      hold(act_kind::drop, layer);
     }
     within(costs.of(part::embedding).working, [&] { backward(0); });
     give(ends.embedding);
@@ -153,12 +181,14 @@ class training_script {
     return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint());
   }
   [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
+  [[nodiscard]] bytes kept(std::uint32_t layer) const noexcept { return activations_.kept(groups_.costs(), layer); }
+  void hold(act_kind kind, std::uint32_t layer) { acts_.push_back({.kind = kind, .id = layer, .size = kept(layer)}); }
   /// The bytes that a layer needs on its way forward, in addition to the bytes that it holds. If it keeps its input
   /// alone, these are the bytes that one operator reads and makes.
-  [[nodiscard]] bytes forward_working() const
+  [[nodiscard]] bytes forward_working(std::uint32_t layer) const
   {
     const workload::transformer_costs& costs = groups_.costs();
-    if (!recomputes_) return most_held(part::attention_norm, part::mlp_down, bytes{}) - costs.held_by_layer();
+    if (activations_.again[layer] == 0) return most_held(part::attention_norm, part::mlp_down, bytes{}) - kept(layer);
     bytes most = costs.of(part::attention_norm).working;
     for (auto at = static_cast<std::size_t>(part::qkv); at <= static_cast<std::size_t>(part::mlp_down); ++at)
       most = std::max(most, costs.of(static_cast<part>(at)).kept + costs.of(static_cast<part>(at)).working);
@@ -296,7 +326,7 @@ class training_script {
 
   const parameter_groups& groups_;
   std::uint32_t units_;
-  bool recomputes_;
+  layer_activations activations_;
   double per_nanosecond_;
   std::uint32_t leases_ = 0;
   std::uint32_t kept_ = 0;
