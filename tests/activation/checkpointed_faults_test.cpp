@@ -85,68 +85,83 @@ void expect_undisturbed(faulty_rig& it)
   REQUIRE(it.memory.faults().empty());
 }
 
+/// In CI every so many copies or kernels fail, in the slow tests each of them.
 constexpr std::uint64_t pace = support::sanitized ? 97 : 11;
+
+void fail_copies(std::string_view planner, std::uint64_t every)
+{
+  const bool launched = planner == "karma";
+  const setting how{.planner = planner, .launched = launched};
+  const support::adversarial_options options = options_of(how, launched);
+  faulty_rig quiet{how, options};
+  REQUIRE(train_patiently(quiet) == 0);
+  const std::uint64_t copies = quiet.memory.copies();
+  expect_undisturbed(quiet);
+  std::uint64_t runs = 0;
+  for (std::uint64_t index = 0; index < copies; index += every) {
+    INFO("planner " << planner << ", copy " << index << " of " << copies);
+    faulty_rig it{how, options, support::failure_plan{.copy = index}};
+    REQUIRE(train_patiently(it) > 0);
+    expect_undisturbed(it);
+    ++runs;
+  }
+  std::cout << planner << ": " << runs << " of " << copies << " copies failed, one in each run\n";
+}
+
+void throw_from_kernels(std::string_view planner, std::uint64_t every)
+{
+  const setting how{.planner = planner};
+  const support::adversarial_options options = options_of(how, false);
+  std::uint64_t kernels = 0;
+  {
+    faulty_rig quiet{how, options};
+    quiet.run.before_kernel = [&] { ++kernels; };
+    quiet.run.train(steps);
+  }
+  std::uint64_t runs = 0;
+  for (std::uint64_t index = 0; index < kernels; index += every) {
+    INFO("planner " << planner << ", kernel " << index << " of " << kernels);
+    faulty_rig it{how, options};
+    std::uint64_t count = 0;
+    bool was_empty = true;
+    it.run.before_kernel = [&] {
+      if (count++ == index) throw interrupted{};
+    };
+    it.run.initialise();
+    int errors = 0;
+    for (std::uint32_t now = 0; now < steps; ++now)
+      errors += until_done([&] { it.run.step(now); },
+                           [&] {
+                             it.run.forget_step();
+                             was_empty = was_empty && it.run.is_empty();
+                           });
+    REQUIRE(errors == 1);
+    REQUIRE(was_empty);
+    expect_undisturbed(it);
+    ++runs;
+  }
+  std::cout << planner << ": " << runs << " of " << kernels << " kernels threw, one in each run\n";
+}
 
 }  // namespace
 
-TEST_CASE("every copy that fails is an error after which the step is run again", "[activation]")
+TEST_CASE("a copy that fails is an error after which the step is run again", "[activation]")
 {
-  for (const std::string_view planner : {"swap_all", "karma", "rotor"}) {
-    if (support::sanitized && planner != "karma") continue;
-    const bool launched = planner == "karma";
-    const setting how{.planner = planner, .launched = launched};
-    const support::adversarial_options options = options_of(how, launched);
-    faulty_rig quiet{how, options};
-    REQUIRE(train_patiently(quiet) == 0);
-    const std::uint64_t copies = quiet.memory.copies();
-    expect_undisturbed(quiet);
-    std::uint64_t runs = 0;
-    for (std::uint64_t index = 0; index < copies; index += pace) {
-      INFO("planner " << planner << ", copy " << index << " of " << copies);
-      faulty_rig it{how, options, support::failure_plan{.copy = index}};
-      REQUIRE(train_patiently(it) > 0);
-      expect_undisturbed(it);
-      ++runs;
-    }
-    std::cout << planner << ": " << runs << " of " << copies << " copies failed, one in each run\n";
-  }
+  for (const std::string_view planner : {"swap_all", "karma", "rotor"})
+    if (!support::sanitized || planner == "karma") fail_copies(planner, pace);
 }
 
-TEST_CASE("every callback that throws ends its step, drops all activations and may run again", "[activation]")
+TEST_CASE("a callback that throws ends its step, drops all activations and may run again", "[activation]")
 {
-  for (const std::string_view planner : {"swap_all", "karma", "rotor"}) {
-    if (support::sanitized && planner != "karma") continue;
-    const setting how{.planner = planner};
-    const support::adversarial_options options = options_of(how, false);
-    std::uint64_t kernels = 0;
-    {
-      faulty_rig quiet{how, options};
-      quiet.run.before_kernel = [&] { ++kernels; };
-      quiet.run.train(steps);
-    }
-    std::uint64_t runs = 0;
-    for (std::uint64_t index = 0; index < kernels; index += pace) {
-      INFO("planner " << planner << ", kernel " << index << " of " << kernels);
-      faulty_rig it{how, options};
-      std::uint64_t count = 0;
-      bool was_empty = true;
-      it.run.before_kernel = [&] {
-        if (count++ == index) throw interrupted{};
-      };
-      it.run.initialise();
-      int errors = 0;
-      for (std::uint32_t now = 0; now < steps; ++now)
-        errors += until_done([&] { it.run.step(now); },
-                             [&] {
-                               it.run.forget_step();
-                               was_empty = was_empty && it.run.is_empty();
-                             });
-      REQUIRE(errors == 1);
-      REQUIRE(was_empty);
-      expect_undisturbed(it);
-      ++runs;
-    }
-    std::cout << planner << ": " << runs << " of " << kernels << " kernels threw, one in each run\n";
+  for (const std::string_view planner : {"swap_all", "karma", "rotor"})
+    if (!support::sanitized || planner == "karma") throw_from_kernels(planner, pace);
+}
+
+TEST_CASE("under every planner, each copy fails once and each callback throws once", "[activation][.slow]")
+{
+  for (const std::string_view planner : any_planner::names) {
+    fail_copies(planner, 1);
+    throw_from_kernels(planner, 1);
   }
 }
 

@@ -10,6 +10,7 @@ namespace checkpointed_schedules_test {
 
 using namespace checkpointed_runs;
 using support::fake_device;
+
 TEST_CASE("no order of copies changes a bit, under every plan", "[activation]")
 {
   run_matrix<adversarial>(false, support::adversarial_options{.when = support::schedule::latest});
@@ -24,6 +25,13 @@ TEST_CASE("nor does a CUDA runtime that does everything as late as it may", "[ac
 {
   run_matrix<fake_device, cm::transfer::lookahead>(
       true, support::fake_device_options{.when = support::fake_schedule::latest});
+}
+
+TEST_CASE("the same for all planners, evictions and capacities, also under a sanitizer", "[activation][.slow]")
+{
+  run_matrix<adversarial>(true, support::adversarial_options{.seed = 5, .async_compute = true}, true);
+  run_matrix<fake_device, cm::transfer::lookahead>(
+      true, support::fake_device_options{.when = support::fake_schedule::latest}, true);
 }
 
 }  // namespace checkpointed_schedules_test
