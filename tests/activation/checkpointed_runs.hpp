@@ -23,6 +23,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -151,6 +153,23 @@ template <class Backend, class Transfer = cm::transfer::planned, class Options>
 /// Blocks of all runs, counted by block_action.
 using actions = std::array<std::uint32_t, act::block_action_count>;
 
+/// Runs of all matrices.
+struct tally {
+  std::uint32_t runs = 0;
+  std::uint32_t identical = 0;  ///< to the reference
+};
+inline tally all_runs;
+
+inline void write_figure()
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr || support::sanitized) return;  // of fewer runs
+  std::ofstream{std::string{folder} + "/test_activation.checkpointed.json"}
+      << R"([{"name": "activation.bits_identical_percent", "value": )" << 100.0 * all_runs.identical / all_runs.runs
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_activation.checkpointed"}])"
+      << '\n';
+}
+
 /// One run. Checks bits, capacity and faults.
 template <class Backend, class Transfer = cm::transfer::planned, class Options>
 void run_and_compare(const setting& how, const Options& options, actions& seen)
@@ -158,6 +177,8 @@ void run_and_compare(const setting& how, const Options& options, actions& seen)
   rig<Backend, Transfer> it{how, options};
   const toy::outcome left = it.run.train(steps);
   const std::string difference = reference(how.micro_batches).difference(left);
+  ++all_runs.runs;
+  all_runs.identical += difference.empty() ? 1 : 0;
   REQUIRE(difference == "");
   REQUIRE(it.run.is_empty());
   const cm::report now = it.m.report();
@@ -199,6 +220,7 @@ void run_matrix(bool launched, Options options, bool whole = !support::sanitized
     }
   }
   for (const std::uint32_t blocks : seen) CHECK(blocks > 0);
+  write_figure();
 }
 
 }  // namespace checkpointed_runs
