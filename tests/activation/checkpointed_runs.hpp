@@ -179,6 +179,7 @@ void run_and_compare(const setting& how, const Options& options, actions& seen)
   const std::string difference = reference(how.micro_batches).difference(left);
   ++all_runs.runs;
   all_runs.identical += difference.empty() ? 1 : 0;
+  write_figure();
   REQUIRE(difference == "");
   REQUIRE(it.run.is_empty());
   const cm::report now = it.m.report();
@@ -220,7 +221,6 @@ void run_matrix(bool launched, Options options, bool whole = !support::sanitized
     }
   }
   for (const std::uint32_t blocks : seen) CHECK(blocks > 0);
-  write_figure();
 }
 
 }  // namespace checkpointed_runs

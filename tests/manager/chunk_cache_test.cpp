@@ -9,6 +9,7 @@
 #include <support/oracles/chunk_cache_trial.hpp>
 #include <support/oracles/record_builder.hpp>
 
+#include <utility>
 #include <vector>
 
 namespace chunk_cache_test {
@@ -229,8 +230,9 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
 
 TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keeps", "[manager]")
 {
-  for (const bool is_given_up : {true, false}) {
+  for (const auto& [is_given_up, by_age] : {std::pair{true, false}, {false, false}, {true, true}}) {
     auto state = small<eviction::by_retention>({1, 1, 1}, 3, 3);
+    state.policy().order_by_age(by_age);
     counting_mover mover;
     for (const std::uint32_t index : {2U, 1U, 0U}) {  // from the top down, each with a host copy
       use(state, index, entry_kind::write_on_host, mover);
@@ -243,11 +245,38 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
                   mover);
     state.unpin(tier::device, chunk_id{2}, false);
     REQUIRE(state[chunk_id{2}].first_frame[tier::device] == frame_id{2});
-    CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
+    const bool evicts = is_given_up && !by_age;  // by age, the lease takes the free frame
+    CHECK(state.lease(tier::device, 256, mover) == (evicts ? 512U : 0U));
     CHECK(state[chunk_id{1}].has_frames(tier::device));
-    CHECK(state[chunk_id{2}].has_frames(tier::device) != is_given_up);
-    CHECK(state[chunk_id{2}].is_valid(tier::host) == is_given_up);  // it was written back
+    CHECK(state[chunk_id{2}].has_frames(tier::device) != evicts);
+    CHECK(state[chunk_id{2}].is_valid(tier::host) == evicts);  // it was written back
   }
+}
+
+TEMPLATE_TEST_CASE("without a plan a lease takes free room, and no chunk leaves for it", "[manager]", eviction::lru,
+                   eviction::belady, eviction::cost_aware)
+{
+  auto state = small<TestType>({1, 1}, 2, 2);
+  counting_mover mover;
+  for (const std::uint32_t index : {0U, 1U}) {  // each with a host copy
+    use(state, index, entry_kind::write_on_host, mover);
+    use(state, index, entry_kind::read, mover);
+  }
+  REQUIRE(state.try_evict(chunk_id{0}, mover));  // the lower frame is free, and the upper one has a chunk
+  CHECK(state.lease(tier::device, 256, mover) == 0U);
+  CHECK(state[chunk_id{1}].has_frames(tier::device));
+}
+
+TEST_CASE("a lease on the host takes free room before the copy of a chunk that is on the device", "[manager]")
+{
+  auto state = small<eviction::lru>({1, 1}, 2, 3);
+  counting_mover mover;
+  for (const std::uint32_t index : {0U, 1U}) {
+    use(state, index, entry_kind::write_on_host, mover);
+    use(state, index, entry_kind::read, mover);
+  }
+  (void)state.lease(tier::host, 256, mover);
+  for (const std::uint32_t index : {0U, 1U}) CHECK(state[chunk_id{index}].has_frames(tier::host));
 }
 
 TEST_CASE("a lease comes down onto nothing that a plan gives up and that cannot leave", "[manager]")

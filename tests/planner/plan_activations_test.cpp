@@ -201,6 +201,21 @@ TEST_CASE("no simulated step is shorter than the joint bound, whatever runs agai
   CHECK(compared > 20);
 }
 
+TEST_CASE("activations of another model are refused, and a choice that does not fit tells the least need", "[planner]")
+{
+  const workload::rank_share share = tiny_plan::share_of(4_MiB, 4_MiB);
+  CHECK_THROWS_AS(forecast_training(tiny_plan::shape, {}, share, settings_of(1), layer_activations{}), config_error);
+  CHECK_THROWS_AS(step_needs_of(tiny_plan::shape, {}, share, settings_of(1), layer_activations::all(4, true)),
+                  config_error);
+  const workload::rank_share small = tiny_plan::share_of(8_KiB, 4_MiB);
+  const activation_choice none = plan_activations(tiny_plan::shape, {}, small, settings_of(0));
+  const training_forecast least =
+      forecast_training(tiny_plan::shape, {}, small, settings_of(0), layer_activations::all(3, true, true));
+  CHECK_FALSE(none.fits);
+  CHECK(none.why_not == least.why_not);
+  CHECK(none.forecast.need.smallest_device == least.need.smallest_device);
+}
+
 TEST_CASE("the joint bound swaps over fast links and computes again beside slow ones", "[planner]")
 {
   constexpr double endless = std::numeric_limits<double>::infinity();

@@ -152,7 +152,6 @@ class chunk_cache {
     has_long_chunks_ = std::any_of(table_.all().begin(), table_.all().end(),
                                    [](const chunk& chunk_state) { return chunk_state.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
-    forget_order();
     for (const chunk_id id : table_.chunk_ids()) {
       chunk& chunk_state = table_[id];
       chunk_state.next_use = record.empty() ? access_record::never : record.first_of_chunk()[index_of(id)];
@@ -250,8 +249,8 @@ class chunk_cache {
     const bool is_planned = where == tier::device && bounded_eviction<Eviction>;
     std::uint64_t begin = tier_space::no_place;
     if (is_planned && orders_by_age()) begin = room.find_lease(size, [](frame_id) { return false; });
-    if (is_planned && begin == tier_space::no_place)
-      begin = room.find_lease(size, [&](frame_id frame) { return makes_way(room.occupant(frame)); });
+    if (begin == tier_space::no_place)
+      begin = room.find_lease(size, [&](frame_id frame) { return is_planned && makes_way(room.occupant(frame)); });
     if (begin == tier_space::no_place)
       begin = room.find_lease(size, [&](frame_id frame) { return table_.may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};

@@ -79,6 +79,7 @@ struct iteration_plan {
     early.assign(wanted.early);
     places.assign(wanted.places);
     tries = 0;
+    by_age = true;
     device_only.assign(wanted.device_only);
     moved_bytes = wanted.moved_bytes;
     bound_bytes = wanted.bound_bytes;

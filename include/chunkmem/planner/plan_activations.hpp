@@ -32,9 +32,9 @@ struct activation_trial {
 ///     if (!choice.fits) std::cerr << choice.why_not << '\n';
 struct activation_choice {
   bool fits = false;
-  std::string why_not;                   ///< of the last candidate; empty where one fits
+  std::string why_not;                   ///< of the first candidate, which needs the fewest bytes; empty where one fits
   layer_activations activations;         ///< the fastest that fits
-  training_forecast forecast;            ///< of these
+  training_forecast forecast;            ///< of these; where none fits, of the first candidate
   std::vector<activation_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
@@ -92,7 +92,9 @@ class activation_search {
     best_.trials.push_back({what, found.fits, found.fits ? found.step.nanoseconds : 0});
     progress_(std::as_const(best_.trials.back()));
     if (!found.fits) {
-      if (!best_.fits) best_.why_not = found.why_not;
+      if (best_.trials.size() > 1) return false;
+      best_.why_not = found.why_not;
+      best_.forecast = std::move(found);
       return false;
     }
     if (best_.fits && found.step.nanoseconds >= best_.forecast.step.nanoseconds) return false;
@@ -122,7 +124,8 @@ class activation_search {
 ///    to more or fewer layers, at last by one. At last the first layers run again instead.
 ///
 /// The result is never slower than running every layer again, and fits wherever that fits. The same arguments give the
-/// same choice. Layers are equal: for other chains see activation::planned. Cost: at most `most_activation_trials`
+/// same choice. Chunks and the share of updates are those of the settings. Layers are equal: for other chains see
+/// activation::planned. Cost: at most `most_activation_trials`
 /// simulations, each as forecast_training.
 ///
 /// Use:

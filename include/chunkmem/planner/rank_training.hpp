@@ -182,7 +182,7 @@ class rank_training {
   {
     saved_.resize(groups_.stages() - 2);
     for (std::uint32_t layer = 0; layer < saved_.size(); ++layer)
-      for (std::uint64_t left = script_.saved_by(layer).count() / 2; left > 0; left -= std::min(left, chunk_))
+      for (std::uint64_t left = (script_.saved_by(layer).count() + 1) / 2; left > 0; left -= std::min(left, chunk_))
         saved_[layer].push_back(manager_.template add<bf16>({std::min(left, chunk_)}, role::activation));
   }
   template <class Access>

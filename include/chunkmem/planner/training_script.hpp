@@ -76,7 +76,7 @@ class training_script {
       : training_script{groups, layer_activations::all(groups.stages() - 2, recomputes), flops_per_second, units}
   {
   }
-  /// @pre activations has an entry for each layer
+  /// @throws config_error   activations has not an entry for each layer
   training_script(const parameter_groups& groups, layer_activations activations, double flops_per_second,
                   std::uint32_t units = 3)
       : groups_{groups},
@@ -85,6 +85,10 @@ class training_script {
         per_nanosecond_{flops_per_second * 1e-9}
   {
     const std::uint32_t layers = groups.stages() - 2;
+    if (activations_.again.size() != layers)
+      throw config_error{error_text{} << "chunkmem: activations of " << std::uint64_t{activations_.again.size()}
+                                      << " layers were given for a model of " << std::uint64_t{layers}
+                                      << " (give an entry for each layer)"};
     const held ends = make_forward(layers);
     make_backward(layers, ends);
     mark_gradients();
