@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What does a plan of activations gain in the one budget of weights, states and activations?
 //
-// A representative rank of each machine trains a transformer on virtual clocks, by the manager itself. Beside each other:
-// every layer keeps its input on the device and runs forward again, as activation::recompute_all has it; and the choice
-// of planner::plan_activations. Both have the same chunks, and the same share of updates on the device: the least one
-// for which the host has room, and some more. For micro-batches of 4 and 16 the most layers that fit; for the published
-// number of layers, or 60 % of the most layers, the largest micro-batch that fits; at the largest micro-batch of the
-// first kind, both steps and the bound of all decisions.
+// A representative rank of each machine trains a transformer on virtual clocks, by the manager itself. Two ways are
+// compared: every layer keeps its input on the device and runs forward again, as activation::recompute_all has it; and
+// the choice of planner::plan_activations. Both have the same chunks, and the same share of updates on the device: the
+// least one for which the host has room, and some more. A size fits the choice if each layer computed again fits, with
+// inputs that may move to the host or inputs that stay: the choice tries both. For micro-batches of 4 and 16 the most
+// layers that fit; for the published number of layers, or 60 % of the most layers, the largest micro-batch that fits;
+// at the largest micro-batch of the first kind, and at a quarter of it, both steps and the bound of all decisions.
 //
 //   joint_activations_bench [letters of a machine]
 //
@@ -83,13 +84,13 @@ rank_settings settings_of(const job& what, double margin)
 }
 constexpr double margins[] = {0.02, 0.15};
 
-/// The step with each layer computed again, its input on the device; the fastest of the margins.
-std::optional<double> recomputed_step(const job& what)
+/// The step with each layer computed again; the fastest of the margins. @param moves   the inputs may move to the host
+std::optional<double> recomputed_step(const job& what, bool moves = false)
 {
   std::optional<double> best;
   for (const double margin : margins) {
     const training_forecast found = forecast_training(what.shape, what.setup(), what.share, settings_of(what, margin),
-                                                      layer_activations::all(what.shape.layers, true));
+                                                      layer_activations::all(what.shape.layers, true, moves));
     if (found.fits) best = std::min(best.value_or(1e300), static_cast<double>(found.step.nanoseconds) * 1e-9);
   }
   return best;
@@ -162,6 +163,22 @@ void compare_models(const job& what, std::uint64_t guess, summary& all)
   all.model = std::min(all.model, ratio(planned, again));
 }
 
+void compare_step(const job& it, summary& all)
+{
+  const double before = *recomputed_step(it);
+  const double moving = recomputed_step(it, true).value_or(std::numeric_limits<double>::infinity());
+  const double after = *planned_step(it, false);
+  const joint_step_bound bound = joint_step_bound_of(it.shape, it.setup(), it.share, settings_of(it, 0));
+  std::printf(
+      "  micro-batch %llu: a step takes %.3f s computed again, %.3f s with inputs that move, %.3f s planned: %.3f; "
+      "%.3f of the bound, whose best is %llu layers again\n",
+      static_cast<unsigned long long>(it.micro_batch), before, moving, after, after / before,
+      after / bound.step.seconds, static_cast<unsigned long long>(bound.recomputed));
+  std::fflush(stdout);
+  all.step = std::max(all.step, after / before);
+  all.over_bound.push_back(after / bound.step.seconds);
+}
+
 void compare_steps(const job& what, summary& all)
 {
   const std::uint64_t again =
@@ -173,21 +190,9 @@ void compare_steps(const job& what, summary& all)
               static_cast<unsigned long long>(what.shape.layers), static_cast<unsigned long long>(again),
               static_cast<unsigned long long>(planned), ratio(planned, again));
   all.batch = std::min(all.batch, ratio(planned, again));
-  for (const std::uint64_t rows : {again, std::max<std::uint64_t>(again / 4, 1)}) {
-    if (again == 0) return;
-    const job it = what.with_batch(rows);
-    const double before = *recomputed_step(it);
-    const double after = *planned_step(it, false);
-    const joint_step_bound bound = joint_step_bound_of(it.shape, it.setup(), it.share, settings_of(it, 0));
-    std::printf(
-        "  micro-batch %llu: a step takes %.3f s computed again, %.3f s planned: %.3f; %.3f of the bound, whose "
-        "best is %llu layers again\n",
-        static_cast<unsigned long long>(rows), before, after, after / before, after / bound.step.seconds,
-        static_cast<unsigned long long>(bound.recomputed));
-    std::fflush(stdout);
-    all.step = std::max(all.step, after / before);
-    all.over_bound.push_back(after / bound.step.seconds);
-  }
+  if (again == 0) return;
+  for (const std::uint64_t rows : {again, std::max<std::uint64_t>(again / 4, 1)})
+    compare_step(what.with_batch(rows), all);
 }
 
 void ask(const question& what, summary& all)

@@ -47,14 +47,16 @@ inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 }
 
 /// Gives the device its bytes: for activations what the other tensors leave. Where the command line names no device,
-/// activations get a quarter of their bytes.
+/// the device is a quarter of the activations. For a small batch that is little more than the weights: then activations
+/// get a quarter of their bytes.
 /// @throws gpt::problem   the device is too small for weights and gradients, for a plan, or for a step of the plan
 [[nodiscard]] inline memory_budget budget_for(const options& chosen, const picture_set& pictures)
 {
   memory_budget budget = everything(chosen, pictures);
   memory_limits& limits = budget.limited;
   const std::uint64_t quarter = budget.activations.count() / 4 / limits.chunk.count();  // in whole chunks
-  limits.device = chosen.device.value_or(budget.beside + quarter * limits.chunk);
+  const chunkmem::bytes whole = quarter * limits.chunk;
+  limits.device = chosen.device.value_or(whole > 3 * budget.beside ? whole : budget.beside + whole);
   const std::string too_small = "a device of " + gpt::size_text(limits.device) + " is too small: ";
   if (limits.device <= budget.beside)
     throw gpt::problem{too_small + "weights and gradients take " + gpt::size_text(budget.beside) +

@@ -21,8 +21,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--steps", raw.steps, "steps of training (100)");
   app.add_option("--batch", raw.batch, "pictures of a step, at least 8 (64)");
-  app.add_option("--device", raw.device,
-                 "memory of the device, such as 4MiB (default: a quarter of all activations, and room for weights)");
+  app.add_option("--device", raw.device, "memory of the device, such as 4MiB (default: a quarter of all activations)");
   app.add_option("--planner", raw.planner, "of activations: " + command_line::listed(planner_names) + " (planned)");
   app.add_option("--pictures", raw.pictures,
                  "a file of pictures, see digits.py (default: pictures that this program draws)");
@@ -67,9 +66,8 @@ std::string help_text()
 {
   raw_options raw;
   options out;
-  CLI::App app{
-      "Trains a convolutional network on pictures of digits, on a device with room for a quarter of its activations.",
-      "out_of_core"};
+  CLI::App app{"Trains a convolutional network on pictures of digits, on a device of a quarter of its activations.",
+               "out_of_core"};
   declare(app, raw, out);
   return app.help();
 }

@@ -75,7 +75,7 @@ TEST_CASE("gradients of all weights are those of finite differences of the loss"
     change(weight, at, step);
     INFO("weight " << which);
     CHECK(static_cast<double>(*largest) ==
-          Catch::Approx((above - below) / (2.0 * static_cast<double>(step))).epsilon(0.05).margin(1e-3));
+          Catch::Approx((above - below) / (2.0 * static_cast<double>(step))).epsilon(0.05).margin(1e-5));
   }
 }
 

@@ -130,7 +130,8 @@ class activation_search {
 ///
 /// Use:
 ///
-///     const auto found = planner::plan_activations(shape, {.micro_batch = 16}, workload::share_of_rank(machine), settings);
+///     const auto share = workload::share_of_rank(machine);
+///     const auto found = planner::plan_activations(shape, {.micro_batch = 16}, share, settings);
 ///     if (!found.fits) throw std::runtime_error{found.why_not};
 ///     ... found.activations.again[layer], found.forecast.step.nanoseconds
 ///
