@@ -100,7 +100,7 @@ void plan_activations(training_setup& setup)
 {
   const options& chosen = setup.chosen;
   const auto plan_for = [&](activation_choice choice, chunkmem::bytes device) {
-    setup.plan = plan_activations(choice, chosen.size, device);
+    setup.plan = Training::plan(choice, chosen, device);
   };
   const auto rehearse = [&] {
     return session_as_chosen<Training>(setup, boundless, boundless, either_gradient{chosen.gradient}).rehearse();

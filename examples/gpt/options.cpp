@@ -18,7 +18,7 @@ namespace {
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
-  std::string precision, gradient, activations, accumulate, update, clip, threads;
+  std::string precision, gradient, activations, device_rate, link_rate, accumulate, update, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
   std::string ranks, shard, nodes;
@@ -66,9 +66,13 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
-  if (!is_cuda)
-    app.add_option("--activations", raw.activations,
-                   "between the passes: swap, keep, recompute, or by a planner: karma or planned (swap)");
+  app.add_option("--activations", raw.activations,
+                 std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned ("} +
+                     (is_cuda ? "recompute)" : "swap)"));
+  if (is_cuda) {
+    app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
+    app.add_option("--link-rate", raw.link_rate, "for planners: bytes a second from and to the host (2.5e10)");
+  }
   app.add_option("--accumulate", raw.accumulate, "batches whose gradients add up to one step (1)");
   app.add_option("--clip", raw.clip, "largest norm of all gradients of a step, 0 for any (0)");
   app.add_option("--threads", raw.threads, "threads of the update (as many as the machine has, 8 at most)");
@@ -158,12 +162,29 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
   out = types[read_word("--precision", text, {"fp32", "bf16", "fp16"})];
 }
 
+void read_activations(const raw_options& raw, program whose, options& out)
+{
+  out.activations = whose == program::gpt_cuda ? activation_choice::recompute : activation_choice::swap;
+  const std::size_t word =
+      read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
+  if (!raw.activations.empty()) out.activations = static_cast<activation_choice>(word);
+  const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
+    if (text.empty()) return;
+    if (!is_planned(out.activations))
+      throw problem{std::string{option} + " goes with --activations karma or planned alone (leave it out)"};
+    float number = 0.0f;
+    read_real(
+        option, text, "from 1 to 1e30", [](float it) { return it >= 1.0f && it <= 1e30f; }, number);
+    rate = static_cast<double>(number);
+  };
+  read_rate("--device-rate", raw.device_rate, out.device_rate);
+  read_rate("--link-rate", raw.link_rate, out.link_rate);
+}
+
 void read_choices(const raw_options& raw, options& out)
 {
   out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
   out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
-  out.activations = static_cast<activation_choice>(
-      read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"}));
 }
 
 void check_extents(const extents& size, program whose)
@@ -280,6 +301,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   read_numbers(raw, whose, out);
   read_precision(raw.precision, whose, out.precision);
   read_choices(raw, out);
+  read_activations(raw, whose, out);
   check_gradient(out);
   read_policies(raw, out);
   if (!raw.text.empty()) out.text = raw.text;

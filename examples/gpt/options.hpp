@@ -39,6 +39,8 @@ struct options {
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   activation_choice activations = activation_choice::swap;
+  double device_rate = 156e12;  ///< of gpt_cuda, for planners: operations a second; half the peak of an A100
+  double link_rate = 25e9;      ///< of gpt_cuda, for planners: bytes a second, each way; of PCIe 4.0 x16, rounded
   update_choice update = update_choice::placement;  ///< of gpt_cuda
   float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most

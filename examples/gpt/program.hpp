@@ -89,8 +89,8 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   return result;
 }
 
-/// The same training with device memory for everything, the default policies, gradients of their own, and activations
-/// that are never computed again.
+/// The same training with device memory for everything, the default policies, gradients of their own, and the order of
+/// layers that a trainer has without a plan.
 template <class Training>
 training_result train_unlimited(const training_setup& setup, const memory_budget& budget)
 {

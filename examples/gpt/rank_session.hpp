@@ -72,7 +72,7 @@ struct rank_plan {
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
 /// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`,
 ///                 `manager_type`, `model_type` and `trainer_type`; `process groups()`, `memory`, `manager`, `declare`,
-///                 `limits` and `largest_tensor_bytes`
+///                 `plan`, `limits` and `largest_tensor_bytes`
 template <class Place>
 class rank_session {
  public:
@@ -214,7 +214,7 @@ template <class Place>
   const training_setup setup{
       chosen, text, workers,
       align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain),
-      plan_activations(chosen.activations, chosen.size, boundless)};
+      Place::plan(chosen.activations, chosen, boundless)};
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {

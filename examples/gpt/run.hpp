@@ -26,9 +26,9 @@ struct training_setup {
   const training_text& text;
   chunkmem::optimizer::thread_pool& workers;
   chunkmem::bytes chunk;
-  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: no block runs again
+  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
 
-  /// The same with every layer run forward once, whatever the command line says.
+  /// The same with layers run as a trainer does by itself, whatever the command line says.
   [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk}; }
   [[nodiscard]] trainer_settings settings() const
   {
@@ -67,8 +67,8 @@ template <class Trainer>
 /// One manager with the model in it, and the trainer that works on it.
 ///
 /// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
-///                    `trainer_type`; `declare` and `sample`; `exports`, and `write_export` if so; `places_states`:
-///                    whether its manager has a placement to be chosen
+///                    `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so;
+///                    `places_states`: whether its manager has a placement to be chosen
 template <class Training>
 class session {
  public:

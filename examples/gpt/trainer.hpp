@@ -25,6 +25,7 @@ template <class Manager>
 class trainer {
  public:
   /// @param net, text, workers   outlive the trainer
+  /// @param settings             without a plan of activations each layer runs forward once
   trainer(Manager& manager, const model& net, const training_text& text, const trainer_settings& settings,
           chunkmem::optimizer::thread_pool& workers)
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}

@@ -28,6 +28,11 @@ struct training_on_host {
   {
     return gpt::declare(manager, size, precision);
   }
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+                                                                  chunkmem::bytes device)
+  {
+    return plan_activations(choice, chosen.size, device);
+  }
   [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
                                           std::uint64_t seed)
   {

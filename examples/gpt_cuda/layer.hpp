@@ -3,6 +3,7 @@
 
 #include "attention.hpp"
 #include "pointwise_kernels.hpp"
+#include "saved_activations.hpp"
 
 #include <cstddef>
 #include <utility>
@@ -11,48 +12,61 @@ namespace gpt::cuda {
 
 /// One layer for all rows of a micro-batch.
 ///
-/// Forward keeps the layer's input alone, in a tensor of the manager; backward computes the rest again (Chen et al.
-/// 2016, arXiv 1604.06174). Scratch of a pass is one lease. Within backward no weight is read after its gradient came,
-/// which gradients in place want.
+/// A forward run may save what its backward run reads. Else the layer's input alone stays, in a tensor of the manager,
+/// and the backward run computes the rest again (Chen et al. 2016, arXiv 1604.06174). Both ways have the same bits.
+/// Scratch of a run is one lease. Within backward no weight is read after its gradient came, which gradients in place
+/// want.
 template <class Manager, class Math>
 class layer_pass {
  public:
   using network_type = network<Manager, Math>;
   using scratch_type = typename network_type::scratch_type;
 
-  explicit layer_pass(const network_type& net)
-      : n_{net}, attention_{net}, forward_{forward_blocks()}, backward_{backward_blocks()}
-  {
-  }
+  explicit layer_pass(const network_type& net) : n_{net}, attention_{net} {}
 
+  /// Makes the next layer's input alone.
   void forward(std::size_t which) const
   {
-    const layer_weights& weights = n_.handles().layers[which];
-    const auto room = n_.room(forward_.plan);
-    {
-      const auto x = n_.read(n_.handles().inputs[which]);
-      up_to_hidden(weights, x.data(), room, forward_);
-    }
-    n_.run(gelu_forward_kernel{room[forward_.hidden], room[forward_.active], size().numbers(4 * size().width)});
-    const auto out = n_.write(n_.handles().inputs[which + 1]);
-    n_.linear(room[forward_.active], weights.contract, weights.contract_bias, out.data(),
-              plain_product(size().rows, 4 * size().width, size().width), room, room[forward_.middle], true);
+    const auto room = n_.room(passing_.plan);
+    run_forward(which, places_in(room, passing_), room, passing_);
+  }
+  /// @param to   written too
+  void forward(std::size_t which, const saved_activations& to) const
+  {
+    const auto room = n_.room(saving_.plan);
+    const auto qkv = n_.write(to.qkv);
+    const auto attended = n_.write(to.attended);
+    const auto middle = n_.write(to.middle);
+    const auto hidden = n_.write(to.hidden);
+    run_forward(which, {qkv.data(), attended.data(), middle.data(), hidden.data()}, room, saving_);
   }
 
-  /// Drops the layer's input, too.
+  /// Computes the layer again, from its input.
   /// @param slope   in the gradient of what the layer gives, out of its input
   /// @param last    no other micro-batch follows in this step
   void backward(std::size_t which, bf16* slope, bool last) const
   {
     const layer_weights& weights = n_.handles().layers[which];
-    {
-      const auto room = n_.room(backward_.plan);
-      const auto x = n_.read(n_.handles().inputs[which]);
-      up_to_hidden(weights, x.data(), room, backward_);
-      through_mlp(weights, slope, room, last);
-      through_attention(weights, x.data(), slope, room, last);
-    }
-    n_.manager().drop(n_.handles().inputs[which]);
+    const auto room = n_.room(again_.plan);
+    const auto x = n_.read(n_.handles().inputs[which]);
+    const activation_places<bf16> made = places_in(room, again_);
+    up_to_hidden(weights, x.data(), made, room, again_);
+    run_backward({weights, x.data(), made.as_read(), room, again_, last}, slope);
+  }
+  /// @param from   what the last forward run saved
+  void backward(std::size_t which, const saved_activations& from, bf16* slope, bool last) const
+  {
+    const layer_weights& weights = n_.handles().layers[which];
+    const auto room = n_.room(backward_.plan);
+    const auto x = n_.read(n_.handles().inputs[which]);
+    const auto qkv = n_.read(from.qkv);
+    const auto attended = n_.read(from.attended);
+    const auto middle = n_.read(from.middle);
+    const auto hidden = n_.read(from.hidden);
+    n_.norm_forward(weights.attention_norm, x.data(), room[backward_.normed], room[backward_.statistics]);
+    n_.norm_forward(weights.mlp_norm, middle.data(), room[backward_.mlp_normed], room[backward_.mlp_statistics]);
+    run_backward(
+        {weights, x.data(), {qkv.data(), attended.data(), middle.data(), hidden.data()}, room, backward_, last}, slope);
   }
 
  private:
@@ -66,31 +80,50 @@ class layer_pass {
     block<float> sums;
   };
 
+  /// A backward run: what it reads, and where it works.
+  struct way_back {
+    const layer_weights& weights;
+    const bf16* x = nullptr;
+    activation_places<const bf16> saved{};
+    const scratch_type& room;
+    const blocks& in;
+    bool last = false;
+  };
+
   [[nodiscard]] const sizes& size() const noexcept { return n_.size(); }
 
-  [[nodiscard]] blocks forward_blocks() const
+  /// @param saves   what is saved has tensors of its own
+  [[nodiscard]] blocks forward_blocks(bool saves) const
   {
     const std::uint32_t width = size().width;
     blocks it;
     it.normed = it.attended = it.mlp_normed = it.plan.template add<bf16>(size().numbers(width));
-    it.middle = it.plan.template add<bf16>(size().numbers(width));
-    it.qkv = it.plan.template add<bf16>(size().numbers(3 * width));
-    it.scores = attention_.plan_forward(it.plan);
     it.hidden = it.active = it.plan.template add<bf16>(size().numbers(4 * width));
+    if (!saves) {
+      it.middle = it.plan.template add<bf16>(size().numbers(width));
+      it.qkv = it.plan.template add<bf16>(size().numbers(3 * width));
+    }
+    it.scores = attention_.plan_forward(it.plan);
     it.statistics = it.mlp_statistics = it.plan.template add<float>(size().numbers(2));
     return it;
   }
 
-  [[nodiscard]] blocks backward_blocks() const
+  /// @param again   the layer is computed again
+  [[nodiscard]] blocks backward_blocks(bool again) const
   {
     const std::uint32_t width = size().width;
     blocks it;
-    for (block<bf16>* const each : {&it.normed, &it.attended, &it.middle, &it.mlp_normed, &it.between})
+    for (block<bf16>* const each : {&it.normed, &it.mlp_normed, &it.between})
       *each = it.plan.template add<bf16>(size().numbers(width));
-    it.qkv = it.plan.template add<bf16>(size().numbers(3 * width));
-    for (block<bf16>* const each : {&it.hidden, &it.active, &it.d_hidden})
+    for (block<bf16>* const each : {&it.active, &it.d_hidden})
       *each = it.plan.template add<bf16>(size().numbers(4 * width));
     it.d_qkv = it.d_hidden;  // the MLP is done by then
+    if (again) {
+      it.qkv = it.plan.template add<bf16>(size().numbers(3 * width));
+      it.attended = it.plan.template add<bf16>(size().numbers(width));
+      it.middle = it.plan.template add<bf16>(size().numbers(width));
+      it.hidden = it.plan.template add<bf16>(size().numbers(4 * width));
+    }
     it.statistics = it.plan.template add<float>(size().numbers(2));
     it.mlp_statistics = it.plan.template add<float>(size().numbers(2));
     it.scores = attention_.plan_backward(it.plan);
@@ -98,46 +131,71 @@ class layer_pass {
     return it;
   }
 
-  void up_to_hidden(const layer_weights& weights, const bf16* x, const scratch_type& room, const blocks& in) const
+  [[nodiscard]] static activation_places<bf16> places_in(const scratch_type& room, const blocks& in)
+  {
+    return {room[in.qkv], room[in.attended], room[in.middle], room[in.hidden]};
+  }
+
+  void run_forward(std::size_t which, const activation_places<bf16>& to, const scratch_type& room,
+                   const blocks& in) const
+  {
+    const layer_weights& weights = n_.handles().layers[which];
+    {
+      const auto x = n_.read(n_.handles().inputs[which]);
+      up_to_hidden(weights, x.data(), to, room, in);
+    }
+    n_.run(gelu_forward_kernel{to.hidden, room[in.active], size().numbers(4 * size().width)});
+    const auto out = n_.write(n_.handles().inputs[which + 1]);
+    n_.linear(room[in.active], weights.contract, weights.contract_bias, out.data(),
+              plain_product(size().rows, 4 * size().width, size().width), room, to.middle, true);
+  }
+
+  void up_to_hidden(const layer_weights& weights, const bf16* x, const activation_places<bf16>& to,
+                    const scratch_type& room, const blocks& in) const
   {
     const std::uint32_t rows = size().rows;
     const std::uint32_t width = size().width;
     n_.norm_forward(weights.attention_norm, x, room[in.normed], room[in.statistics]);
-    n_.linear(room[in.normed], weights.qkv, weights.qkv_bias, room[in.qkv], plain_product(rows, width, 3 * width),
-              room);
-    attention_.forward(room[in.qkv], room[in.attended], room, in.scores);
-    n_.linear(room[in.attended], weights.projection, weights.projection_bias, room[in.middle],
-              plain_product(rows, width, width), room, x, true);
-    n_.norm_forward(weights.mlp_norm, room[in.middle], room[in.mlp_normed], room[in.mlp_statistics]);
-    n_.linear(room[in.mlp_normed], weights.expand, weights.expand_bias, room[in.hidden],
+    n_.linear(room[in.normed], weights.qkv, weights.qkv_bias, to.qkv, plain_product(rows, width, 3 * width), room);
+    attention_.forward(to.qkv, to.attended, room, in.scores);
+    n_.linear(to.attended, weights.projection, weights.projection_bias, to.middle, plain_product(rows, width, width),
+              room, x, true);
+    n_.norm_forward(weights.mlp_norm, to.middle, room[in.mlp_normed], room[in.mlp_statistics]);
+    n_.linear(room[in.mlp_normed], weights.expand, weights.expand_bias, to.hidden,
               plain_product(rows, width, 4 * width), room);
   }
 
+  void run_backward(const way_back& way, bf16* slope) const
+  {
+    through_mlp(way, slope);
+    through_attention(way, slope);
+  }
+
   /// Back through a product: dx, then the gradients of its weight and bias.
-  void product_backward(const weight& matrix, const weight& bias, const bf16* x, const bf16* dy, bf16* dx,
-                        std::uint32_t inputs, std::uint32_t outputs, const scratch_type& room, bool last) const
+  void product_backward(const way_back& way, const weight& matrix, const weight& bias, const bf16* x, const bf16* dy,
+                        bf16* dx, std::uint32_t inputs, std::uint32_t outputs) const
   {
     auto values = n_.read(matrix);
     n_.multiply({.shape = input_product(size().rows, inputs, outputs), .left = dy, .right = values.data(), .out = dx},
-                room);
-    n_.product_gradient(std::move(values), x, dy, weight_product(size().rows, inputs, outputs), last, room);
-    n_.bias_gradient(bias, dy, outputs, room[backward_.sums], last);
+                way.room);
+    n_.product_gradient(std::move(values), x, dy, weight_product(size().rows, inputs, outputs), way.last, way.room);
+    n_.bias_gradient(bias, dy, outputs, way.room[way.in.sums], way.last);
   }
 
-  void through_mlp(const layer_weights& weights, bf16* slope, const scratch_type& room, bool last) const
+  void through_mlp(const way_back& way, bf16* slope) const
   {
-    const blocks& in = backward_;
+    const auto& [weights, x, saved, room, in, last] = way;
     const std::uint32_t width = size().width;
     const std::uint64_t hidden = size().numbers(4 * width);
-    n_.run(gelu_forward_kernel{room[in.hidden], room[in.active], hidden});
-    product_backward(weights.contract, weights.contract_bias, room[in.active], slope, room[in.d_hidden], 4 * width,
-                     width, room, last);
-    n_.run(gelu_backward_kernel{room[in.hidden], room[in.d_hidden], hidden});
-    product_backward(weights.expand, weights.expand_bias, room[in.mlp_normed], room[in.d_hidden], room[in.between],
-                     width, 4 * width, room, last);
+    n_.run(gelu_forward_kernel{saved.hidden, room[in.active], hidden});
+    product_backward(way, weights.contract, weights.contract_bias, room[in.active], slope, room[in.d_hidden], 4 * width,
+                     width);
+    n_.run(gelu_backward_kernel{saved.hidden, room[in.d_hidden], hidden});
+    product_backward(way, weights.expand, weights.expand_bias, room[in.mlp_normed], room[in.d_hidden], room[in.between],
+                     width, 4 * width);
     n_.norm_backward(weights.mlp_norm,
                      {.dy = room[in.between],
-                      .x = room[in.middle],
+                      .x = saved.middle,
                       .norm = {},
                       .statistics = room[in.mlp_statistics],
                       .added = slope,
@@ -147,16 +205,15 @@ class layer_pass {
                      room[in.sums], last);
   }
 
-  void through_attention(const layer_weights& weights, const bf16* x, bf16* slope, const scratch_type& room,
-                         bool last) const
+  void through_attention(const way_back& way, bf16* slope) const
   {
-    const blocks& in = backward_;
+    const auto& [weights, x, saved, room, in, last] = way;
     const std::uint32_t width = size().width;
-    product_backward(weights.projection, weights.projection_bias, room[in.attended], slope, room[in.between], width,
-                     width, room, last);
-    attention_.backward(room[in.qkv], room[in.between], room[in.d_qkv], room, in.scores);
-    product_backward(weights.qkv, weights.qkv_bias, room[in.normed], room[in.d_qkv], room[in.between], width, 3 * width,
-                     room, last);
+    product_backward(way, weights.projection, weights.projection_bias, saved.attended, slope, room[in.between], width,
+                     width);
+    attention_.backward(saved.qkv, room[in.between], room[in.d_qkv], room, in.scores);
+    product_backward(way, weights.qkv, weights.qkv_bias, room[in.normed], room[in.d_qkv], room[in.between], width,
+                     3 * width);
     n_.norm_backward(weights.attention_norm,
                      {.dy = room[in.between],
                       .x = x,
@@ -171,8 +228,10 @@ class layer_pass {
 
   const network_type& n_;
   attention<Manager, Math> attention_;
-  blocks forward_;
-  blocks backward_;
+  blocks passing_ = forward_blocks(false);
+  blocks saving_ = forward_blocks(true);
+  blocks again_ = backward_blocks(true);
+  blocks backward_ = backward_blocks(false);
 };
 
 }  // namespace gpt::cuda

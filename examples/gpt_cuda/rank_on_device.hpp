@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "batch_activations.hpp"
 #include "policies.hpp"
 #include "rank_session.hpp"
 #include "trainer.hpp"
@@ -17,9 +18,11 @@ namespace gpt::cuda {
 
 /// How ranks divide a model on devices: there gradients of several micro-batches are added over ranks once for a step,
 /// since no kernel of ours joins sums.
-/// @throws problem   that is not what the stage says
+/// @throws problem   that is not what the stage says; or a planner would see the device of one rank alone
 [[nodiscard]] inline rank_plan plan_on_device(const options& chosen, std::uint32_t ranks)
 {
+  if (is_planned(chosen.activations))
+    throw problem{"--activations karma or planned is for one rank (choose swap, keep or recompute)"};
   rank_plan plan = rank_plan::of(chosen, ranks);
   if (chosen.size.micro_batches == 1 || !plan.divided.gradients) return plan;
   if (!plan.divided.parameters)
@@ -63,6 +66,11 @@ class rank_on_device {
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {
     return declare_batch_model(manager, size, precision);
+  }
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+                                                                  chunkmem::bytes device)
+  {
+    return plan_batch(choice, chosen, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
   [[nodiscard]] memory_limits limits(const options&) const { return gpu_->limits(); }

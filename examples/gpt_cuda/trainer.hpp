@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "batch_runs.hpp"
 #include "ends.hpp"
 #include "layer.hpp"
 #include "rank_updates.hpp"
@@ -32,6 +33,7 @@ class batch_trainer {
   using math_type = Math;
 
   /// @param net, text, workers   outlive the trainer
+  /// @param settings             without a plan of activations the forward pass keeps the input of each layer alone
   batch_trainer(Manager& manager, const batch_model& net, const training_text& text, const trainer_settings& settings,
                 chunkmem::optimizer::thread_pool& workers)
       : m_{manager},
@@ -63,7 +65,7 @@ class batch_trainer {
       const token_windows text = send(room, [&](std::size_t window) {
         return held_out_tokens(text_, extent().context, which * extent().batch + window, held_out_windows());
       });
-      forward(text, true);
+      predict(text);
       ends_.loss(text, totals.at(which));
     }
     const auto message = fetch(totals);
@@ -78,7 +80,7 @@ class batch_trainer {
     const auto room = n().room(text_plan_);
     const token_windows text = send(
         room, [&](std::size_t) { return tokens.data(); }, tokens.size());
-    forward(text, true);
+    predict(text);
     ends_.logits(tokens.size() - 1, [&](const float* logits) {
       const auto message = fetch_bytes(logits, odds.size_bytes());
       message.wait(m_);
@@ -113,7 +115,8 @@ class batch_trainer {
                                first_row() + which * extent().batch + window);
       });
       iteration.pass(chunkmem::pass::forward, which);
-      forward(text, false);
+      begin(text);
+      runs_.forward();
       iteration.pass(chunkmem::pass::backward, which);
       // Over ranks each micro-batch ends its gradients: the model knows when they are added.
       backward(text, totals.at(which), trains_over_ranks || which + 1 == extent().micro_batches);
@@ -227,22 +230,28 @@ class batch_trainer {
     return ends_.windows_at(room[text_block_]);
   }
 
-  /// @param forgets   no backward pass follows: what a layer was given is dropped
-  void forward(const token_windows& text, bool forgets) const
+  /// The input of the first layer.
+  void begin(const token_windows& text)
   {
+    runs_.reset();
     ends_.embed(text);
+  }
+  /// A forward pass that no backward pass follows: what a layer was given is dropped.
+  void predict(const token_windows& text)
+  {
+    begin(text);
     for (std::size_t layer = 0; layer < extent().layers; ++layer) {
       layers_.forward(layer);
-      if (forgets) m_.drop(n().handles().inputs[layer]);
+      m_.drop(n().handles().inputs[layer]);
     }
   }
 
-  void backward(const token_windows& text, double* total, bool last) const
+  void backward(const token_windows& text, double* total, bool last)
   {
     const auto room = n().room(slope_plan_);
     const float scale = 1.0F / static_cast<float>(extent().tokens_per_step() * settings_.ranks);
     ends_.head_backward(text, scale, total, room[slope_block_], last);
-    for (std::size_t layer = extent().layers; layer-- > 0;) layers_.backward(layer, room[slope_block_], last);
+    runs_.backward(room[slope_block_], last);
     ends_.embedding_backward(text, room[slope_block_], last);
   }
 
@@ -253,6 +262,7 @@ class batch_trainer {
   ends<Manager, Math> ends_{net_};
   const training_text& text_;
   trainer_settings settings_;
+  batch_runs<Manager, Math> runs_{net_, layers_, settings_.activations, settings_.plan};
   std::vector<unsigned char> windows_;  ///< of a micro-batch, on their way
   block_plan text_plan_, slope_plan_;
   block<unsigned char> text_block_ = text_plan_.add<unsigned char>(ends_.window_bytes());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "batch_activations.hpp"
 #include "batch_sampler.hpp"
 #include "budget.hpp"
 #include "policies.hpp"
@@ -46,6 +47,11 @@ struct training_on_device {
   [[nodiscard]] static model_type declare(Manager& manager, const extents& size, chunkmem::dtype precision)
   {
     return declare_batch_model(manager, size, precision);
+  }
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+                                                                  chunkmem::bytes device)
+  {
+    return plan_batch(choice, chosen, device);
   }
   [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
                                           std::uint64_t seed)

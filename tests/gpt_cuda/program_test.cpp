@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/training_on_device.hpp>
 
+#include <chunkmem/activation/activation_plan.hpp>
 #include <gpt_cuda/fake_training.hpp>
 #include <program.hpp>
 #include <support/catch.hpp>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +16,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -38,8 +42,22 @@ gpt::options some_options()
   chosen.sample = 3;
   chosen.chunk_bytes = 8_KiB;
   chosen.precision = chunkmem::dtype::bfloat16;
+  chosen.activations = gpt::activation_choice::recompute;
   chosen.threads = 2;
   chosen.verify = true;
+  return chosen;
+}
+
+/// More layers, whose activations have no room together but where they are kept, and a GPU as slow as its link.
+gpt::options deep_options(gpt::activation_choice choice)
+{
+  gpt::options chosen = some_options();
+  chosen.size = {.layers = 5, .width = 16, .heads = 2, .context = 17, .batch = 4};
+  chosen.steps = 1;
+  chosen.sample = 0;
+  chosen.device_rate = 1e12;
+  chosen.activations = choice;
+  chosen.device_memory = choice == gpt::activation_choice::keep ? 512_KiB : 160_KiB;
   return chosen;
 }
 
@@ -54,6 +72,13 @@ struct printed {
     std::rewind(out);
     for (int each = std::fgetc(out); each != EOF; each = std::fgetc(out)) all.push_back(static_cast<char>(each));
     std::fclose(out);
+  }
+  /// A letter for each layer, where a plan was printed.
+  [[nodiscard]] std::string blocks() const
+  {
+    constexpr std::string_view label = "blocks ";
+    const auto at = all.find(label);
+    return at == std::string::npos ? "" : all.substr(at + label.size(), all.find('\n', at) - at - label.size());
   }
   int status = -1;
   std::string all;
@@ -93,6 +118,46 @@ TEST_CASE("the program of the GPU finds every bit the same where the whole itera
   CHECK_THAT(result.all, ContainsSubstring("transfer planned"));
   CHECK_THAT(result.all, ContainsSubstring("7 losses, 7 identical"));
   CHECK_THAT(result.all, ContainsSubstring("parameters identical"));
+}
+
+TEST_CASE("the program of the GPU finds every bit the same wherever activations lie, and prints a planner's plan",
+          "[gpt_cuda]")
+{
+  using enum gpt::activation_choice;
+  const gpt::activation_choice choice = GENERATE(keep, swap, karma, planned);
+  const gpt::options chosen = deep_options(choice);
+  const printed result{chosen};
+  CAPTURE(result.all);
+  CHECK(result.status == EXIT_SUCCESS);
+  CHECK_THAT(result.all, ContainsSubstring("3 losses, 3 identical"));
+  CHECK_THAT(result.all, ContainsSubstring("parameters identical"));
+  const std::string blocks = result.blocks();
+  CHECK(blocks.empty() == !gpt::is_planned(choice));
+  for (const char letter : std::string{gpt::is_planned(choice) ? "KSR" : ""})
+    CHECK(blocks.find(letter) < blocks.size());
+}
+
+TEST_CASE("the rates of a GPU and its link decide whether a planner swaps", "[gpt_cuda]")
+{
+  using chunkmem::activation::block_action;
+  const gpt::training_text text = support::some_text();
+  chunkmem::optimizer::thread_pool workers{1};
+  const auto count = [&](const gpt::options& chosen, block_action action) {
+    gpt::training_setup setup{chosen, text, workers, 8_KiB};
+    gpt::plan_activations<training>(setup);
+    std::size_t layers = 0;
+    for (std::uint32_t layer = 0; layer < chosen.size.layers; ++layer) layers += setup.plan.action_of(layer) == action;
+    return layers;
+  };
+  gpt::options chosen = deep_options(gpt::activation_choice::planned);
+  chosen.link_rate = 1e6;
+  CHECK(count(chosen, block_action::swap) == 0);
+  CHECK(count(chosen, block_action::recompute) > 0);
+  chosen.link_rate = 1e15;
+  CHECK(count(chosen, block_action::swap) > 0);
+  CHECK(count(chosen, block_action::recompute) == 0);
+  chosen.activations = gpt::activation_choice::recompute;
+  CHECK(count(chosen, block_action::recompute) == chosen.size.layers);
 }
 
 TEST_CASE("a report with a loss that is no number is still JSON", "[gpt_cuda]")

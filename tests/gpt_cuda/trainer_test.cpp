@@ -1,93 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/trainer.hpp>
 
-#include <gpt_cuda/fake_training.hpp>
+#include <gpt_cuda/small_training.hpp>
 #include <support/catch.hpp>
 #include <support/sanitized.hpp>
 
-#include <bit>
-#include <string>
-#include <vector>
+#include <cstddef>
 
 namespace trainer_test {
 
-namespace {
-
 using namespace chunkmem::literals;
-using gpt::gradient_choice;
-using gpt::update_choice;
-using support::fake_device;
-using support::gpt_manager;
-using trainer = gpt::cuda::batch_trainer<gpt_manager, support::fake_math>;
-
-/// What differs from test to test.
-struct variant {
-  update_choice update = update_choice::cpu;
-  gradient_choice gradient = gradient_choice::separate;
-  gpt::extents size = support::small_gpt;
-  float clip = 1.0f;
-
-  [[nodiscard]] gpt::trainer_settings settings() const
-  {
-    return {.schedule = {.highest = 1e-2f, .steps = 20},
-            .seed = 3,
-            .precision = chunkmem::dtype::bfloat16,
-            .clip = clip,
-            .update = update};
-  }
-};
-
-/// A small model on a fake GPU of a given size.
-struct world {
-  explicit world(chunkmem::bytes device, const variant& chosen = {},
-                 support::fake_schedule when = support::fake_schedule::earliest)
-      : memory{{.device_capacity = device, .host_capacity = 16_MiB, .when = when, .seed = 5}},
-        m{memory, {.chunk_bytes = 8_KiB}, gpt::either_gradient{chosen.gradient}},
-        net{gpt::cuda::declare_batch_model(m, chosen.size, chunkmem::dtype::bfloat16)},
-        it{m, net, text, chosen.settings(), workers}
-  {
-  }
-  ~world() { memory.drain(); }
-
-  chunkmem::memory_requirement rehearse()
-  {
-    return m.rehearse([this] { (void)it.step(0); });
-  }
-
-  gpt::training_text text = support::some_text();
-  fake_device memory;
-  gpt_manager m;
-  gpt::cuda::batch_model net;
-  chunkmem::optimizer::thread_pool workers{2};
-  trainer it;
-};
-
-struct outcome {
-  std::vector<std::uint32_t> losses;
-  std::uint64_t parameters = 0;
-  std::vector<std::string> faults;
-
-  friend bool operator==(const outcome&, const outcome&) = default;
-};
-
-constexpr chunkmem::bytes plenty = 16_MiB;
-
-outcome train(chunkmem::bytes device, const variant& chosen, support::fake_schedule when, std::size_t steps = 4)
-{
-  world each{device, chosen, when};
-  (void)each.rehearse();
-  gpt::fill(each.m, each.net, 3);
-  outcome out;
-  out.losses.push_back(std::bit_cast<std::uint32_t>(each.it.evaluate()));
-  for (std::size_t i = 0; i < steps; ++i) out.losses.push_back(std::bit_cast<std::uint32_t>(each.it.step(i)));
-  out.losses.push_back(std::bit_cast<std::uint32_t>(each.it.evaluate()));
-  out.parameters = each.it.parameter_hash();
-  each.memory.drain();
-  out.faults = each.memory.faults();
-  return out;
-}
-
-}  // namespace
+using namespace gpt_cuda_test;
 
 TEST_CASE("the GPT of the GPU has the same bits on any device, wherever it is updated", "[gpt_cuda]")
 {

@@ -152,6 +152,30 @@ TEST_CASE("the choice of activations is read, and refused over ranks where a pla
   CHECK_THAT(refusal({"--activations", "karma", "--ranks", "2"}), ContainsSubstring("choose swap, keep or recompute"));
 }
 
+TEST_CASE("the program of the GPU computes activations again by default, and tells planners its rates", "[gpt]")
+{
+  using enum gpt::activation_choice;
+  const auto parse_cuda = [](std::vector<const char*> words) {
+    return gpt::parse_options(static_cast<int>(words.size()), words.data(), gpt::program::gpt_cuda);
+  };
+  const auto refused = [&](std::vector<const char*> words, const char* why) {
+    CHECK_THROWS_WITH(parse_cuda(std::move(words)), ContainsSubstring(why));
+  };
+  CHECK(parse_cuda({}).activations == recompute);
+  CHECK(parse_cuda({"--activations", "swap"}).activations == swap);
+  const gpt::options rated =
+      parse_cuda({"--activations", "planned", "--device-rate", "2e14", "--link-rate", "50000000000"});
+  CHECK(rated.activations == planned);
+  CHECK((rated.device_rate > 1.99e14 && rated.device_rate < 2.01e14));
+  CHECK((rated.link_rate > 4.99e10 && rated.link_rate < 5.01e10));
+  refused({"--activations", "drop"}, "'drop' is unknown: choose swap, keep, recompute, karma or planned");
+  refused({"--activations", "planned", "--shard", "3"}, "--activations planned is for one rank (choose swap");
+  refused({"--activations", "swap", "--link-rate", "1e10"}, "goes with --activations karma or planned alone");
+  refused({"--device-rate", "1e14"}, "goes with --activations karma or planned alone");
+  refused({"--activations", "karma", "--device-rate", "0"}, "--device-rate '0' is not a number from 1 to 1e30");
+  CHECK_THAT(refusal({"--link-rate", "1e10"}), ContainsSubstring("--help"));
+}
+
 TEST_CASE("gradients in place are refused where they cannot be", "[gpt]")
 {
   CHECK_THAT(refusal({"--gradient", "in_place"}), ContainsSubstring("weights of 16 bits"));

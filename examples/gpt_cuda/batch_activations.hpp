@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "activation_choice.hpp"
+#include "extents.hpp"
+#include "options.hpp"
+
+#include <chunkmem/activation/activation_budget.hpp>
+#include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/karma.hpp>
+#include <chunkmem/activation/keep_all.hpp>
+#include <chunkmem/activation/layer_chain.hpp>
+#include <chunkmem/activation/planned_activations.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpt::cuda {
+
+/// The layers as a chain, for all rows of a micro-batch: sizes of tensors and leases, times by counted operations.
+///
+/// A clock of the host would see launches. Products and attention are counted, each multiplication and each addition.
+/// @param rate   operations a second; at 1 the times are counts
+[[nodiscard]] inline chunkmem::activation::layer_chain batch_chain(const extents& size, double rate = 1.0)
+{
+  using chunkmem::bytes;
+  const auto width = static_cast<double>(size.width);
+  const auto context = static_cast<double>(size.context);
+  const double rows = static_cast<double>(size.batch) * context;
+  const bytes stream{2 * std::uint64_t{size.batch} * size.context * size.width};
+  chunkmem::activation::chain_block block;
+  block.forward_seconds = rows * width * (24 * width + 4 * context) / rate;
+  block.backward_seconds = rows * width * (48 * width + 10 * context) / rate;
+  block.boundary = stream;
+  block.saved = 10 * stream;
+  block.gradient = stream;
+  block.forward_working = 5 * stream;
+  block.passing_working = 9 * stream;
+  block.backward_working = 11 * stream;
+  block.reads_input = true;
+  chunkmem::activation::layer_chain chain{.blocks = {}, .input = stream};
+  for (std::size_t layer = 0; layer < size.layers; ++layer) {
+    block.name = "layer " + std::to_string(layer);
+    chain.blocks.push_back(block);
+  }
+  return chain;
+}
+
+/// @param choice   of `chosen`, or another one
+/// @param device   room for activations, used by those that plan
+[[nodiscard]] inline chunkmem::activation::activation_plan plan_batch(activation_choice choice, const options& chosen,
+                                                                      chunkmem::bytes device)
+{
+  using namespace chunkmem::activation;
+  const layer_chain chain = batch_chain(chosen.size, chosen.device_rate);
+  const activation_budget budget{
+      .device = device, .to_host_bytes_per_second = chosen.link_rate, .to_device_bytes_per_second = chosen.link_rate};
+  switch (choice) {
+    case activation_choice::recompute:  // the last layer too: its backward run has room for all of it in any case
+      return plan_of("recompute", chain, budget, std::vector<block_action>(chain.size(), block_action::recompute));
+    case activation_choice::karma: return karma{}.plan(chain, budget);
+    case activation_choice::planned: return planned{}.plan(chain, budget);
+    case activation_choice::swap:
+    case activation_choice::keep: break;
+  }
+  return keep_all{}.plan(chain, budget);
+}
+
+}  // namespace gpt::cuda
