@@ -550,6 +550,7 @@ class chunk_cache {
       return false;
   }
   [[nodiscard]] frame_id free_frame_below(std::uint32_t border, bool loads) noexcept
+    requires bounded_eviction<Eviction>
   {
     const frame_pool& pool = space(tier::device).pool();
     if (!orders_by_age()) return pool.highest_below(border);
