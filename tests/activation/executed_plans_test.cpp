@@ -27,7 +27,8 @@ namespace {
 constexpr cm::bytes frame = 4_KiB;
 constexpr double unit = 1e-3;  // seconds of the shortest run
 constexpr int steps = 6;
-constexpr std::uint64_t chains = support::sanitized ? 3 : 10;
+constexpr std::uint64_t chains = support::sanitized ? 2 : 10;
+constexpr std::uint32_t most_blocks = support::sanitized ? 4 : 12;
 
 /// The last of some steps.
 struct execution {
@@ -76,7 +77,7 @@ TEST_CASE("a manager takes the device's bytes of a plan, to the byte, and moves 
   for (std::uint64_t seed = 1; seed <= chains; ++seed) {
     support::dice dice{seed};
     const support::chain_problem it =
-        support::roll_executable_chain(dice, {.fewest_blocks = 3, .most_blocks = 12}, frame, unit);
+        support::roll_executable_chain(dice, {.fewest_blocks = 3, .most_blocks = most_blocks}, frame, unit);
     for_each_plan(it, [&](const act::activation_plan& plan) {
       INFO("seed " << seed << ", " << plan.planner);
       const execution found = execute(it, plan, it.budget.device);
@@ -95,9 +96,10 @@ TEST_CASE("a manager takes the device's bytes of a plan, to the byte, and moves 
       slowest = std::max(slowest, found.seconds / plan.costs.seconds);
     });
   }
+  CHECK(slowest <= 1.10);
+  if (support::sanitized) return;  // too few plans
   CHECK(swapped >= 2 * static_cast<int>(chains));
   CHECK(recomputed >= static_cast<int>(chains));
-  CHECK(slowest <= 1.10);
 }
 
 }  // namespace executed_plans_test
