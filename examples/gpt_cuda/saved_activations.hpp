@@ -12,8 +12,8 @@ namespace gpt::cuda {
 
 using chunkmem::bf16;
 
-/// What a layer may save for its backward run beside its input, for all rows of a micro-batch. Norms and GELU run again
-/// in any case.
+/// The tensors that a layer may save for its backward run in addition to its input, for all rows of a micro-batch.
+/// Norms and GELU run again in any case.
 struct saved_activations {
   chunkmem::tensor<bf16> qkv{};       ///< [rows, 3 width]
   chunkmem::tensor<bf16> attended{};  ///< [rows, width]

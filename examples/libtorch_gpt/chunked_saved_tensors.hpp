@@ -19,7 +19,7 @@ namespace libtorch_gpt {
 
 namespace cm = chunkmem;
 
-/// What autograd saves in a forward pass, in chunks until the backward pass has used it.
+/// The tensors that autograd saves in a forward pass. They lie in chunks until the backward pass has used them.
 ///
 /// Saving copies the storage into a tensor of the manager, once for all saved views of it, so that LibTorch's own bytes
 /// are free as soon as the forward pass has no more use for them. The backward pass gets a tensor over the pinned
@@ -27,8 +27,9 @@ namespace cm = chunkmem;
 /// whether the backward pass used it or an exception ended the pass.
 ///
 /// The manager's tensors are declared beforehand, from the sizes that one forward pass saved. A storage that has no
-/// place, because the pass was another one, stays with LibTorch. So does what the rules do not take; autograd refuses
-/// it in the backward pass where it was written since, as ever. What was copied is as it was when it was saved.
+/// place, because the pass was another one, stays with LibTorch. A tensor that the rules do not take stays there too;
+/// autograd refuses that tensor in the backward pass if it was written since. A copied tensor has its values from the
+/// moment when it was saved.
 ///
 ///     chunked_saved_tensors saved{m, at::kCPU, rules, list.sizes()};
 ///     { const saving into{&saved}; loss = model(input); }

@@ -71,7 +71,7 @@ class dry_parameters {
   std::vector<at::Tensor> leaves_{};
 };
 
-/// What a forward pass of one micro-batch saves. Costs such a pass, and memory of one layer.
+/// The sizes of the tensors that a forward pass of one micro-batch saves. Cost: such a pass, and memory of one layer.
 /// @param again   blocks are computed again in the backward pass
 [[nodiscard]] inline saved_sizes sizes_saved_by(const extents& size, bool again, at::ScalarType type, at::Device device)
 {

@@ -35,6 +35,18 @@ std::vector<std::uint64_t> staying(const kept_intervals& choice)
   return all;
 }
 
+/// Keeps the longest intervals that fit together.
+void keep_longest(kept_intervals& choice)
+{
+  const auto intervals = choice.problem().intervals();
+  std::vector<std::uint32_t> longest_first;
+  for (std::uint32_t which = 0; which < intervals.size(); ++which) longest_first.push_back(which);
+  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
+    return intervals[left].length > intervals[right].length;
+  });
+  choice.fill(longest_first);
+}
+
 }  // namespace
 
 TEST_CASE("ruin and recreate improves a bad choice, never moves more, and leaves what fits", "[transfer]")
@@ -121,12 +133,7 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   for (std::uint32_t index = 0; index < 20; ++index) trace.use(index < 10 ? index : 19 - index, index, use_kind::read);
   const retention_problem problem{trace.input()};
   kept_intervals choice{problem};
-  std::vector<std::uint32_t> longest_first;
-  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) longest_first.push_back(which);
-  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
-    return problem.intervals()[left].length > problem.intervals()[right].length;
-  });
-  choice.fill(longest_first);
+  keep_longest(choice);
   const std::uint64_t moved = choice.moved_bytes();
   shorten(choice);
   CHECK(choice.moved_bytes() == moved);
@@ -153,12 +160,7 @@ TEST_CASE("where chunks are dropped some time after their last use, the last lay
   trace.use(0, 3 * chunks, use_kind::drop);
   const retention_problem problem{trace.input()};
   kept_intervals choice{problem};
-  std::vector<std::uint32_t> longest_first;
-  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) longest_first.push_back(which);
-  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
-    return problem.intervals()[left].length > problem.intervals()[right].length;
-  });
-  choice.fill(longest_first);
+  keep_longest(choice);
   const std::uint64_t moved = choice.moved_bytes();
   shorten(choice);
   CHECK(choice.moved_bytes() <= moved);

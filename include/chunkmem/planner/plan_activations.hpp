@@ -117,7 +117,7 @@ class activation_search {
 /// candidates with the manager itself.
 ///
 /// The bytes that the other layers keep are tensors of the manager. Where they have no room, its plan moves them to the
-/// host, or moves weights or states instead, whichever moves fewer bytes.
+/// host, or moves weights or states instead: the plan takes the choice that moves the fewest bytes.
 /// 1. All layers run again, with their inputs on the device or with inputs that move; no layer runs again, with kept
 ///    bytes on the device or with bytes that move.
 /// 2. A quarter, half and three quarters of the layers run again, at equal distances. From the fastest, the search goes
