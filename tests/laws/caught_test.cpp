@@ -41,6 +41,7 @@ constexpr family families[] = {
     {"ownership", laws::wrong_ownerships},
     {"communicator", laws::wrong_communicators},
     {"activation", laws::wrong_activations},
+    {"pipeline", laws::wrong_schedules},
 };
 
 constexpr std::size_t least_of_family = 8;

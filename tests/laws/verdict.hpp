@@ -32,6 +32,7 @@ using verdicts = std::vector<verdict>;
 [[nodiscard]] const verdicts& wrong_ownerships();
 [[nodiscard]] const verdicts& wrong_communicators();
 [[nodiscard]] const verdicts& wrong_activations();
+[[nodiscard]] const verdicts& wrong_schedules();
 
 /// Allocations of this program so far; see caught_test.cpp.
 [[nodiscard]] std::uint64_t allocations_so_far();

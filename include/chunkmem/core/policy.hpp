@@ -23,6 +23,7 @@ struct communicator_kind {};
 struct ownership_kind {};
 struct checks_kind {};
 struct activation_kind {};
+struct pipeline_kind {};
 
 /// Says of itself which kind it is and what it is called.
 template <class Policy>

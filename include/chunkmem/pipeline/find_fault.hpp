@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/schedule_fault.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+namespace detail {
+
+[[nodiscard]] constexpr std::uint16_t bit_of(operation_kind kind) noexcept
+{
+  return static_cast<std::uint16_t>(1U << static_cast<unsigned>(kind));
+}
+
+/// Looks for the first fault of a schedule. See find_fault.
+class schedule_check {
+ public:
+  /// @param has_transfers   false: the schedule has the orders of a generator, without sends and receives
+  schedule_check(const schedule& plan, bool has_transfers) : plan_{plan}, has_transfers_{has_transfers} {}
+
+  [[nodiscard]] std::optional<schedule_finding> run()
+  {
+    if (plan_.stages.empty() || plan_.owners.empty() || plan_.micro_batches == 0 || plan_.batches == 0 ||
+        plan_.versions == 0 || plan_.gradient_sets == 0 || plan_.sends_in_flight == 0)
+      return schedule_finding{};
+    for (const std::uint32_t owner : plan_.owners)
+      if (owner >= plan_.stage_count()) return schedule_finding{.fault = schedule_fault::owner_unknown};
+    seen_.assign(std::size_t{plan_.part_count()} * plan_.all_micro_batches(), 0);
+    made_.assign(plan_.part_count(), 0);
+    added_.assign(std::size_t{plan_.part_count()} * plan_.batches, 0);
+    for (stage_ = 0; stage_ < plan_.stage_count(); ++stage_)
+      if (!read_stage()) return found_;
+    if (!is_complete() || (has_transfers_ && (!orders_match() || !ends()))) return found_;
+    return std::nullopt;
+  }
+
+ private:
+  using enum operation_kind;
+  using mask = std::uint16_t;
+
+  bool refuse(schedule_fault fault, std::uint32_t stage, std::uint32_t index, const operation& step)
+  {
+    found_ = {fault, stage, index, step};
+    return false;
+  }
+
+  // --- The steps of a stage, in order ---
+
+  bool read_stage()
+  {
+    const std::vector<operation>& steps = plan_.stages[stage_];
+    for (index_ = 0; index_ < steps.size(); ++index_) {
+      const operation& step = steps[index_];
+      if (const auto fault = fault_of(step)) return refuse(*fault, stage_, index_, step);
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::optional<schedule_fault> fault_of(const operation& step)
+  {
+    using enum schedule_fault;
+    if (step.part >= plan_.part_count() || step.micro_batch >= plan_.all_micro_batches() ||
+        static_cast<std::size_t>(step.kind) >= operation_names.size())
+      return number_too_large;
+    if (plan_.owners[step.part] != stage_) return wrong_stage;
+    if (step.kind == update) return fault_of_update(step);
+    mask& seen = seen_[cell_of(step)];
+    if ((seen & bit_of(step.kind)) != 0) return step_repeated;
+    const auto fault = computes(step.kind)                           ? fault_of_run(step, seen)
+                       : step.kind == offload || step.kind == reload ? fault_of_copy(step, seen)
+                                                                     : fault_of_crossing(step, seen);
+    seen = static_cast<mask>(seen | bit_of(step.kind));
+    return fault;
+  }
+
+  [[nodiscard]] std::optional<schedule_fault> fault_of_run(const operation& step, mask seen)
+  {
+    using enum schedule_fault;
+    if (const auto fault = fault_of_version(step)) return fault;
+    switch (step.kind) {
+      case forward:
+        if (!has_input(step, seen)) return run_before_input;
+        break;
+      case recompute:
+        if ((seen & bit_of(forward)) == 0 || (seen & (any_backward | bit_of(offload))) != 0) return recompute_misplaced;
+        break;
+      case backward_weight:
+        if ((seen & bit_of(backward)) != 0) return backward_mixed;
+        if ((seen & bit_of(backward_input)) == 0) return weight_before_input_gradient;
+        break;
+      default:
+        if ((seen & any_backward) != 0) return backward_mixed;
+        if ((seen & bit_of(forward)) == 0) return backward_before_forward;
+        if ((seen & bit_of(offload)) != 0 && (seen & bit_of(reload)) == 0) return reload_missing;
+        if (!has_output_gradient(step, seen)) return run_before_input;
+    }
+    return step.kind == backward || step.kind == backward_weight ? fault_of_gradient(step) : std::nullopt;
+  }
+
+  /// No run reads a version that has been dropped: the update that drops it comes after all runs of its batch.
+  [[nodiscard]] std::optional<schedule_fault> fault_of_version(const operation& step) const
+  {
+    using enum schedule_fault;
+    if (step.version != plan_.version_of(step.micro_batch)) return version_wrong;
+    if (step.version > made_[step.part]) return version_not_made;
+    return std::nullopt;
+  }
+
+  /// A gradient adds to its batch's set, which an earlier batch may still use.
+  [[nodiscard]] std::optional<schedule_fault> fault_of_gradient(const operation& step)
+  {
+    const std::uint32_t batch = plan_.batch_of(step.micro_batch);
+    if (batch >= made_[step.part] + plan_.gradient_sets) return schedule_fault::gradients_in_use;
+    ++added_[std::size_t{step.part} * plan_.batches + batch];
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<schedule_fault> fault_of_update(const operation& step)
+  {
+    const std::uint32_t batch = made_[step.part];
+    if (batch == plan_.batches || step.version != batch + 1 ||
+        step.micro_batch != (batch + 1) * plan_.micro_batches - 1 ||
+        added_[std::size_t{step.part} * plan_.batches + batch] != plan_.micro_batches)
+      return schedule_fault::update_misplaced;
+    ++made_[step.part];
+    return std::nullopt;
+  }
+
+  [[nodiscard]] static std::optional<schedule_fault> fault_of_copy(const operation& step, mask seen)
+  {
+    const mask before = step.kind == offload ? bit_of(forward) : bit_of(offload);
+    if ((seen & before) == 0 || (seen & (any_backward | bit_of(recompute))) != 0) return schedule_fault::copy_misplaced;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<schedule_fault> fault_of_crossing(const operation& step, mask seen) const
+  {
+    using enum schedule_fault;
+    const bool is_down = step.kind == send_activation || step.kind == receive_gradient;  // concerns the next part
+    if (!has_transfers_) return transfer_in_orders;
+    if (!(is_down ? crosses_after(step.part) : crosses_before(step.part))) return crossing_within_stage;
+    if (step.kind == send_activation && (seen & bit_of(forward)) == 0) return send_before_run;
+    if (step.kind == send_gradient && (seen & makes_gradient) == 0) return send_before_run;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] bool has_input(const operation& step, mask seen) const
+  {
+    if (step.part == 0) return true;
+    if (crosses_before(step.part)) return !has_transfers_ || (seen & bit_of(receive_activation)) != 0;
+    return (seen_[cell_of(step) - plan_.all_micro_batches()] & bit_of(forward)) != 0;
+  }
+  [[nodiscard]] bool has_output_gradient(const operation& step, mask seen) const
+  {
+    if (step.part + 1 == plan_.part_count()) return true;
+    if (crosses_after(step.part)) return !has_transfers_ || (seen & bit_of(receive_gradient)) != 0;
+    return (seen_[cell_of(step) + plan_.all_micro_batches()] & makes_gradient) != 0;
+  }
+
+  // --- All of them ---
+
+  /// Receives are there: a run without its receive was refused.
+  bool is_complete()
+  {
+    using enum schedule_fault;
+    for (std::uint32_t part = 0; part < plan_.part_count(); ++part) {
+      const std::uint32_t stage = plan_.owners[part];
+      for (std::uint32_t micro_batch = 0; micro_batch < plan_.all_micro_batches(); ++micro_batch) {
+        const mask seen = seen_[std::size_t{part} * plan_.all_micro_batches() + micro_batch];
+        const auto lacks = [&](operation_kind kind) { return (seen & bit_of(kind)) == 0; };
+        const auto missing = [&](schedule_fault fault, operation_kind kind) {
+          return refuse(fault, stage, schedule_finding::nowhere,
+                        {kind, part, micro_batch, plan_.version_of(micro_batch)});
+        };
+        if (lacks(forward)) return missing(run_missing, forward);
+        if (lacks(backward) && lacks(backward_input)) return missing(run_missing, backward);
+        if (lacks(backward) && lacks(backward_weight)) return missing(run_missing, backward_weight);
+        if (has_transfers_ && crosses_after(part) && lacks(send_activation))
+          return missing(send_missing, send_activation);
+        if (has_transfers_ && crosses_before(part) && lacks(send_gradient)) return missing(send_missing, send_gradient);
+      }
+      if (made_[part] != plan_.batches)
+        return refuse(update_missing, stage, schedule_finding::nowhere,
+                      {update, part, (made_[part] + 1) * plan_.micro_batches - 1, made_[part] + 1});
+    }
+    return true;
+  }
+
+  /// A send or receive as both ends know it.
+  struct crossing {
+    bool is_gradient = false;
+    std::uint32_t part = 0;  // that receives
+    std::uint32_t micro_batch = 0;
+
+    [[nodiscard]] bool operator==(const crossing&) const = default;
+  };
+  [[nodiscard]] static crossing crossing_of(const operation& step)
+  {
+    const bool is_gradient = step.kind == send_gradient || step.kind == receive_gradient;
+    const std::uint32_t part = step.kind == send_activation ? step.part + 1
+                               : step.kind == send_gradient ? step.part - 1
+                                                            : step.part;
+    return {is_gradient, part, step.micro_batch};
+  }
+  [[nodiscard]] std::uint32_t peer_of(const operation& step) const
+  {
+    const bool is_down = step.kind == send_activation || step.kind == receive_gradient;
+    return plan_.owners[is_down ? step.part + 1 : step.part - 1];
+  }
+
+  bool orders_match()
+  {
+    std::vector<std::vector<crossing>> sent(std::size_t{plan_.stage_count()} * plan_.stage_count());
+    const auto pair = [&](std::uint32_t from, std::uint32_t to) {
+      return std::size_t{from} * plan_.stage_count() + to;
+    };
+    for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage)
+      for (const operation& step : plan_.stages[stage])
+        if (sends(step.kind)) sent[pair(stage, peer_of(step))].push_back(crossing_of(step));
+    std::vector<std::size_t> received(sent.size(), 0);
+    for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage) {
+      const std::vector<operation>& steps = plan_.stages[stage];
+      for (std::uint32_t index = 0; index < steps.size(); ++index) {
+        if (!receives(steps[index].kind)) continue;
+        const std::size_t from = pair(peer_of(steps[index]), stage);
+        if (sent[from][received[from]++] != crossing_of(steps[index]))
+          return refuse(schedule_fault::crossing_order, stage, index, steps[index]);
+      }
+    }
+    return true;
+  }
+
+  /// Takes the steps without clocks: a stage stops where it waits for a step of another one.
+  bool ends()
+  {
+    const std::size_t cells = seen_.size();
+    std::vector<std::uint8_t> reached(2 * cells, 0);  // by crossing: the ends that came to it
+    std::vector<std::vector<std::size_t>> sent(plan_.stage_count());
+    std::vector<std::size_t> next(plan_.stage_count(), 0);
+    const auto crossing_index = [&](const crossing& it) {
+      return (it.is_gradient ? cells : 0) + std::size_t{it.part} * plan_.all_micro_batches() + it.micro_batch;
+    };
+    const auto waits = [&](std::uint32_t stage, const operation& step) {
+      if (sends(step.kind))
+        return sent[stage].size() >= plan_.sends_in_flight &&
+               reached[sent[stage][sent[stage].size() - plan_.sends_in_flight]] < 2;
+      if (step.kind == forward) return crosses_before(step.part) && reached[cell_of(step)] < 2;
+      if (step.kind == backward || step.kind == backward_input)
+        return crosses_after(step.part) && reached[cells + cell_of(step)] < 2;
+      return false;
+    };
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage)
+        for (; next[stage] < plan_.stages[stage].size(); ++next[stage], moved = true) {
+          const operation& step = plan_.stages[stage][next[stage]];
+          if (waits(stage, step)) break;
+          if (!sends(step.kind) && !receives(step.kind)) continue;
+          const std::size_t which = crossing_index(crossing_of(step));
+          ++reached[which];
+          if (sends(step.kind)) sent[stage].push_back(which);
+        }
+    }
+    for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage)
+      if (next[stage] < plan_.stages[stage].size())
+        return refuse(schedule_fault::waits_for_ever, stage, static_cast<std::uint32_t>(next[stage]),
+                      plan_.stages[stage][next[stage]]);
+    return true;
+  }
+
+  [[nodiscard]] bool crosses_after(std::uint32_t part) const
+  {
+    return part + 1 < plan_.part_count() && plan_.crosses_after(part);
+  }
+  [[nodiscard]] bool crosses_before(std::uint32_t part) const { return part > 0 && plan_.crosses_after(part - 1); }
+  [[nodiscard]] std::size_t cell_of(const operation& step) const
+  {
+    return std::size_t{step.part} * plan_.all_micro_batches() + step.micro_batch;
+  }
+
+  static constexpr mask makes_gradient = static_cast<mask>(bit_of(backward) | bit_of(backward_input));
+  static constexpr mask any_backward = static_cast<mask>(makes_gradient | bit_of(backward_weight));
+
+  const schedule& plan_;
+  bool has_transfers_ = true;
+  std::uint32_t stage_ = 0;
+  std::uint32_t index_ = 0;
+  std::vector<mask> seen_;            // by part and micro-batch: the kinds of steps so far
+  std::vector<std::uint32_t> made_;   // by part: the newest version
+  std::vector<std::uint32_t> added_;  // by part and batch: gradients so far
+  schedule_finding found_;
+};
+
+}  // namespace detail
+
+/// The first fault of a schedule, or none. A schedule without a fault runs to its end on every machine, and each run
+/// reads the weights that its micro-batch should read.
+///
+/// The rules: each micro-batch has one forward run and one whole backward run in every part, by the stage of that part.
+/// A run comes after the runs and receives that make its input. Every boundary between stages has one send and one
+/// receive, in the same order on both ends of a pair of stages. No run reads a version before it is made or after it is
+/// dropped. An update comes after all gradients of its batch. No stages wait for each other for ever.
+///
+/// Cost: O(steps times stages) at worst, O(steps) for schedules in practice.
+///
+///     if (const auto found = find_fault(plan)) throw config_error{found->text()};
+[[nodiscard]] inline std::optional<schedule_finding> find_fault(const schedule& plan)
+{
+  return detail::schedule_check{plan, true}.run();
+}
+
+/// The first fault of the orders of a generator, which have no sends and receives yet, or none. Whether the orders let
+/// every stage go on is not looked at. Cost: O(steps).
+///
+///     if (const auto found = find_fault_in_orders(plan)) throw config_error{found->text()};
+[[nodiscard]] inline std::optional<schedule_finding> find_fault_in_orders(const schedule& plan)
+{
+  return detail::schedule_check{plan, false}.run();
+}
+
+/// @throws config_error   the schedule has a fault
+inline void check_schedule(const schedule& plan)
+{
+  if (const auto found = find_fault(plan)) throw config_error{found->text()};
+}
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

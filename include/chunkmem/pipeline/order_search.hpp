@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/splitmix64.hpp>
+#include <chunkmem/pipeline/greedy_orders.hpp>
+#include <chunkmem/pipeline/pass_clock.hpp>
+#include <chunkmem/pipeline/pass_orders.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// Looks for orders of one batch with the shortest span of a stage, under a limit of what a stage saves.
+///
+/// First the best greedy orders of some hundred rules. Then simulated annealing: a run moves some places within its
+/// stage, and a worse result stays with a probability that falls to 0. The same problem gives the same orders on every
+/// machine with the same `exp`.
+///
+///     const pass_orders orders = order_search{problem}.best(greedy, 50'000);
+///
+/// Cost: O((rules + trials) runs).
+class order_search {
+ public:
+  /// @param problem   outlives the search
+  explicit order_search(const order_problem& problem) : problem_{problem}, clock_{problem} {}
+
+  /// The best of these rules, and of `trials` changes. @throws config_error   no rule leads to an end
+  [[nodiscard]] pass_orders best(const std::vector<greedy_rules>& rules, std::uint32_t trials)
+  {
+    greedy_orders greedy{problem_};
+    best_.assign(problem_.stages, {});
+    best_span_ = pass_clock::never;
+    for (const greedy_rules& it : rules) {
+      pass_orders orders = greedy.make(it);
+      const pass_clock::spans found = clock_.run(orders);
+      if (orders[0].empty() || !(found.longest < best_span_)) continue;
+      best_span_ = found.longest;
+      best_ = std::move(orders);
+    }
+    if (best_span_ == pass_clock::never)
+      throw config_error{"no order of a pipeline's runs keeps to the limit of what stages save (raise the limit)"};
+    if (best_span_ > shortest()) anneal(trials);
+    return best_;
+  }
+
+ private:
+  static constexpr std::uint64_t farthest = 6;  // places that a run moves
+
+  /// No stage is faster than its runs.
+  [[nodiscard]] double shortest() const
+  {
+    const double each = problem_.forward + problem_.backward_input + problem_.backward_weight;
+    return each * problem_.micro_batches * problem_.part_count() / problem_.stages * (1 + 1e-12);
+  }
+
+  /// The longest span counts; the others and early ends tell neighbours of equal span apart.
+  [[nodiscard]] double cost_of(const pass_clock::spans& found) const
+  {
+    const double runs = static_cast<double>(problem_.part_count()) * problem_.micro_batches;
+    return found.longest + 0.02 * found.sum / problem_.stages + 1e-4 * found.ends / runs;
+  }
+
+  void anneal(std::uint32_t trials)
+  {
+    splitmix64 dice;
+    pass_orders orders = best_;
+    double cost = cost_of(clock_.run(orders));
+    const double hottest = 0.003 * (problem_.forward + problem_.backward_input + problem_.backward_weight);
+    for (std::uint32_t trial = 0; trial < trials; ++trial) {
+      const double heat = hottest * (1 - static_cast<double>(trial) / trials);
+      std::vector<pass>& runs = orders[dice.next() % problem_.stages];
+      const std::uint64_t from = dice.next() % runs.size();
+      const std::uint64_t distance = 1 + dice.next() % farthest;
+      const bool is_later = dice.next() % 2 == 0;
+      const double chance = static_cast<double>(dice.next() >> 11U) * 0x1p-53;
+      if (is_later ? from + distance >= runs.size() : from < distance) continue;
+      const std::uint64_t to = is_later ? from + distance : from - distance;
+      if (runs[from] == runs[to]) continue;
+      move(runs, from, to);
+      const pass_clock::spans found = fits(problem_, runs, counts_) ? clock_.run(orders) : pass_clock::spans{};
+      const double next = cost_of(found);
+      if (next <= cost || (next < pass_clock::never && chance < std::exp((cost - next) / heat))) {
+        cost = next;
+        if (found.longest >= best_span_) continue;
+        best_span_ = found.longest;
+        best_ = orders;
+      } else {
+        move(runs, to, from);
+      }
+    }
+  }
+
+  static void move(std::vector<pass>& runs, std::uint64_t from, std::uint64_t to)
+  {
+    const auto begin = runs.begin();
+    const auto at = [&](std::uint64_t index) { return begin + static_cast<std::ptrdiff_t>(index); };
+    if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
+    if (from > to) std::rotate(at(to), at(from), at(from + 1));
+  }
+
+  const order_problem& problem_;
+  pass_clock clock_;
+  pass_orders best_;
+  double best_span_ = pass_clock::never;
+  std::vector<std::int64_t> counts_;
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

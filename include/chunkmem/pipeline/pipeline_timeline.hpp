@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// When a step began and ended. For a send and a receive: when their transfer did.
+///
+///     const double seconds = times.steps[stage][index].end - times.steps[stage][index].begin;
+struct step_time {
+  double begin = 0;  ///< [s]
+  double end = 0;    ///< [s]
+};
+
+/// The times of one stage.
+///
+///     const double idle = it.last_end - it.first_begin - it.computing;
+struct stage_time {
+  double first_begin = 0;  ///< of its first run [s]
+  double last_end = 0;     ///< of its last run [s]
+  double computing = 0;    ///< the sum of its runs [s], with updates that take the stage's time
+
+  [[nodiscard]] double span() const noexcept { return last_end - first_begin; }
+};
+
+/// The times of a whole schedule.
+///
+///     std::printf("%.1f %% idle\n", 100 * times.bubble_rate());
+struct pipeline_times {
+  double seconds = 0;  ///< until the last step of all stages has ended
+  std::vector<stage_time> stages;
+  std::vector<std::vector<step_time>> steps;  ///< by stage and place in its list, where they were asked for
+
+  /// The longest span of a stage, as zero bubble pipelines (arXiv 2401.10241) count.
+  [[nodiscard]] double span() const noexcept
+  {
+    double longest = 0;
+    for (const stage_time& it : stages) longest = std::max(longest, it.span());
+    return longest;
+  }
+  /// The part of that span in which the busiest stage does not compute.
+  [[nodiscard]] double bubble_rate() const noexcept
+  {
+    double busiest = 0;
+    for (const stage_time& it : stages) busiest = std::max(busiest, it.computing);
+    return span() > 0 ? 1 - busiest / span() : 0;
+  }
+};
+
+/// Runs a schedule on virtual clocks, event by event.
+///
+/// - A stage takes its steps in the order of its list, one run at a time.
+/// - A run begins when the stage is free, its input has arrived and its version of the weights is made.
+/// - A transfer begins when the sender has come to its send and the receiver to its receive. Then both go on.
+/// - Copies to the host and to the device have a queue each, in order. Updates aside have one queue.
+/// - The second run after an offload waits for its copy, which gives the bytes free.
+///
+/// The same schedule and costs give the same times on every machine. Events at one time come in the order of stages.
+/// Cost: O(steps log stages); 24 bytes for each part and micro-batch and direction.
+///
+/// Use:
+///
+///     pipeline_timeline timeline{plan, costs};
+///     const pipeline_times times = timeline.run();
+class pipeline_timeline {
+ public:
+  /// @param plan, costs   outlive the timeline   @throws config_error   the costs do not fit
+  pipeline_timeline(const schedule& plan, const pipeline_costs& costs) : plan_{plan}, costs_{costs}
+  {
+    costs.check(plan);
+  }
+
+  /// @param keep_steps   whether the result has the times of every step
+  /// @throws config_error   the schedule waits for ever; names the stage and the step. `find_fault` says why.
+  [[nodiscard]] pipeline_times run(bool keep_steps = false)
+  {
+    begin(keep_steps);
+    for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage) resume(stage, 0);
+    while (!events_.empty()) {
+      std::ranges::pop_heap(events_, is_later);
+      const event next = events_.back();
+      events_.pop_back();
+      advance(next.stage, next.seconds);
+    }
+    for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage)
+      if (stages_[stage].next < plan_.stages[stage].size())
+        throw config_error{error_text{} << "chunkmem: stage " << stage << " waits for ever at step "
+                                        << stages_[stage].next << " of its schedule"};
+    return std::move(times_);
+  }
+
+ private:
+  static constexpr double unknown = -1;
+  static constexpr std::size_t nothing = SIZE_MAX;
+
+  struct event {
+    double seconds = 0;
+    std::uint32_t stage = 0;
+  };
+  static constexpr auto is_later = [](const event& left, const event& right) {
+    return left.seconds != right.seconds ? left.seconds > right.seconds : left.stage > right.stage;
+  };
+
+  /// The bytes of one boundary for one micro-batch, in one direction.
+  struct crossing {
+    double arrival = unknown;
+    std::uint32_t sender_step = UINT32_MAX;  // in the lists; UINT32_MAX: not come to yet
+    std::uint32_t receiver_step = UINT32_MAX;
+  };
+  /// A copy to the host, and the run that waits for it.
+  struct leaving {
+    std::uint64_t run = 0;
+    double end = 0;
+  };
+  struct stage_state {
+    std::size_t next = 0;                   // step of the list
+    std::size_t waits_for = nothing;        // a crossing that has not begun
+    std::vector<std::size_t> on_their_way;  // crossings of its last sends, oldest first
+    std::deque<leaving> offloads;           // that the next two runs have not waited for
+    std::uint64_t runs = 0;
+    double host_free = 0;
+    double device_free = 0;
+    double update_free = 0;
+  };
+
+  void begin(bool keep_steps)
+  {
+    const std::size_t cells = std::size_t{plan_.part_count()} * plan_.all_micro_batches();
+    crossings_.assign(2 * cells, {});
+    offloaded_.assign(cells, unknown);
+    reloaded_.assign(cells, unknown);
+    made_.assign(std::size_t{plan_.part_count()} * (plan_.batches + 1), 0);
+    channel_free_.assign(costs_.links.size(), 0);
+    stages_.assign(plan_.stage_count(), {});
+    events_.clear();
+    times_ = {};
+    times_.stages.assign(plan_.stage_count(), {.first_begin = unknown});
+    if (!keep_steps) return;
+    for (const auto& steps : plan_.stages) times_.steps.emplace_back(steps.size());
+  }
+
+  void resume(std::uint32_t stage, double seconds)
+  {
+    events_.push_back({seconds, stage});
+    std::ranges::push_heap(events_, is_later);
+  }
+
+  /// Takes steps of a stage until one takes time, or has to wait.
+  void advance(std::uint32_t stage, double now)
+  {
+    stage_state& it = stages_[stage];
+    const std::vector<operation>& steps = plan_.stages[stage];
+    while (it.next < steps.size()) {
+      const operation& step = steps[it.next];
+      const std::size_t awaited = crossing_before(it, step);
+      double ready = computes(step.kind) ? std::max(stage_inputs_of(step), end_of_offloads(it)) : 0;
+      if (awaited != nothing) {
+        const double arrival = crossings_[awaited].arrival;
+        if (arrival == unknown) {
+          it.waits_for = awaited;
+          return;
+        }
+        ready = std::max(ready, arrival);
+      }
+      if (ready > now) return resume(stage, ready);
+      const double end = start(stage, step, now);
+      ++it.next;
+      if (end > now) return resume(stage, end);
+    }
+  }
+
+  /// The crossing that has to end before a step: of a run its input, of a send the oldest send where all are on their
+  /// way.
+  [[nodiscard]] std::size_t crossing_before(const stage_state& it, const operation& step) const
+  {
+    using enum operation_kind;
+    if (sends(step.kind)) return it.on_their_way.size() < plan_.sends_in_flight ? nothing : it.on_their_way.front();
+    if (step.kind == forward || step.kind == recompute)
+      return step.part > 0 && plan_.crosses_after(step.part - 1) ? cell_of(step) : nothing;
+    if (step.kind == backward || step.kind == backward_input)
+      return step.part + 1 < plan_.part_count() && plan_.crosses_after(step.part) ? gradients() + cell_of(step)
+                                                                                  : nothing;
+    return nothing;
+  }
+
+  /// When the stage itself has made what a run reads and writes: weights, reloaded activations, room for gradients.
+  [[nodiscard]] double stage_inputs_of(const operation& step) const
+  {
+    using enum operation_kind;
+    const double* const made = made_.data() + std::size_t{step.part} * (plan_.batches + 1);
+    double ready = made[step.version];
+    if (step.kind == backward || step.kind == backward_input) ready = std::max(ready, reloaded_[cell_of(step)]);
+    if (step.kind == backward || step.kind == backward_weight) {
+      const std::uint32_t batch = plan_.batch_of(step.micro_batch);
+      if (batch >= plan_.gradient_sets) ready = std::max(ready, made[batch - plan_.gradient_sets + 1]);
+    }
+    return ready;
+  }
+
+  /// When the copies have ended that the next run waits for.
+  [[nodiscard]] static double end_of_offloads(const stage_state& it)
+  {
+    double end = 0;
+    for (const leaving& copy : it.offloads)
+      if (copy.run <= it.runs) end = std::max(end, copy.end);
+    return end;
+  }
+
+  /// @return   when the stage goes on
+  double start(std::uint32_t stage, const operation& step, double now)
+  {
+    using enum operation_kind;
+    stage_state& it = stages_[stage];
+    const std::size_t cell = cell_of(step);
+    switch (step.kind) {
+      case send_activation: send(it, cell + plan_.all_micro_batches(), now); break;
+      case send_gradient: send(it, gradients() + cell - plan_.all_micro_batches(), now); break;
+      case receive_activation: receive(it, cell, now); break;
+      case receive_gradient: receive(it, gradients() + cell, now); break;
+      case offload: {
+        const double from = std::max(now, it.host_free);
+        offloaded_[cell] = it.host_free = from + seconds_of(step, costs_.to_host_bytes_per_second);
+        it.offloads.push_back({it.runs + 1, it.host_free});
+        keep(stage, it.next, from, it.host_free);
+        break;
+      }
+      case reload: {
+        const double from = std::max({now, it.device_free, offloaded_[cell]});
+        reloaded_[cell] = it.device_free = from + seconds_of(step, costs_.to_device_bytes_per_second);
+        keep(stage, it.next, from, it.device_free);
+        break;
+      }
+      case update: return start_update(stage, step, now);
+      default:
+        while (!it.offloads.empty() && it.offloads.front().run <= it.runs) it.offloads.pop_front();
+        ++it.runs;
+        return compute(stage, it.next, now, seconds_of(step));
+    }
+    return now;
+  }
+
+  double start_update(std::uint32_t stage, const operation& step, double now)
+  {
+    const double seconds = costs_.parts[step.part].update;
+    stage_state& it = stages_[stage];
+    double& made = made_[std::size_t{step.part} * (plan_.batches + 1) + step.version];
+    if (!costs_.updates_aside) {
+      made = now + seconds;
+      return seconds > 0 ? compute(stage, it.next, now, seconds) : now;
+    }
+    const double from = std::max(now, it.update_free);
+    made = it.update_free = from + seconds;
+    keep(stage, it.next, from, made);
+    times_.seconds = std::max(times_.seconds, made);
+    return now;
+  }
+
+  double compute(std::uint32_t stage, std::size_t index, double now, double seconds)
+  {
+    stage_time& it = times_.stages[stage];
+    if (it.first_begin == unknown) it.first_begin = now;
+    it.last_end = now + seconds;
+    it.computing += seconds;
+    keep(stage, index, now, it.last_end);
+    times_.seconds = std::max(times_.seconds, it.last_end);
+    return it.last_end;
+  }
+
+  void send(stage_state& it, std::size_t which, double now)
+  {
+    if (it.on_their_way.size() == plan_.sends_in_flight) it.on_their_way.erase(it.on_their_way.begin());
+    it.on_their_way.push_back(which);
+    crossings_[which].sender_step = static_cast<std::uint32_t>(it.next);
+    if (crossings_[which].receiver_step != UINT32_MAX) transfer(which, now);
+  }
+  void receive(const stage_state& it, std::size_t which, double now)
+  {
+    crossings_[which].receiver_step = static_cast<std::uint32_t>(it.next);
+    if (crossings_[which].sender_step != UINT32_MAX) transfer(which, now);
+  }
+
+  /// Both ends are ready. The receiver, or the sender with no room for another send, may go on when it ends.
+  void transfer(std::size_t which, double now)
+  {
+    const bool is_gradient = which >= gradients();
+    const auto part =
+        static_cast<std::uint32_t>((is_gradient ? which - gradients() : which) / plan_.all_micro_batches());
+    const std::uint32_t receiver = plan_.owners[part];
+    const std::uint32_t sender = plan_.owners[is_gradient ? part + 1 : part - 1];
+    const stage_link& link = costs_.link(sender, receiver);
+    const double size = static_cast<double>(costs_.parts[is_gradient ? part : part - 1].output.count());
+    crossing& it = crossings_[which];
+    double from = now;
+    if (link.channel != stage_link::unshared) {
+      from = std::max(now, channel_free_[link.channel]);
+      channel_free_[link.channel] = from + size / link.bytes_per_second;
+    }
+    it.arrival = from + size / link.bytes_per_second + link.latency;
+    keep(sender, it.sender_step, from, it.arrival);
+    keep(receiver, it.receiver_step, from, it.arrival);
+    for (const std::uint32_t stage : {receiver, sender}) {
+      if (stages_[stage].waits_for != which) continue;
+      stages_[stage].waits_for = nothing;
+      resume(stage, it.arrival);
+    }
+  }
+
+  [[nodiscard]] double seconds_of(const operation& step) const
+  {
+    using enum operation_kind;
+    const part_costs& part = costs_.parts[step.part];
+    switch (step.kind) {
+      case forward: return part.forward;
+      case backward: return part.backward_input + part.backward_weight;
+      case backward_input: return part.backward_input;
+      case backward_weight: return part.backward_weight;
+      default: return part.recompute;
+    }
+  }
+  [[nodiscard]] double seconds_of(const operation& step, double rate) const
+  {
+    return static_cast<double>(costs_.parts[step.part].saved.count()) / rate;
+  }
+  void keep(std::uint32_t stage, std::size_t index, double from, double until)
+  {
+    if (!times_.steps.empty()) times_.steps[stage][index] = {from, until};
+  }
+  [[nodiscard]] std::size_t cell_of(const operation& step) const
+  {
+    return std::size_t{step.part} * plan_.all_micro_batches() + step.micro_batch;
+  }
+  /// Where the crossings of gradients begin. A crossing has the number of the part that receives.
+  [[nodiscard]] std::size_t gradients() const { return crossings_.size() / 2; }
+
+  const schedule& plan_;
+  const pipeline_costs& costs_;
+  pipeline_times times_;
+  std::vector<crossing> crossings_;  // by direction, receiving part, micro-batch
+  std::vector<double> offloaded_;    // by part and micro-batch: when its copy has ended
+  std::vector<double> reloaded_;
+  std::vector<double> made_;  // by part and version: when its update has ended
+  std::vector<double> channel_free_;
+  std::vector<stage_state> stages_;
+  std::vector<event> events_;  // a heap, at most one for each stage
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/text_reader.hpp>
+#include <chunkmem/pipeline/find_fault.hpp>
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <istream>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// Writes and reads a schedule as text: for people, for comparisons, and for schedules of one's own.
+///
+///     schedule_text::write(file, plan);
+///     const schedule mine = schedule_text::read(file, "mine.txt");
+///
+/// The first line is `chunkmem schedule 1`. Each number has a line with its key. Each part has a line, such as
+/// `part 3 stage 1`. A stage has a line with the count of its steps, and a line for each step: letters, part,
+/// micro-batch, version, as in `SA 3 0 0`. The last line is `end`.
+class schedule_text : private text_reader {
+ public:
+  static void write(std::ostream& out, const schedule& plan)
+  {
+    out << first_line << "\nname " << (plan.name.empty() ? "unnamed" : plan.name) << "\nmicro_batches "
+        << plan.micro_batches << "\nbatches " << plan.batches << "\nversions " << plan.versions << "\ngradient_sets "
+        << plan.gradient_sets << "\nsends_in_flight " << plan.sends_in_flight << "\nparts " << plan.part_count()
+        << "\nstages " << plan.stage_count() << '\n';
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      out << "part " << part << " stage " << plan.owners[part] << '\n';
+    for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
+      out << "stage " << stage << " steps " << plan.stages[stage].size() << '\n';
+      for (const operation& step : plan.stages[stage])
+        out << letters_of(step.kind) << ' ' << step.part << ' ' << step.micro_batch << ' ' << step.version << '\n';
+    }
+    out << "end\n";
+  }
+
+  /// Reads what `write` wrote, or a person. @param name   of the file, for messages
+  /// @throws format_error   names the file, the line, the key, and what is wrong with its value
+  /// @throws config_error   the schedule has a fault; see find_fault
+  /// @complexity            O(characters)
+  [[nodiscard]] static schedule read(std::istream& in, std::string_view name = "a schedule")
+  {
+    schedule_text text{in, name};
+    schedule plan = text.read_all();
+    check_schedule(plan);
+    return plan;
+  }
+
+ private:
+  static constexpr std::string_view first_line = "chunkmem schedule 1";
+  static constexpr std::uint64_t most_parts = 1U << 16;
+  static constexpr std::uint64_t most_micro_batches = 1U << 24;
+  static constexpr std::uint64_t most_steps = std::uint64_t{1} << 28;
+
+  schedule_text(std::istream& in, std::string_view name) : text_reader{in, name, 200} {}
+
+  schedule read_all()
+  {
+    if (next_line() != first_line) refuse("it does not begin like a schedule of version 1");
+    schedule plan;
+    next_line();
+    key("name");
+    plan.name = word();
+    expect_end();
+    plan.micro_batches = line("micro_batches", most_micro_batches);
+    plan.batches = line("batches", most_micro_batches);
+    if (std::uint64_t{plan.micro_batches} * plan.batches > most_micro_batches)
+      refuse_key("batches", "makes more than 2^24 micro-batches");
+    plan.versions = line("versions", UINT16_MAX);
+    plan.gradient_sets = line("gradient_sets", UINT16_MAX);
+    plan.sends_in_flight = line("sends_in_flight", UINT32_MAX);
+    const std::uint32_t parts = line("parts", most_parts);
+    const std::uint32_t stages = line("stages", most_parts);
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      read_index("part", part);
+      plan.owners.push_back(static_cast<std::uint32_t>(value("stage", UINT32_MAX)));
+      expect_end();
+    }
+    std::uint64_t all_steps = 0;
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+      read_index("stage", stage);
+      const std::uint64_t steps = value("steps", most_steps);
+      expect_end();
+      plan.stages.emplace_back();
+      for (std::uint64_t step = 0; step < steps; ++step) plan.stages.back().push_back(read_step());
+      all_steps += steps;
+    }
+    // A check needs room for each micro-batch in each part: a short file shall not ask for much of it.
+    if (std::uint64_t{parts} * plan.all_micro_batches() > all_steps + 1'024)
+      refuse("it has fewer steps than runs of its micro-batches through its parts");
+    next_line();
+    key("end");
+    expect_end();
+    return plan;
+  }
+
+  std::uint32_t line(std::string_view name, std::uint64_t most)
+  {
+    next_line();
+    const std::uint64_t found = value(name, most);
+    expect_end();
+    return static_cast<std::uint32_t>(found);
+  }
+  void read_index(std::string_view name, std::uint32_t index)
+  {
+    next_line();
+    if (value(name, UINT32_MAX) != index) refuse_key(name, "is not the next one");
+  }
+  operation read_step()
+  {
+    next_line();
+    const auto* const found = std::ranges::find(operation_letters, word());
+    if (found == operation_letters.end()) refuse("a step begins with F, BW, B, W, R, SA, RA, SG, RG, O, L or U");
+    operation step;
+    step.kind = static_cast<operation_kind>(found - operation_letters.begin());
+    step.part = static_cast<std::uint32_t>(number_of("part", UINT32_MAX));
+    step.micro_batch = static_cast<std::uint32_t>(number_of("micro_batch", UINT32_MAX));
+    step.version = static_cast<std::uint32_t>(number_of("version", UINT32_MAX));
+    expect_end();
+    return step;
+  }
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/order_search.hpp>
+#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/zero_bubble_table.hpp>
+
+#include "schedule_runs.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace zero_bubble_test {
+
+using namespace pipeline_test;
+
+namespace {
+
+void rates_are_printed(const support::zero_bubble_row& row)
+{
+  for (const support::zero_bubble_rate& it : support::zero_bubble_rates(row)) {
+    CAPTURE(it.name, it.found, it.printed);
+    CHECK(it.is_right());
+  }
+}
+
+void stays_below(const schedule& plan, std::uint64_t saved, std::uint64_t kept, std::uint64_t limit)
+{
+  for (const std::uint64_t peak : saved_peaks(plan, saved, kept)) CHECK(peak <= limit);
+}
+
+}  // namespace
+
+TEST_CASE("bubble rates are those that the zero bubble paper printed, or better where a search decides", "[pipeline]")
+{
+  rates_are_printed(support::zero_bubble_table()[0]);
+}
+
+TEST_CASE("bubble rates are the printed ones in all rows", "[pipeline][.slow]")
+{
+  for (const support::zero_bubble_row& row : support::zero_bubble_table()) rates_are_printed(row);
+}
+
+TEST_CASE("searched orders keep to their limit, for any times", "[pipeline]")
+{
+  support::dice dice{11};
+  for (int trial = 0; trial < 12; ++trial) {
+    const std::uint32_t stages = dice.between(1, 5);
+    const pipeline_shape shape{
+        .stages = stages,
+        .micro_batches = dice.between(1, 9),
+        .batches = 2,
+        .seconds = {1.0 + dice.below(4), 1.0 + dice.below(4), dice.below(4) * 1.0, dice.below(3) / 4.0}};
+    CAPTURE(trial, stages, shape.micro_batches);
+    stays_below(make_schedule(zero_bubble{.limit = 1, .kept = 0.5, .trials = 500}, shape), 10, 5, stages * 10);
+    stays_below(make_schedule(zero_bubble{.limit = 2, .kept = 0.8, .trials = 500}, shape), 10, 8, stages * 20);
+    stays_below(make_schedule(zb_v{.limit = 1, .kept = 0.5, .trials = 500}, shape), 10, 5, 2 * stages * 10);
+  }
+}
+
+TEST_CASE("a search gives the same orders each time, and never worse ones than its rules", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 4, .micro_batches = 12, .seconds = {3, 4, 1.5, 0.25}};
+  const timed_schedule greedy = timed(zero_bubble{.limit = 1.5, .trials = 0}, shape);
+  const timed_schedule searched = timed(zero_bubble{.limit = 1.5, .trials = 5'000}, shape);
+  CHECK(searched.times.span() <= greedy.times.span());
+  CHECK(searched.plan == timed(zero_bubble{.limit = 1.5, .trials = 5'000}, shape).plan);
+}
+
+TEST_CASE("ZB-V is never idle where all runs take equally long, and saves d micro-batches", "[pipeline]")
+{
+  for (const std::uint32_t p : {2U, 3U, 4U, 5U, 8U, 12U})
+    for (const std::uint32_t m : {2 * p, 3 * p + 1}) {
+      const timed_schedule it = timed(zb_v{}, {.stages = p, .micro_batches = m});
+      CAPTURE(p, m);
+      CHECK(it.times.bubble_rate() == 0);
+      for (const std::uint64_t peak : saved_peaks(it.plan, 2, 1)) CHECK(peak == 2 * 2 * p);
+    }
+}
+
+TEST_CASE("ZB-V puts the first and the last part on one stage", "[pipeline]")
+{
+  const schedule plan = make_schedule(zb_v{}, {.stages = 3, .micro_batches = 6});
+  CHECK(plan.owners == std::vector<std::uint32_t>{0, 1, 2, 2, 1, 0});
+}
+
+TEST_CASE("limits that no micro-batch fits are refused", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 4, .micro_batches = 8};
+  CHECK_THROWS_AS(make_schedule(zero_bubble{.limit = 0.2}, shape), config_error);
+  CHECK_THROWS_AS(make_schedule(zero_bubble{.kept = 1.5}, shape), config_error);
+  CHECK_THROWS_AS(make_schedule(zb_v{.limit = 0}, shape), config_error);
+  CHECK_THROWS_AS(make_schedule(zb_v{.kept = -1}, shape), config_error);
+}
+
+}  // namespace zero_bubble_test
