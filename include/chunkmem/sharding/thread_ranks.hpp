@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
@@ -10,9 +11,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
-#include <thread>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -76,39 +74,13 @@ class thread_ranks {
   template <class Work>
   void run(Work work) const
   {
-    std::vector<std::exception_ptr> failures(world_.ranks);
-    std::vector<std::thread> threads;
-    threads.reserve(world_.ranks);
-    for (std::uint32_t rank = 0; rank < world_.ranks; ++rank)
-      threads.emplace_back([this, &work, &failures, rank] {
-        try {
-          place here{*this, rank};
-          work(here);
-        } catch (...) {
-          failures[rank] = std::current_exception();
-        }
-      });
-    for (std::thread& each : threads) each.join();
-    throw_cause(failures);
+    collective::run_threads(world_.ranks, [this, &work](std::uint32_t rank) {
+      place here{*this, rank};
+      work(here);
+    });
   }
 
  private:
-  static void throw_cause(const std::vector<std::exception_ptr>& failures)
-  {
-    std::exception_ptr first;
-    for (const std::exception_ptr& it : failures) {
-      if (!it) continue;
-      if (!first) first = it;
-      try {
-        std::rethrow_exception(it);
-      } catch (const comm_error&) {
-      } catch (...) {
-        throw;
-      }
-    }
-    if (first) std::rethrow_exception(first);
-  }
-
   ownership::rank_world world_;
   collective::thread_group all_;
   std::deque<collective::thread_group> nodes_;
