@@ -11,6 +11,7 @@
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
 #include <support/planted_schedule_faults.hpp>
+#include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -65,7 +66,7 @@ void find_planted_faults(std::uint64_t seeds)
 
 TEST_CASE("random schedules that run have no fault", "[pipeline]")
 {
-  accept_random_schedules(1'000);
+  accept_random_schedules(support::sanitized ? 100 : 1'000);
 }
 
 TEST_CASE("a hundred thousand random schedules that run have no fault", "[pipeline][.slow]")
@@ -75,7 +76,7 @@ TEST_CASE("a hundred thousand random schedules that run have no fault", "[pipeli
 
 TEST_CASE("each planted fault of a schedule is found, by its own rule", "[pipeline]")
 {
-  find_planted_faults(500);
+  find_planted_faults(support::sanitized ? 40 : 500);
 }
 
 TEST_CASE("each planted fault is found in many schedules", "[pipeline][.slow]")

@@ -9,6 +9,7 @@
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
 #include <support/oracles/relaxed_schedule.hpp>
+#include <support/sanitized.hpp>
 
 #include "schedule_runs.hpp"
 
@@ -69,7 +70,7 @@ schedule one_trip()
 
 TEST_CASE("a timeline has the smallest times that the rules allow", "[pipeline]")
 {
-  equal_oracle(300);
+  equal_oracle(support::sanitized ? 60 : 300);
 }
 
 TEST_CASE("a timeline has the smallest times, for many random schedules", "[pipeline][.slow]")

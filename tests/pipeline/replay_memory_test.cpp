@@ -7,6 +7,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
+#include <support/sanitized.hpp>
 
 #include "schedule_runs.hpp"
 
@@ -172,7 +173,7 @@ void equal_oracle(std::uint64_t seeds)
 
 TEST_CASE("a replay has the peaks of the stretches of all buffers", "[pipeline]")
 {
-  equal_oracle(300);
+  equal_oracle(support::sanitized ? 60 : 300);
 }
 
 TEST_CASE("a replay has the peaks of many random schedules", "[pipeline][.slow]")

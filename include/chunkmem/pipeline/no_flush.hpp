@@ -20,8 +20,8 @@ namespace pipeline {
 }
 
 /// Pairs of runs that a stage has from the last backward run of a batch until the first forward run that reads the
-/// version which the batch makes: (K - 1) m - (d - 1 - s). An update that takes no longer costs no time.
-/// @pre K versions are enough
+/// version which the batch makes: (K - 1) m - (d - 1 - s). An update aside that takes no longer costs no time, if the
+/// stage has two sets of gradients. @pre K versions are enough
 [[nodiscard]] constexpr std::uint32_t update_slack(std::uint32_t stages, std::uint32_t micro_batches,
                                                    std::uint32_t versions, std::uint32_t stage) noexcept
 {
@@ -41,9 +41,10 @@ class no_flush {
   using policy_kind = pipeline_kind;
   static constexpr std::string_view name = "no_flush";
 
-  std::uint32_t versions = 2;      ///< of the weights; at least fewest_versions(d, m)
-  std::uint32_t update_delay = 0;  ///< pairs of runs between the last backward run of a batch and its update; at most
-                                   ///< update_slack. Above 0, a stage keeps two sets of gradients.
+  std::uint32_t versions = 2;       ///< of the weights; at least fewest_versions(d, m)
+  std::uint32_t update_delay = 0;   ///< pairs of runs between the last backward run of a batch and its update; at most
+                                    ///< update_slack. Above 0, a stage needs two sets of gradients.
+  std::uint32_t gradient_sets = 0;  ///< two let the next batch add up while an update runs; 0: as many as needed
 
   /// @throws config_error   too few versions, or a delay that a stage has no time for
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
@@ -60,7 +61,7 @@ class no_flush {
                                       << shape.micro_batches << " (choose a smaller delay)"};
     schedule plan = empty_schedule(name, shape);
     plan.versions = versions;
-    plan.gradient_sets = update_delay == 0 ? 1 : 2;
+    plan.gradient_sets = std::max(gradient_sets, update_delay == 0 ? 1U : 2U);
     for (std::uint32_t stage = 0; stage < shape.stages; ++stage)
       in_flight_order{.ahead = shape.stages - stage, .updates_within = true, .update_delay = update_delay}.append(
           plan, stage, 0, plan.all_micro_batches());

@@ -110,7 +110,8 @@ struct pipeline_costs {
     costs.parts.push_back({.forward = share * seconds.forward,
                            .backward_input = share * seconds.backward_input,
                            .backward_weight = share * seconds.backward_weight,
-                           .recompute = share * seconds.forward});
+                           .recompute = share * seconds.forward,
+                           .update = share * seconds.update});
   }
   return costs;
 }

@@ -99,6 +99,8 @@ class pipeline_timeline {
       if (stages_[stage].next < plan_.stages[stage].size())
         throw config_error{error_text{} << "chunkmem: stage " << stage << " waits for ever at step "
                                         << stages_[stage].next << " of its schedule"};
+    for (stage_time& it : times_.stages)
+      if (it.first_begin == unknown) it.first_begin = 0;  // a stage without runs
     return std::move(times_);
   }
 
@@ -259,7 +261,9 @@ class pipeline_timeline {
     double& made = made_[std::size_t{step.part} * (plan_.batches + 1) + step.version];
     if (!costs_.updates_aside) {
       made = now + seconds;
-      return seconds > 0 ? compute(stage, it.next, now, seconds) : now;
+      if (seconds > 0) return compute(stage, it.next, now, seconds);
+      keep(stage, it.next, now, now);
+      return now;
     }
     const double from = std::max(now, it.update_free);
     made = it.update_free = from + seconds;

@@ -24,6 +24,7 @@ struct pass_seconds {
   double backward_input = 1;
   double backward_weight = 1;
   double transfer = 0;  ///< of one boundary between stages
+  double update = 0;    ///< of the weights of a stage, all parts together; no run of a micro-batch
 
   [[nodiscard]] bool operator==(const pass_seconds&) const = default;
   /// All runs of a micro-batch on one stage.
@@ -47,7 +48,8 @@ struct pipeline_shape {
     if (batches == 0) throw config_error{"a schedule has no batch (give batches 1 or more)"};
     if (std::uint64_t{micro_batches} * batches > INT32_MAX)
       throw config_error{"a schedule has more than 2^31 micro-batches (ask for fewer batches)"};
-    for (const double time : {seconds.forward, seconds.backward_input, seconds.backward_weight, seconds.transfer})
+    for (const double time :
+         {seconds.forward, seconds.backward_input, seconds.backward_weight, seconds.transfer, seconds.update})
       if (!(time >= 0 && time <= std::numeric_limits<double>::max()))
         throw config_error{"a time of a pass is negative or no number (give seconds)"};
   }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// What lies in a buffer between parts.
+enum class boundary_kind : std::uint8_t {
+  input,            ///< of a part, from its receive or the run before until its backward run
+  output,           ///< of a part, on its way to another stage
+  output_gradient,  ///< of a part, from its receive or the run before until its backward run
+  input_gradient,   ///< of a part, on its way to another stage
+};
+
+/// The places of the buffers between parts of one stage, for every step of a schedule.
+///
+/// A buffer lives as `replay_memory` counts. Each buffer has the lowest place that is free from its first step to its
+/// last. Where all boundaries have one size, the whole is as small as the most buffers at one time. Otherwise gaps may
+/// stay. Cost: O(steps times live buffers) once; 4 bytes for each part and micro-batch and kind.
+///
+/// Use:
+///
+///     const boundary_buffers buffers{plan, stage, {0_B, 2_MiB, 2_MiB, 2_MiB}};
+///     auto memory = m.lease(tier::device, buffers.size());
+///     ... memory.data() + buffers.place_of(boundary_kind::input, part, micro_batch)
+class boundary_buffers {
+ public:
+  /// @param inputs   by part: the bytes of its input, which is the output of the part before; of the first part unused
+  /// @pre   find_fault(plan) finds nothing
+  /// @throws config_error   no such stage, another number of parts, or over 2^40 bytes
+  boundary_buffers(const schedule& plan, std::uint32_t stage, std::vector<bytes> inputs)
+      : plan_{&plan}, inputs_{std::move(inputs)}
+  {
+    if (stage >= plan.stage_count())
+      throw config_error{error_text{} << "chunkmem: there is no stage " << stage << " of " << plan.stage_count()};
+    if (inputs_.size() != plan.part_count())
+      throw config_error{error_text{} << "chunkmem: inputs of " << inputs_.size()
+                                      << " parts are given, and the schedule"
+                                      << " has " << plan.part_count() << " (give the bytes of each part's input)"};
+    places_.assign(std::size_t{4} * plan.part_count() * plan.all_micro_batches(), nowhere);
+    for (const operation& step : plan.stages[stage]) take(step);
+    live_.clear();
+    on_their_way_.clear();
+  }
+
+  /// Of all buffers together.
+  [[nodiscard]] bytes size() const noexcept { return bytes{end_ * tensor_alignment.count()}; }
+  /// Of the boundary before a part.
+  [[nodiscard]] bytes input_of(std::uint32_t part) const noexcept { return inputs_[part]; }
+  /// Offset [bytes]. @pre the stage has this buffer
+  [[nodiscard]] std::uint64_t place_of(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const noexcept
+  {
+    return places_[cell(kind, part, micro_batch)] * tensor_alignment.count();
+  }
+  [[nodiscard]] bool has(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const noexcept
+  {
+    return places_[cell(kind, part, micro_batch)] != nowhere;
+  }
+
+ private:
+  using enum operation_kind;
+  static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
+
+  /// Places count in units of the alignment.
+  struct live_buffer {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::size_t which = 0;
+  };
+
+  void take(const operation& step)
+  {
+    const std::uint32_t part = step.part;
+    const std::uint32_t micro_batch = step.micro_batch;
+    const bool is_last = part + 1 == plan_->part_count();
+    switch (step.kind) {
+      case receive_activation: add(boundary_kind::input, part, micro_batch, part); break;
+      case receive_gradient: add(boundary_kind::output_gradient, part, micro_batch, part + 1); break;
+      case forward:
+        if (!is_last && plan_->crosses_after(part)) add(boundary_kind::output, part, micro_batch, part + 1);
+        if (!is_last && !plan_->crosses_after(part)) add(boundary_kind::input, part + 1, micro_batch, part + 1);
+        break;
+      case backward:
+      case backward_input:
+        if (part > 0 && plan_->crosses_after(part - 1)) add(boundary_kind::input_gradient, part, micro_batch, part);
+        if (part > 0 && !plan_->crosses_after(part - 1))
+          add(boundary_kind::output_gradient, part - 1, micro_batch, part);
+        if (part > 0) remove(cell(boundary_kind::input, part, micro_batch));
+        if (!is_last) remove(cell(boundary_kind::output_gradient, part, micro_batch));
+        break;
+      case send_activation: send(cell(boundary_kind::output, part, micro_batch)); break;
+      case send_gradient: send(cell(boundary_kind::input_gradient, part, micro_batch)); break;
+      default: break;
+    }
+  }
+
+  /// @param boundary   the part whose input has this size
+  void add(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch, std::uint32_t boundary)
+  {
+    const std::uint64_t size = align_up(inputs_[boundary], tensor_alignment).count() / tensor_alignment.count();
+    std::uint64_t begin = 0;
+    auto at = live_.begin();  // in the order of places
+    for (; at != live_.end() && at->begin < begin + size; ++at) begin = std::max(begin, at->end);
+    if (begin + size >= nowhere) throw config_error{"the boundaries of a pipeline's stage take over 2^40 bytes"};
+    const std::size_t which = cell(kind, part, micro_batch);
+    live_.insert(at, {begin, begin + size, which});
+    places_[which] = static_cast<std::uint32_t>(begin);
+    end_ = std::max(end_, begin + size);
+  }
+  void remove(std::size_t which) { live_.erase(std::ranges::find(live_, which, &live_buffer::which)); }
+  void send(std::size_t which)
+  {
+    if (on_their_way_.size() == plan_->sends_in_flight) {
+      remove(on_their_way_.front());
+      on_their_way_.pop_front();
+    }
+    on_their_way_.push_back(which);
+  }
+  [[nodiscard]] std::size_t cell(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const noexcept
+  {
+    return (std::size_t{static_cast<std::uint8_t>(kind)} * plan_->part_count() + part) * plan_->all_micro_batches() +
+           micro_batch;
+  }
+
+  const schedule* plan_;
+  std::vector<bytes> inputs_;
+  std::vector<std::uint32_t> places_;  // by kind, part and micro-batch
+  std::vector<live_buffer> live_;
+  std::deque<std::size_t> on_their_way_;
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// An ordered pair of stages: bytes go from the first one to the second one.
+using stage_pair = std::pair<std::uint32_t, std::uint32_t>;
+
+/// The pairs of stages between which a schedule sends, ascending. Cost: O(parts log parts).
+///
+///     for (const auto [from, to] : pairs_of(plan)) ...
+[[nodiscard]] inline std::vector<stage_pair> pairs_of(const schedule& plan)
+{
+  std::vector<stage_pair> pairs;
+  for (std::uint32_t part = 0; part + 1 < plan.part_count(); ++part) {
+    if (!plan.crosses_after(part)) continue;
+    pairs.emplace_back(plan.owners[part], plan.owners[part + 1]);
+    pairs.emplace_back(plan.owners[part + 1], plan.owners[part]);
+  }
+  std::ranges::sort(pairs);
+  const auto rest = std::ranges::unique(pairs);
+  pairs.erase(rest.begin(), rest.end());
+  return pairs;
+}
+
+/// One stage's ends of its links: a group of two ranks for each direction of each pair of stages.
+///
+/// A group and an agent of its own for each direction let all of them work at once: a communicator does its calls in
+/// order, so a receive that comes early would hold up a send that comes later. In each group the sender is rank 0 and
+/// the receiver rank 1.
+///
+///     stage_links<collective::local_threads> links{stage};
+///     links.add({0, 1}, down, memory.adopt());
+///     links.add({1, 0}, up, memory.adopt());
+///
+/// The communicators outlive this.
+template <class Communicator>
+class stage_links {
+ public:
+  using communicator_type = Communicator;
+
+  explicit stage_links(std::uint32_t stage) noexcept : stage_{stage} {}
+
+  /// A link with the agent that works for it.
+  struct link {
+    stage_pair pair{};
+    Communicator* ends = nullptr;
+    agent stream = agent::host;
+  };
+
+  /// @throws usage_error   the pair is not one of this stage, it is there already, or the group has other ranks
+  void add(stage_pair pair, Communicator& ends, agent stream)
+  {
+    if (pair.first == pair.second || (pair.first != stage_ && pair.second != stage_))
+      throw usage_error{"a link is not one of its stage (give pairs of the stage and another one)"};
+    if (ends.ranks() != 2 || index_of(ends.rank()) != (pair.first == stage_ ? 0U : 1U))
+      throw usage_error{"a link is no group of two ranks with the sender first (make a group for each direction)"};
+    if (find(pair) != nullptr) throw usage_error{"a link of a stage is given twice"};
+    links_.push_back({pair, &ends, stream});
+  }
+
+  [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+  /// Null: there is no such link.
+  [[nodiscard]] const link* find(stage_pair pair) const noexcept
+  {
+    const auto at = std::ranges::find(links_, pair, &link::pair);
+    return at == links_.end() ? nullptr : &*at;
+  }
+  [[nodiscard]] std::span<const link> all() const noexcept { return links_; }
+  /// Ends the group of every link for its other stage, so that no stage waits for this one until a deadline.
+  void revoke() noexcept
+  {
+    for (link& it : links_) it.ends->revoke();
+  }
+  /// @throws comm_error   a link has failed: the first cause
+  void check() const
+  {
+    for (const link& it : links_) it.ends->check();
+  }
+
+ private:
+  std::uint32_t stage_;
+  std::vector<link> links_;
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/find_fault.hpp>
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/stage_links.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// What a forward run, or a run that computes again, is given.
+///
+///     void forward(const forward_run& run) { layer(weights_of(run.step.version), run.input, run.output); }
+struct forward_run {
+  operation step{};
+  std::span<const std::byte> input{};  ///< empty for the first part, which reads the batch
+  std::span<std::byte> output{};       ///< empty for the last part, and where activations are computed again
+};
+
+/// What a backward run is given.
+///
+///     void backward(const backward_run& run) { gradients(run.input, run.output_gradient, run.input_gradient); }
+struct backward_run {
+  operation step{};
+  std::span<const std::byte> input{};            ///< of the part; empty for the first part
+  std::span<const std::byte> output_gradient{};  ///< empty for the last part
+  std::span<std::byte> input_gradient{};         ///< to write; empty for the first part
+};
+
+/// The arithmetic of one stage, of all its parts.
+///
+///     struct my_stage {
+///       void forward(const forward_run& run);
+///       void backward(const backward_run& run);
+///       void update(const operation& step);  // makes version step.version of the weights of part step.part
+///     };
+///
+/// Calls work on the calling thread, or enqueue on one agent. Bytes that a run is given are valid for that agent.
+/// Other members serve schedules that have such steps: `backward_input(const backward_run&)` and
+/// `backward_weight(const operation&)`, `recompute(const forward_run&)`, `offload(const operation&)` and
+/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads.
+template <class Stage>
+concept pipeline_stage =
+    requires(Stage& stage, const forward_run& ahead, const backward_run& back, const operation& step) {
+      stage.forward(ahead);
+      stage.backward(back);
+      stage.update(step);
+    };
+
+/// Runs one stage of a schedule: calls the stage's arithmetic, sends and receives.
+///
+/// - Steps are taken in the order of the list. A receive and a send only start: each link works on an agent of its own.
+///   The agent of the stage's runs waits for their bytes: the calling thread, or another one such as `agent::compute`.
+/// - Boundaries lie in memory that the caller gives, such as a lease. `boundary_buffers` says how much, and where.
+/// - A stage that throws ends the groups of its links, so other stages end with a comm_error at once, and not by their
+///   deadline. The deadline of a group has to be longer than the longest run: a receive starts one run early.
+///
+/// Nothing is allocated while the schedule runs. Cost: a call of the communicator for each send and receive.
+///
+/// Use:
+///
+///     stage_runner runner{plan, links, memory, buffers, lease.span()};
+///     runner.run(my_stage);
+///
+/// @threads   one caller
+template <stream_backend Backend, class Links>
+class stage_runner {
+ public:
+  /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
+  /// @param worker   the agent that the stage's runs are enqueued on; host: they work on the calling thread
+  /// @throws config_error   the schedule has a fault
+  /// @throws usage_error    a link is missing, or too little memory
+  stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
+               std::span<std::byte> memory, agent worker = agent::host)
+      : plan_{&plan}, links_{&links}, backend_{&backend}, buffers_{&buffers}, memory_{memory}, worker_{worker}
+  {
+    check_schedule(plan);
+    if (memory.size() < buffers.size().count())
+      throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " has " << memory.size()
+                                     << " B for boundaries and needs " << buffers.size().count() << " B"};
+    for (const stage_pair& pair : pairs_of(plan)) {
+      if (pair.first != links.stage() && pair.second != links.stage()) continue;
+      if (links.find(pair) == nullptr)
+        throw usage_error{error_text{} << "chunkmem: the schedule sends from stage " << pair.first << " to stage "
+                                       << pair.second << ", and stage " << links.stage() << " has no such link"};
+    }
+    arrivals_.resize(std::size_t{2} * plan.part_count() * plan.all_micro_batches());
+    const auto count =
+        std::ranges::count_if(plan.stages[links.stage()], [](const operation& it) { return sends(it.kind); });
+    on_their_way_.resize(std::min<std::size_t>(plan.sends_in_flight, static_cast<std::size_t>(count)));
+  }
+  stage_runner(const stage_runner&) = delete;
+
+  /// Takes all steps, and returns when all have ended.
+  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
+  /// @throws usage_error  the schedule has a step that the stage has no function for
+  template <pipeline_stage Stage>
+  void run(Stage& stage)
+  {
+    try {
+      for (const operation& step : plan_->stages[links_->stage()]) {
+        links_->check();
+        take(stage, step);
+      }
+      finish();
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
+
+ private:
+  using enum operation_kind;
+  template <class Stage>
+  void take(Stage& stage, const operation& step)
+  {
+    switch (step.kind) {
+      case forward: await_input(step); return stage.forward({step, input_of(step), output_of(step)});
+      case recompute:
+        if constexpr (requires { stage.recompute(forward_run{}); }) return stage.recompute({step, input_of(step), {}});
+        break;
+      case backward: await_gradient(step); return stage.backward(backward_of(step));
+      case backward_input:
+        await_gradient(step);
+        if constexpr (requires { stage.backward_input(backward_run{}); })
+          return stage.backward_input(backward_of(step));
+        break;
+      case backward_weight:
+        if constexpr (requires { stage.backward_weight(step); }) return stage.backward_weight(step);
+        break;
+      case send_activation: return send(step, step.part + 1, boundary_kind::output);
+      case send_gradient: return send(step, step.part - 1, boundary_kind::input_gradient);
+      case receive_activation: return receive(step, step.part - 1, boundary_kind::input);
+      case receive_gradient: return receive(step, step.part + 1, boundary_kind::output_gradient);
+      case offload:
+        if constexpr (requires { stage.offload(step); }) return stage.offload(step);
+        break;
+      case reload:
+        if constexpr (requires { stage.reload(step); }) return stage.reload(step);
+        break;
+      case update: return stage.update(step);
+    }
+    throw usage_error{error_text{} << "chunkmem: the schedule has a step " << name_of(step.kind)
+                                   << ", and the stage has no such function"};
+  }
+
+  // --- Bytes of runs ---
+
+  [[nodiscard]] std::span<std::byte> buffer(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const
+  {
+    if (!buffers_->has(kind, part, micro_batch)) return {};
+    const bool is_before = kind == boundary_kind::input || kind == boundary_kind::input_gradient;
+    return memory_.subspan(buffers_->place_of(kind, part, micro_batch),
+                           buffers_->input_of(is_before ? part : part + 1).count());
+  }
+  [[nodiscard]] std::span<std::byte> input_of(const operation& step) const
+  {
+    return buffer(boundary_kind::input, step.part, step.micro_batch);
+  }
+  [[nodiscard]] std::span<std::byte> output_of(const operation& step) const
+  {
+    if (step.part + 1 == plan_->part_count()) return {};
+    return plan_->crosses_after(step.part) ? buffer(boundary_kind::output, step.part, step.micro_batch)
+                                           : buffer(boundary_kind::input, step.part + 1, step.micro_batch);
+  }
+  [[nodiscard]] backward_run backward_of(const operation& step) const
+  {
+    backward_run run{step, input_of(step), buffer(boundary_kind::output_gradient, step.part, step.micro_batch), {}};
+    if (step.part > 0)
+      run.input_gradient = plan_->crosses_after(step.part - 1)
+                               ? buffer(boundary_kind::input_gradient, step.part, step.micro_batch)
+                               : buffer(boundary_kind::output_gradient, step.part - 1, step.micro_batch);
+    return run;
+  }
+
+  // --- Transfers ---
+
+  /// Of a part and micro-batch, in one direction, for the stage that receives.
+  [[nodiscard]] event& arrival(bool is_gradient, const operation& step)
+  {
+    const std::size_t cell = std::size_t{step.part} * plan_->all_micro_batches() + step.micro_batch;
+    return arrivals_[(is_gradient ? arrivals_.size() / 2 : 0) + cell];
+  }
+  void await_input(const operation& step)
+  {
+    if (step.part > 0 && plan_->crosses_after(step.part - 1)) backend_->wait(worker_, arrival(false, step));
+    links_->check();
+  }
+  void await_gradient(const operation& step)
+  {
+    if (step.part + 1 < plan_->part_count() && plan_->crosses_after(step.part))
+      backend_->wait(worker_, arrival(true, step));
+    links_->check();
+  }
+
+  /// The bytes leave after all runs so far. The oldest send has to be over first where too many are on their way: its
+  /// buffer is used again by later runs.
+  void send(const operation& step, std::uint32_t to_part, boundary_kind kind)
+  {
+    event& oldest = on_their_way_[sent_++ % on_their_way_.size()];
+    backend_->wait(worker_, oldest);
+    const auto& out = *links_->find({links_->stage(), plan_->owners[to_part]});
+    const std::span<std::byte> place = buffer(kind, step.part, step.micro_batch);
+    backend_->wait(out.stream, backend_->record(worker_));
+    out.ends->send(*backend_, out.stream, place.data(), bytes{place.size()}, rank_id{1}, label_of(to_part, step));
+    oldest = backend_->record(out.stream);
+  }
+  /// The bytes come into a buffer that earlier runs may still use.
+  void receive(const operation& step, std::uint32_t from_part, boundary_kind kind)
+  {
+    const auto& in = *links_->find({plan_->owners[from_part], links_->stage()});
+    const std::span<std::byte> place = buffer(kind, step.part, step.micro_batch);
+    backend_->wait(in.stream, backend_->record(worker_));
+    in.ends->receive(*backend_, in.stream, place.data(), bytes{place.size()}, rank_id{0}, label_of(step.part, step));
+    arrival(step.kind == receive_gradient, step) = backend_->record(in.stream);
+  }
+  /// Both ends have to mean the same bytes: the communicator compares labels.
+  [[nodiscard]] std::uint32_t label_of(std::uint32_t receiving_part, const operation& step) const noexcept
+  {
+    return receiving_part * plan_->all_micro_batches() + step.micro_batch;
+  }
+
+  void finish()
+  {
+    for (const auto& it : links_->all()) backend_->wait(agent::host, backend_->record(it.stream));
+    backend_->wait(agent::host, backend_->record(worker_));
+    links_->check();
+  }
+  /// Other stages hear of it, and nothing works on the boundaries any more.
+  void give_up() noexcept
+  {
+    links_->revoke();
+    try {
+      for (const auto& it : links_->all()) backend_->wait(agent::host, backend_->record(it.stream));
+    } catch (...) {  // the device is lost, and its work with it
+    }
+  }
+
+  const schedule* plan_;
+  Links* links_;
+  Backend* backend_;
+  const boundary_buffers* buffers_;
+  std::span<std::byte> memory_;
+  agent worker_;
+  std::vector<event> arrivals_;      // by direction, part and micro-batch
+  std::vector<event> on_their_way_;  // the last sends, in a ring
+  std::size_t sent_ = 0;
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

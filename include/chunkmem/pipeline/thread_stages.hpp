@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/run_threads.hpp>
+#include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/stage_links.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// Stages that are threads of this process, with a group of two for each direction of each link.
+///
+///     thread_stages{plan}.run([&](thread_stages::place& here) {
+///       backend::host_arena memory{options};
+///       stage_links links = here.links(memory);
+///       stage_runner runner{plan, links, memory, buffers, boundaries};
+///       runner.run(stages[here.stage()]);
+///     });
+///
+/// @threads   any
+class thread_stages {
+ public:
+  /// @param plan   outlives this   @throws config_error   a deadline of 0
+  explicit thread_stages(const schedule& plan, const collective::thread_group_options& options = {})
+      : stages_{plan.stage_count()}, pairs_{pairs_of(plan)}
+  {
+    for (std::size_t index = 0; index < pairs_.size(); ++index) groups_.emplace_back(2, options);
+  }
+
+  /// One stage's ends of its links.
+  class place {
+   public:
+    /// @throws usage_error   the place is taken
+    place(const thread_stages& all, std::uint32_t stage) : stage_{stage}
+    {
+      for (std::size_t index = 0; index < all.pairs_.size(); ++index) {
+        const stage_pair pair = all.pairs_[index];
+        if (pair.first != stage && pair.second != stage) continue;
+        ends_.emplace_back(all.groups_[index], rank_id{pair.first == stage ? 0U : 1U});
+        pairs_.push_back(pair);
+      }
+    }
+    place(const place&) = delete;
+
+    [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+    /// The links, each with an agent of this backend. Call it once for a backend.
+    /// @throws usage_error   the backend has no more agents
+    template <stream_backend Backend>
+    [[nodiscard]] stage_links<collective::local_threads> links(Backend& backend)
+    {
+      stage_links<collective::local_threads> all{stage_};
+      for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
+      return all;
+    }
+
+   private:
+    std::uint32_t stage_;
+    std::deque<collective::local_threads> ends_;  // they do not move
+    std::vector<stage_pair> pairs_;
+  };
+
+  /// Calls `work(place)` once for each stage, each on a thread of its own, and returns when all have ended.
+  ///
+  /// Where one throws, its ends are gone, so waits of its neighbours end with a comm_error at once.
+  /// @throws what the first stage threw whose failure is no comm_error, which are others' mostly; else what the first
+  ///   one did
+  template <class Work>
+  void run(Work work) const
+  {
+    collective::run_threads(stages_, [this, &work](std::uint32_t stage) {
+      place here{*this, stage};
+      work(here);
+    });
+  }
+
+ private:
+  std::uint32_t stages_;
+  std::vector<stage_pair> pairs_;
+  std::deque<collective::thread_group> groups_;  // by pair
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/eager_one_f_one_b.hpp>
+#include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/zb_h1.hpp>
+#include <chunkmem/pipeline/zb_h2.hpp>
+#include <chunkmem/pipeline/zb_v.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/random_schedule.hpp>
+#include <support/sanitized.hpp>
+#include <support/small_stage.hpp>
+
+#include "schedule_runs.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace stage_runner_test {
+
+using namespace pipeline_test;
+using support::small_optimizer;
+using support::small_stage;
+using support::train_alone;
+using support::vector_type;
+using support::width;
+
+namespace {
+
+/// The arithmetic of small_stage, enqueued on compute, as kernels of a GPU are.
+struct enqueued_stage : small_stage {
+  using small_stage::small_stage;
+
+  void forward(const forward_run& run)
+  {
+    memory->launch(agent::compute, [this, run]() noexcept { small_stage::forward(run); });
+  }
+  void backward(const backward_run& run)
+  {
+    memory->launch(agent::compute, [this, run]() noexcept { small_stage::backward(run); });
+  }
+  void update(const operation& step)
+  {
+    memory->launch(agent::compute, [this, step]() noexcept { small_stage::update(step); });
+  }
+
+  backend::host_arena* memory = nullptr;
+};
+
+/// Runs a schedule on threads. @return   the weights of each part in the end
+/// @param worker   of its runs
+template <class Stage = small_stage>
+std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool rounds, agent worker = agent::host)
+{
+  std::vector<vector_type> found(plan.part_count());
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(),
+                                   std::vector<bytes>(plan.part_count(), bytes{width * sizeof(float)})};
+    backend::host_arena memory{{.device_capacity = buffers.size() + bytes{4'096}, .async_compute = true}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + bytes{1}),
+                                          buffers.size().count()};
+    auto links = here.links(memory);
+    Stage stage{plan, here.stage(), how, rounds};
+    if constexpr (requires { stage.memory; }) stage.memory = &memory;
+    stage_runner runner{plan, links, memory, buffers, boundaries, worker};
+    runner.run(stage);
+    if (!stage.is_clean()) throw std::logic_error{"something was left over"};
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == here.stage()) found[part] = stage.masters(part);
+  });
+  return found;
+}
+
+/// Of a stage; each needs an agent of its own.
+std::size_t most_links(const schedule& plan)
+{
+  std::vector<std::size_t> links(plan.stage_count(), 0);
+  for (const auto& [from, to] : pairs_of(plan)) {
+    ++links[from];
+    ++links[to];
+  }
+  return *std::ranges::max_element(links);
+}
+
+enum class outcome : std::uint8_t { ended, broke, lost_another };
+
+/// Throws at one of its calls.
+struct breaking_stage : small_stage {
+  using small_stage::small_stage;
+
+  void forward(const forward_run& run)
+  {
+    count();
+    small_stage::forward(run);
+  }
+  void backward(const backward_run& run)
+  {
+    count();
+    small_stage::backward(run);
+  }
+  void update(const operation& step)
+  {
+    count();
+    small_stage::update(step);
+  }
+
+  std::uint32_t calls_left = UINT32_MAX;
+
+ private:
+  void count()
+  {
+    if (calls_left-- == 0) throw std::domain_error{"a stage broke"};
+  }
+};
+
+/// What becomes of each stage where one throws at a call. The deadline is longer than the test may take.
+std::vector<outcome> break_at(const schedule& plan, std::uint32_t broken, std::uint32_t call)
+{
+  std::vector<outcome> found(plan.stage_count(), outcome::ended);
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  try {
+    thread_stages{plan, {.deadline = 600'000'000'000}}.run([&](thread_stages::place& here) {
+      const boundary_buffers buffers{plan, here.stage(), inputs};
+      backend::host_arena memory{{.device_capacity = 64_KiB}};
+      const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+      auto links = here.links(memory);
+      breaking_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+      if (here.stage() == broken) stage.calls_left = call;
+      stage_runner runner{plan, links, memory, buffers, boundaries};
+      try {
+        runner.run(stage);
+      } catch (const comm_error&) {
+        found[here.stage()] = outcome::lost_another;
+      }
+    });
+  } catch (const std::domain_error&) {
+    found[broken] = outcome::broke;
+  }
+  return found;
+}
+
+void has_the_bits_of_one_device(const schedule& plan, small_optimizer how = small_optimizer::adam, bool rounds = false)
+{
+  CAPTURE(plan.name, plan.stage_count(), plan.micro_batches, static_cast<int>(how), rounds);
+  CHECK(train(plan, how, rounds) == train_alone(plan, how, rounds));
+}
+
+}  // namespace
+
+TEST_CASE("a pipeline without flush has the bits of delayed SGD", "[pipeline][delayed]")
+{
+  struct shape {
+    std::uint32_t d, m;
+  };
+  using enum small_optimizer;
+  for (const auto [d, m] : {shape{1, 1}, {1, 4}, {2, 2}, {3, 3}, {4, 4}, {4, 7}, {8, 8}, {8, 16}})
+    for (const small_optimizer how : {sgd, momentum, adam, adamw})
+      for (const bool rounds : {false, true}) {
+        if (support::sanitized && (d > 4 || how != adam)) continue;
+        has_the_bits_of_one_device(make_schedule(no_flush{}, {.stages = d, .micro_batches = m, .batches = 6}), how,
+                                   rounds);
+      }
+}
+
+TEST_CASE("a pipeline with K versions has the bits of SGD that is K - 1 updates late", "[pipeline][delayed]")
+{
+  for (const std::uint32_t d : {2U, 4U, 5U})
+    for (const std::uint32_t m : {1U, 2U, 3U})
+      for (const std::uint32_t more : {0U, 1U}) {
+        const no_flush generator{.versions = fewest_versions(d, m) + more};
+        has_the_bits_of_one_device(make_schedule(generator, {.stages = d, .micro_batches = m, .batches = 12}));
+      }
+}
+
+TEST_CASE("an update that comes later changes no bit", "[pipeline][delayed]")
+{
+  for (const std::uint32_t delay : {1U, 3U})
+    has_the_bits_of_one_device(
+        make_schedule(no_flush{.update_delay = delay}, {.stages = 3, .micro_batches = 6, .batches = 4}));
+}
+
+TEST_CASE("every synchronous schedule has the bits of one device that adds up the micro-batches", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 3};
+  for (const schedule& plan :
+       {make_schedule(gpipe{}, shape), make_schedule(one_f_one_b{}, shape), make_schedule(eager_one_f_one_b{}, shape),
+        make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_h1{}, shape), make_schedule(zb_h2{}, shape),
+        make_schedule(zb_v{}, shape)})
+    for (const bool rounds : {false, true}) has_the_bits_of_one_device(plan, small_optimizer::momentum, rounds);
+}
+
+TEST_CASE("random schedules with offloads and second forward runs have the bits of one device where sums are in order",
+          "[pipeline]")
+{
+  int trained = 0;
+  int compared = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    support::dice dice{seed};
+    const schedule plan = support::random_schedule{dice}.plan();
+    if (most_links(plan) > max_agents - built_in_agents) continue;
+    CAPTURE(seed);
+    const std::vector<vector_type> found = train(plan, small_optimizer::sgd, false);
+    ++trained;
+    if (plan.micro_batches > 1) continue;  // their sums come in any order
+    CHECK(found == train_alone(plan, small_optimizer::sgd, false));
+    ++compared;
+  }
+  CHECK(trained >= 40);
+  CHECK(compared >= 10);
+}
+
+TEST_CASE("runs may be enqueued on an agent of their own", "[pipeline]")
+{
+  const schedule plan = make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 3});
+  CHECK(train<enqueued_stage>(plan, small_optimizer::adam, false, agent::compute) ==
+        train_alone(plan, small_optimizer::adam, false));
+}
+
+TEST_CASE("boundaries take as many bytes as the replay counts, where all have one size", "[pipeline]")
+{
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 40U : 200U); ++seed) {
+    support::dice dice{seed};
+    const schedule plan = support::random_schedule{dice}.plan();
+    const std::vector<bytes> inputs(plan.part_count(), bytes{512});
+    std::vector<part_memory> parts(plan.part_count(), part_memory{.input = bytes{512}});
+    parts[0].input = bytes{};  // the first part reads the batch
+    const std::vector<stage_peak> peaks = replay_memory(plan, parts);
+    for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
+      CAPTURE(seed, stage);
+      CHECK(boundary_buffers{plan, stage, inputs}.size() == peaks[stage].device);
+    }
+  }
+}
+
+TEST_CASE("buffers of unequal boundaries never overlap while both live", "[pipeline]")
+{
+  // Each stage's arithmetic checks what it reads: a buffer that is written too early gives other bits.
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    support::dice dice{seed};
+    const schedule plan = support::random_schedule{dice}.plan();
+    std::vector<bytes> inputs;
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part) inputs.push_back(bytes{dice.between(1, 2'000)});
+    for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
+      const boundary_buffers buffers{plan, stage, inputs};
+      std::uint64_t all = 0;
+      for (std::uint32_t part = 1; part < plan.part_count(); ++part)
+        all += 4 * plan.all_micro_batches() * align_up(inputs[part], tensor_alignment).count();
+      CHECK(buffers.size().count() <= all);
+    }
+  }
+}
+
+TEST_CASE("a stage that breaks at any call ends the others with a typed error, and none waits", "[pipeline]")
+{
+  const schedule plan = make_schedule(no_flush{}, {.stages = 4, .micro_batches = 4, .batches = 3});
+  support::dice dice{5};
+  for (int trial = 0; trial < (support::sanitized ? 10 : 50); ++trial) {
+    const std::uint32_t broken = dice.below(4);
+    const std::uint32_t call = dice.below(2 * plan.all_micro_batches() + plan.batches);
+    CAPTURE(trial, broken, call);
+    const std::vector<outcome> found = break_at(plan, broken, call);
+    for (std::uint32_t stage = 0; stage < 4; ++stage) {
+      CAPTURE(stage);
+      if (stage == broken) {
+        CHECK(found[stage] == outcome::broke);
+      } else {
+        // A stage that had sent and received everything may be at its end before.
+        CHECK((found[stage] == outcome::lost_another || found[stage] == outcome::ended));
+      }
+    }
+    if (call < plan.all_micro_batches()) CHECK(std::ranges::count(found, outcome::lost_another) == 3);
+  }
+}
+
+TEST_CASE("a stage without a function for a step, a link or memory is refused", "[pipeline]")
+{
+  struct fused_stage {
+    void forward(const forward_run&) {}
+    void backward(const backward_run&) {}
+    void update(const operation&) {}
+  };
+  const schedule plan = make_schedule(zb_h1{}, {.stages = 1, .micro_batches = 1});
+  const boundary_buffers buffers{plan, 0, {bytes{}}};
+  backend::host_arena memory{{.device_capacity = 4_KiB}};
+  stage_links<collective::local_threads> links{0};
+  stage_runner runner{plan, links, memory, buffers, {}};
+  fused_stage stage;
+  CHECK_THROWS_AS(runner.run(stage), usage_error);
+
+  const schedule two = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 1});
+  const boundary_buffers needed{two, 0, {bytes{}, bytes{8}}};
+  std::vector<std::byte> bytes_of_boundaries(needed.size().count());
+  CHECK_THROWS_AS((stage_runner{two, links, memory, needed, bytes_of_boundaries}), usage_error);
+  CHECK_THROWS_AS((stage_runner{two, links, memory, needed, {}}), usage_error);
+  CHECK_THROWS_AS((boundary_buffers{two, 2, {bytes{}, bytes{8}}}), config_error);
+  CHECK_THROWS_AS((boundary_buffers{two, 0, {bytes{}}}), config_error);
+}
+
+}  // namespace stage_runner_test
