@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one program of the examples in docs/policies, docs/integrating.md and docs/interop.md.
+"""Makes one program of the examples in docs/policies, docs/integrating.md, docs/interop.md and docs/pipelines.md.
 
     python3 tests/pages/extract.py --out FILE.cpp [--libtorch]
 
@@ -13,6 +13,7 @@ import re
 import page
 
 PAGES = ("docs/integrating.md", "docs/interop.md")
+WITHOUT_LIBTORCH = (page.POLICIES, "docs/pipelines.md")
 BLOCK = re.compile(r"```cpp\n(.*?)```", re.DOTALL)
 INCLUDE = re.compile(r"#include <[^>]+>\n")
 SECTION = re.compile(r"^## LibTorch\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -59,7 +60,7 @@ def blocks_of(path, text):
 def main():
     given = page.arguments(__doc__, out={"type": pathlib.Path, "required": True}, libtorch={"action": "store_true"})
     all_includes, all_bodies = "", ""
-    for path in page.pages(given.root, *([] if given.libtorch else [page.POLICIES]), *PAGES):
+    for path in page.pages(given.root, *(() if given.libtorch else WITHOUT_LIBTORCH), *PAGES):
         includes, body = blocks_of(path, part_of(page.read(path), given.libtorch))
         if not body and path.stem != "index":
             page.fail("pages", f"{path} has no example")

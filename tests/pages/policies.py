@@ -12,7 +12,7 @@ import re
 import page
 
 KINDS = ("eviction", "transfer", "placement", "layout", "rules", "gradient", "mover", "sink", "checks", "ownership",
-         "communicator", "activation")
+         "communicator", "activation", "pipeline")
 DECLARED = re.compile(r"^struct ([a-z]+)_kind {};", re.MULTILINE)
 PARTS_OF_OTHERS = ("by_retention", "gathering", "timeline_sink")
 KIND = re.compile(r"using policy_kind = ([a-z]+)_kind")

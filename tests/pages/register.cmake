@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples of docs/policies, docs/integrating.md and docs/interop.md are compiled and run, and what the former quote is compared with what the library says.
-file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md")
+# The examples of docs/policies, docs/integrating.md, docs/interop.md and docs/pipelines.md are compiled and run. What the first ones quote is
+# compared with what the library says.
+file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
+     "${PROJECT_SOURCE_DIR}/docs/pipelines.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")
 add_custom_command(OUTPUT "${extracted}" DEPENDS ${pages} "${CMAKE_CURRENT_LIST_DIR}/extract.py" VERBATIM
                    COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/extract.py" --out "${extracted}"

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints the schedule of a pipeline as rows of characters and a table, and writes it as a picture, a trace and a text.
+#include "options.hpp"
+#include "picture.hpp"
+#include "rows.hpp"
+#include "simulation.hpp"
+#include "trace.hpp"
+
+#include "../gpt/problem.hpp"
+
+#include <chunkmem/pipeline/schedule_text.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using namespace schedule_example;
+
+void write_file(const char* option, const std::filesystem::path& where, const std::string& text)
+{
+  std::ofstream out{where, std::ios::binary};
+  if (!out) throw gpt::problem{std::string{option} + " '" + where.string() + "' cannot be written"};
+  out << text;
+  out.close();
+  if (!out) throw gpt::problem{std::string{option} + " '" + where.string() + "' could not be written to its end"};
+}
+
+void write_files(const options& chosen, const simulation& it)
+{
+  if (chosen.svg) write_file("--svg", *chosen.svg, picture_of(it));
+  if (chosen.trace) write_file("--trace", *chosen.trace, trace_of(it));
+  if (!chosen.text) return;
+  std::ostringstream text;
+  chunkmem::pipeline::schedule_text::write(text, it.plan);
+  write_file("--text", *chosen.text, text.str());
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  const options chosen = parse_options(count - 1, arguments + 1);
+  if (chosen.help) {
+    std::cout << help_text();
+    return EXIT_SUCCESS;
+  }
+  const simulation it = simulate(chosen);
+  print_rows(std::cout, it);
+  print_table(std::cout, it);
+  if (chosen.prints_steps) print_steps(std::cout, it);
+  std::cout.flush();
+  write_files(chosen, it);
+  return EXIT_SUCCESS;
+} catch (const std::exception& failure) {
+  std::cout.flush();
+  std::fprintf(stderr, "schedule: %s\n", failure.what());
+  return 2;
+}

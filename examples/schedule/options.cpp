@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "../command_line.hpp"
+#include "../gpt/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace schedule_example {
+namespace {
+
+/// What was typed, before it means anything: our own sentences say what is wrong with it.
+struct raw_options {
+  std::string stages{}, micro_batches{}, batches{}, parts{}, versions{}, gradient_sets{};
+  std::string schedule{}, times{}, update{}, svg{}, trace{}, text{};
+};
+
+void declare(CLI::App& app, raw_options& raw, options& out)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", out.help, "this text");
+  app.add_option("--stages", raw.stages, "stages of the pipeline (4)");
+  app.add_option("--microbatches", raw.micro_batches, "micro-batches of a batch (8)");
+  app.add_option("--batches", raw.batches, "batches (1, and 3 for 2bw)");
+  app.add_option("--schedule", raw.schedule,
+                 command_line::listed(generator_names) + ", or a file that --text wrote (1f1b)");
+  app.add_option("--parts", raw.parts, "parts of the model on each stage, for interleaved (2)");
+  app.add_option("--versions", raw.versions, "versions of the weights, for 2bw (2)");
+  app.add_option("--gradient-sets", raw.gradient_sets,
+                 "sets of gradients of each stage: with two, an update aside stops no backward run of the next batch "
+                 "(what the schedule says)");
+  app.add_option("--times", raw.times,
+                 "F,B,W,C: seconds of a forward run, of the gradient of the input, of the gradients of the weights and "
+                 "of a transfer (1,1,1,0)");
+  app.add_option("--update", raw.update, "seconds of an update of a stage's weights (0)");
+  app.add_flag("--updates-aside", out.updates_aside, "updates run next to the other runs of a stage, as on a CPU");
+  app.add_flag("--recompute", out.recomputes, "a second forward run before each backward run, which saves activations");
+  app.add_flag("--steps", out.prints_steps, "print the list of steps of each stage");
+  app.add_option("--svg", raw.svg, "write a picture to this file");
+  app.add_option("--trace", raw.trace, "write a trace for ui.perfetto.dev to this file");
+  app.add_option("--text", raw.text, "write the schedule as text to this file");
+}
+
+void read_whole(const char* option, const std::string& text, std::uint32_t highest, std::uint32_t& out)
+{
+  if (!text.empty()) out = command_line::whole<gpt::problem>(option, text, std::uint32_t{1}, highest);
+}
+
+/// Whether a text is a time that a picture can show.
+bool read_seconds(std::string_view text, double& out)
+{
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return failure == std::errc{} && end == text.data() + text.size() && (out == 0 || (out >= 1e-9 && out <= 1e6));
+}
+
+void read_times(const std::string& text, chunkmem::pipeline::pass_seconds& out)
+{
+  const std::array<double*, 4> times{&out.forward, &out.backward_input, &out.backward_weight, &out.transfer};
+  std::string_view rest = text;
+  bool is_good = std::ranges::count(text, ',') == 3;
+  for (std::size_t index = 0; is_good && index < times.size(); ++index) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    is_good = read_seconds(rest.substr(0, end), *times[index]);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (!is_good)
+    throw gpt::problem{"--times '" + text + "' is not four numbers F,B,W,C of seconds, each 0 or from 1e-9 to 1e6"};
+  if (out.all() == 0) throw gpt::problem{"--times '" + text + "' gives no run any time (make F, B or W longer than 0)"};
+}
+
+/// An option that would change nothing is a mistake of the user.
+void refuse_idle(const raw_options& raw, const options& out)
+{
+  const auto refuse = [&](const char* option, const std::string& text, const std::string& why) {
+    if (!text.empty()) throw gpt::problem{std::string{option} + " has no meaning here: " + why};
+  };
+  if (out.file) {
+    for (const auto& [option, text] : {std::pair{"--stages", &raw.stages}, std::pair{"--batches", &raw.batches},
+                                       std::pair{"--microbatches", &raw.micro_batches}})
+      refuse(option, *text, "the file '" + out.file->string() + "' has this number");
+  }
+  if (out.file || out.schedule != "interleaved") refuse("--parts", raw.parts, "it belongs to --schedule interleaved");
+  if (out.file || out.schedule != "2bw") refuse("--versions", raw.versions, "it belongs to --schedule 2bw");
+}
+
+void read_schedule(const raw_options& raw, options& out)
+{
+  if (raw.schedule.empty()) return;
+  if (std::ranges::find(generator_names, raw.schedule) != generator_names.end()) {
+    out.schedule = raw.schedule;
+  } else if (std::error_code failure; std::filesystem::is_regular_file(raw.schedule, failure)) {
+    out.file = raw.schedule;
+  } else {
+    throw gpt::problem{"--schedule '" + raw.schedule + "' is no file, nor " + command_line::listed(generator_names)};
+  }
+}
+
+/// Each list has a few steps for each of these cells.
+void check_size(const options& out)
+{
+  constexpr std::uint64_t most = 1'000'000;
+  const std::uint64_t parts = out.schedule == "interleaved" ? out.numbers.parts : 1;
+  const std::uint64_t forward_runs = parts * out.shape.stages * out.shape.micro_batches * out.shape.batches;
+  if (forward_runs > most)
+    throw gpt::problem{"a schedule of " + std::to_string(forward_runs) + " forward runs is more than the " +
+                       std::to_string(most) + " that this program shows (give fewer stages, micro-batches or batches)"};
+}
+
+}  // namespace
+
+options parse_options(int count, const char* const* arguments)
+{
+  raw_options raw;
+  options out;
+  CLI::App app;
+  declare(app, raw, out);
+  command_line::read<gpt::problem>(app, count, arguments);
+  if (out.help) return out;
+  read_schedule(raw, out);
+  refuse_idle(raw, out);
+  if (out.schedule == "2bw") out.shape.batches = 3;  // two of them read the first version
+  read_whole("--stages", raw.stages, 4096, out.shape.stages);
+  read_whole("--microbatches", raw.micro_batches, 65536, out.shape.micro_batches);
+  read_whole("--batches", raw.batches, 4096, out.shape.batches);
+  read_whole("--parts", raw.parts, 65536, out.numbers.parts);
+  read_whole("--versions", raw.versions, 4096, out.numbers.versions);
+  check_size(out);
+  if (!raw.gradient_sets.empty()) read_whole("--gradient-sets", raw.gradient_sets, 64, out.gradient_sets.emplace());
+  if (!raw.times.empty()) read_times(raw.times, out.shape.seconds);
+  if (!raw.update.empty() && !read_seconds(raw.update, out.update))
+    throw gpt::problem{"--update '" + raw.update + "' is not a number of seconds, 0 or from 1e-9 to 1e6"};
+  if (!raw.svg.empty()) out.svg = raw.svg;
+  if (!raw.trace.empty()) out.trace = raw.trace;
+  if (!raw.text.empty()) out.text = raw.text;
+  return out;
+}
+
+std::string help_text()
+{
+  raw_options raw;
+  options out;
+  CLI::App app{"Prints the schedule of a pipeline: as rows, as a picture, as a trace.", "schedule"};
+  declare(app, raw, out);
+  return app.help();
+}
+
+}  // namespace schedule_example

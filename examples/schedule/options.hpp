@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "generators.hpp"
+
+#include <chunkmem/pipeline/schedule_generator.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace schedule_example {
+
+/// What the command line says.
+struct options {
+  std::string schedule = "1f1b";                ///< a name of generator_names
+  std::optional<std::filesystem::path> file{};  ///< of schedule_text, instead of a generator
+  chunkmem::pipeline::pipeline_shape shape{.stages = 4, .micro_batches = 8};  ///< of a file: its seconds alone count
+  generator_numbers numbers{};
+  std::optional<std::uint32_t> gradient_sets{};  ///< of a stage; else as many as the schedule says
+  double update = 0;                             ///< of the weights of a stage [s]
+  bool updates_aside = false;                    ///< next to the stage's runs
+  bool recomputes = false;
+  bool prints_steps = false;
+  std::optional<std::filesystem::path> svg{};
+  std::optional<std::filesystem::path> trace{};
+  std::optional<std::filesystem::path> text{};
+  bool help = false;
+};
+
+/// Reads a command line, the program's name not included.
+/// @throws gpt::problem   one sentence: which option, what it says, what it may say
+[[nodiscard]] options parse_options(int count, const char* const* arguments);
+
+/// What `--help` prints.
+[[nodiscard]] std::string help_text();
+
+}  // namespace schedule_example

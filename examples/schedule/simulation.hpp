@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+
+#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace schedule_example {
+
+/// A schedule and what became of it on virtual clocks.
+struct simulation {
+  chunkmem::pipeline::schedule plan{};
+  chunkmem::pipeline::pipeline_times times{};  ///< of each step
+  std::vector<double> peaks{};                 ///< by stage, in what its forward runs save for one micro-batch
+  bool updates_aside = false;
+};
+
+/// The schedule that the command line asks for.
+/// @throws gpt::problem           a file that cannot be read
+/// @throws chunkmem::config_error, chunkmem::format_error   the schedule cannot be
+[[nodiscard]] chunkmem::pipeline::schedule chosen_schedule(const options& chosen);
+
+/// Puts a second forward run directly before each backward run. @throws chunkmem::config_error   one is there already
+void add_recompute(chunkmem::pipeline::schedule& plan);
+
+/// Runs the chosen schedule. @throws as chosen_schedule
+[[nodiscard]] simulation simulate(const options& chosen);
+
+/// A step of a stage that has a length: a run or an update.
+struct bar {
+  chunkmem::pipeline::operation step{};
+  std::uint32_t stage = 0;
+  std::uint32_t part_of_stage = 0;  ///< 0: the stage's first part
+  bool is_aside = false;            ///< an update next to the runs
+  double begin = 0;                 ///< [s]
+  double end = 0;                   ///< [s]
+
+  /// What a picture writes: the micro-batch, or the version that an update makes.
+  [[nodiscard]] std::uint32_t number() const noexcept
+  {
+    return step.kind == chunkmem::pipeline::operation_kind::update ? step.version : step.micro_batch;
+  }
+};
+
+/// All of them, stage by stage in the order of the lists. A step that takes no time has no bar.
+[[nodiscard]] std::vector<bar> bars_of(const simulation& it);
+
+/// By part: how many parts of its stage come before it.
+[[nodiscard]] std::vector<std::uint32_t> ranks_of_parts(const chunkmem::pipeline::schedule& plan);
+
+/// What a cell of a row stands for, and 20 units of a picture where it has room: the shortest run, and at least an
+/// eighth of the longest run [s].
+[[nodiscard]] double cell_seconds(const std::vector<bar>& bars);
+
+}  // namespace schedule_example
