@@ -87,10 +87,12 @@ struct rig {
   return it.host_is_tight() ? cm::align_up(cm::bytes{need.smallest_host.count() * 9 / 8}, frame) : plenty;
 }
 
-/// A rehearsal refused the capacities, and said what it wants.
+/// A rehearsal refused the capacities, and said what it wants. So does a static partition, which counts gradients in
+/// bytes of their own until an iteration has shown that they lie in their weights.
 [[nodiscard]] inline bool wants_more(const cm::config_error& refused)
 {
   const std::string_view said = refused.what();
+  if (said.find("a static partition of this model needs ") != said.npos) return true;
   return said.find(" capacity is ") != said.npos && said.find("but this step needs at least ") != said.npos;
 }
 

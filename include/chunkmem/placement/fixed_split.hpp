@@ -19,7 +19,8 @@ namespace placement {
 ///     manager<backend::host_arena, placement::fixed_split> m{memory, {}, placement::fixed_split{.device_share = 0.5}};
 ///
 /// Refuses what does not fit at once instead of moving it: the largest model is the one whose parameters, gradients and
-/// leases lie on the device together. Good as a baseline, and where nothing may ever move; poor for anything larger.
+/// leases lie on the device together. Gradients count in bytes of their own until an iteration, or a rehearsal, has
+/// shown that they lie in their weights. Good as a baseline, and where nothing may ever move; poor for anything larger.
 /// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.
 struct fixed_split {
   using policy_kind = placement_kind;
