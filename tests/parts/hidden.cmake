@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Configures and builds the demo's program where every optional part is hidden, as on a machine that lacks them all.
-#   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -P hidden.cmake
+# Configures the demo where every optional part is hidden, as on a machine that lacks them all. With WITH_BUILD it builds
+# the demo's program too.
+#   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DWITH_BUILD=ON] -P hidden.cmake
 cmake_minimum_required(VERSION 3.25)
-set(scratch "${BUILD}/hidden_parts")
+set(scratch "${BUILD}/hidden_parts${WITH_BUILD}")
 file(REMOVE_RECURSE "${scratch}")
 include("${CMAKE_CURRENT_LIST_DIR}/bare.cmake")
 if(NOT outer_Eigen3_DIR OR NOT outer_CLI11_DIR)
@@ -30,6 +31,11 @@ if(NOT output MATCHES "--   examples: gpt +on ")
 endif()
 fail_on_mistakes(hidden)
 
+if(NOT WITH_BUILD)
+  file(REMOVE_RECURSE "${scratch}")
+  message(STATUS "parts: the demo is on with every optional part hidden")
+  return()
+endif()
 execute_process(COMMAND ${CMAKE_COMMAND} --build "${scratch}/demo" --target gpt --parallel 2
                 RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT status EQUAL 0)
