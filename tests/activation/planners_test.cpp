@@ -14,10 +14,13 @@
 #include <conformance/activation_planner.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_chain.hpp>
+#include <support/picture_problems.hpp>
 #include "equal_blocks.hpp"
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -84,6 +87,28 @@ TEST_CASE("single remedies give each block but the last their action", "[activat
   CHECK(letters_of(prefix) == "sskkk");
   CHECK(prefix.costs.seconds == 150);
   CHECK(letters_of(capacity_prefix{}.plan(chain, support::budget_of(50, 1))) == "kkkkk");
+}
+
+TEST_CASE("single remedies take the times of an independent calculation of eight networks", "[activation]")
+{
+  // Times over those with enough memory. The calculation does not tell to how many blocks it merged each network: one
+  // number for each network fits both columns.
+  struct row {
+    std::uint32_t blocks = 0;
+    double all_swapped = 0;
+    double prefix_swapped = 0;
+  };
+  const std::vector<row> rows{{21, 4.78, 2.63}, {16, 4.78, 3.45}, {24, 4.01, 1.60}, {21, 4.01, 3.02},
+                              {15, 1.13, 1.07}, {14, 1.17, 1.14}, {29, 9.71, 7.67}, {10, 1.14, 1.00}};
+  REQUIRE(rows.size() == std::size(support::picture_trainings));
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const auto [chain, budget] = support::problem_of(support::picture_trainings[index]);
+    const layer_chain coarse = merged(chain, equal_cuts(chain, rows[index].blocks));
+    const auto times = [](const activation_plan& plan) { return plan.costs.seconds / plan.costs.unlimited_seconds; };
+    CAPTURE(std::string{support::picture_trainings[index].network});
+    CHECK(times(swap_all{}.plan(coarse, budget)) == Catch::Approx(rows[index].all_swapped).epsilon(0.05));
+    CHECK(times(capacity_prefix{}.plan(coarse, budget)) == Catch::Approx(rows[index].prefix_swapped).epsilon(0.05));
+  }
 }
 
 TEST_CASE("recomputation takes a second forward run of each block but the last", "[activation]")
