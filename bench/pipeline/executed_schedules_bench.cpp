@@ -2,9 +2,9 @@
 // How far is a step of a pipeline from the time that the simulator gives it? Does it compute the same bits as one
 // device? What does a pipeline without flush gain?
 //
-// Stages are threads. Runs and transfers sleep, so two cores are enough for any number of stages. Fifty random schedules
-// with random times of every part and link, as many as the argument says. Then 2BW and 1F1B of three shapes over twelve
-// batches. Then every shape and optimizer for the bits, without sleep.
+// Stages are threads. Runs and transfers sleep, so two cores are enough for any number of stages. Fifty random
+// schedules with random times of every part and link, as many as the argument says. Then 2BW and 1F1B of three shapes
+// over twelve batches. Then every shape and optimizer for the bits, without sleep.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>

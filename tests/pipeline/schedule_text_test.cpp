@@ -63,6 +63,20 @@ TEST_CASE("a schedule is read as it was written", "[pipeline]")
   }
 }
 
+TEST_CASE("a schedule keeps any name that fits a line, and large numbers", "[pipeline]")
+{
+  schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 1});
+  for (const std::string name : {"", "two words", "F 0 0 0"}) {
+    plan.name = name;
+    plan.gradient_sets = 70'000;
+    CHECK(read(text_of(plan)) == plan);
+  }
+  for (const std::string& name : {std::string{"two\nlines"}, std::string(151, 'x')}) {
+    plan.name = name;
+    CHECK_THROWS_AS(text_of(plan), config_error);
+  }
+}
+
 TEST_CASE("the text of a small schedule is as documented", "[pipeline]")
 {
   const std::string text = text_of(make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 1}));
@@ -84,7 +98,9 @@ TEST_CASE("a text that is no schedule names its line and key", "[pipeline]")
         "schedule of version 1 (write it anew)");
   CHECK(says("versions 1", "versions -1") ==
         "chunkmem: line 5 of mine.txt cannot be used: key \"versions\" is negative (write it anew)");
-  CHECK(says("\nbatches 1\n", "\nbatches 16777215\n").find("it has fewer steps than runs") != std::string::npos);
+  CHECK(says("stages 2", "stages 3").find("key \"stages\" is above parts") != std::string::npos);
+  const std::string empty = replaced(text, "\nbatches 1\n", "\nbatches 16777215\n");  // a check would need much room
+  CHECK(refusal_of<config_error>(empty).find("a micro-batch has no forward run") != std::string::npos);
   const std::string many = replaced(text, "micro_batches 1\nbatches 1", "micro_batches 8\nbatches 16777215");
   CHECK(refusal_of<format_error>(many).find("key \"batches\" makes more than 2^24") != std::string::npos);
   CHECK(says("part 1 stage 1", "part 2 stage 1").find("key \"part\" is not the next one") != std::string::npos);
@@ -101,8 +117,9 @@ TEST_CASE("a schedule of one's own whose sends and receives do not match is refu
   swapped = replaced(replaced(swapped, "RG 0 1 0", "RG 0 0 0"), "RG 0 9 0", "RG 0 1 0");
   const std::string words = refusal_of<config_error>(swapped);
   CAPTURE(words);
-  CHECK((words.find("its input comes later, or never") != std::string::npos ||
-         words.find("two stages send and receive in different orders") != std::string::npos));
+  CHECK(words ==
+        "chunkmem: stage 0, step 2, receive_gradient of micro-batch 1 in part 0: two stages send and receive in "
+        "different orders (change the schedule)");
 }
 
 }  // namespace schedule_text_test

@@ -22,10 +22,12 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace stage_runner_test {
@@ -62,12 +64,13 @@ struct enqueued_stage : small_stage {
 /// Runs a schedule on threads. @return   the weights of each part in the end
 /// @param worker   of its runs
 template <class Stage = small_stage>
-std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool rounds, agent worker = agent::host)
+std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool rounds, agent worker = agent::host,
+                               std::vector<bytes> inputs = {})
 {
+  if (inputs.empty()) inputs.assign(plan.part_count(), bytes{width * sizeof(float)});
   std::vector<vector_type> found(plan.part_count());
   thread_stages{plan}.run([&](thread_stages::place& here) {
-    const boundary_buffers buffers{plan, here.stage(),
-                                   std::vector<bytes>(plan.part_count(), bytes{width * sizeof(float)})};
+    const boundary_buffers buffers{plan, here.stage(), inputs};
     backend::host_arena memory{{.device_capacity = buffers.size() + bytes{4'096}, .async_compute = true}};
     const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + bytes{1}),
                                           buffers.size().count()};
@@ -244,22 +247,72 @@ TEST_CASE("boundaries take as many bytes as the replay counts, where all have on
   }
 }
 
-TEST_CASE("buffers of unequal boundaries never overlap while both live", "[pipeline]")
+TEST_CASE("buffers of unequal boundaries keep their bytes while they live", "[pipeline]")
 {
-  // Each stage's arithmetic checks what it reads: a buffer that is written too early gives other bits.
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+  int trained = 0;
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 20U : 60U); ++seed) {
     support::dice dice{seed};
     const schedule plan = support::random_schedule{dice}.plan();
+    if (most_links(plan) > max_agents - built_in_agents) continue;
     std::vector<bytes> inputs;
-    for (std::uint32_t part = 0; part < plan.part_count(); ++part) inputs.push_back(bytes{dice.between(1, 2'000)});
-    for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
-      const boundary_buffers buffers{plan, stage, inputs};
-      std::uint64_t all = 0;
-      for (std::uint32_t part = 1; part < plan.part_count(); ++part)
-        all += 4 * plan.all_micro_batches() * align_up(inputs[part], tensor_alignment).count();
-      CHECK(buffers.size().count() <= all);
-    }
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part) inputs.push_back(bytes{dice.between(24, 1'500)});
+    CAPTURE(seed);
+    CHECK_NOTHROW(train(plan, small_optimizer::sgd, false, agent::host, inputs));  // each run reads to the end
+    ++trained;
   }
+  CHECK(trained >= 10);
+}
+
+TEST_CASE("work of a stage's own agent has ended when its run throws", "[pipeline]")
+{
+  // Both parts are on one stage: the first run is enqueued and slow, the second one throws.
+  struct slow_then_broken {
+    backend::host_arena& memory;
+    std::span<std::byte> boundaries;
+
+    void forward(const forward_run& run)
+    {
+      if (run.step.part == 1) throw std::domain_error{"a stage broke"};
+      memory.launch(agent::compute, [output = run.output]() noexcept {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        std::ranges::fill(output, std::byte{1});
+      });
+    }
+    void backward(const backward_run&) {}
+    void update(const operation&) {}
+  };
+  schedule plan;
+  plan.owners = {0, 0};
+  plan.stages = {{{operation_kind::forward, 0, 0, 0},
+                  {operation_kind::forward, 1, 0, 0},
+                  {operation_kind::backward, 1, 0, 0},
+                  {operation_kind::backward, 0, 0, 0},
+                  {operation_kind::update, 0, 0, 1},
+                  {operation_kind::update, 1, 0, 1}}};
+  const boundary_buffers buffers{plan, 0, {bytes{}, bytes{256}}};
+  std::vector<std::byte> boundaries(buffers.size().count());
+  backend::host_arena memory{{.device_capacity = 4_KiB, .async_compute = true}};
+  stage_links<collective::local_threads> links{0};
+  stage_runner runner{plan, links, memory, buffers, boundaries, agent::compute};
+  slow_then_broken stage{memory, boundaries};
+  CHECK_THROWS_AS(runner.run(stage), std::domain_error);
+  CHECK(std::ranges::count(boundaries, std::byte{1}) == 256);  // and nothing writes them from now on
+}
+
+TEST_CASE("links and buffers of another stage or schedule are refused", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  const schedule longer = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 3});
+  const std::vector<bytes> inputs(2, bytes{8});
+  backend::host_arena memory{{.device_capacity = 4_KiB}};
+  std::vector<std::byte> boundaries(4'096);
+  stage_links<collective::local_threads> nowhere{1'000};
+  stage_links<collective::local_threads> first{0};
+  const boundary_buffers of_second{plan, 1, inputs};
+  const boundary_buffers of_longer{longer, 0, inputs};
+  CHECK_THROWS_AS((stage_runner{plan, nowhere, memory, of_second, boundaries}), usage_error);
+  CHECK_THROWS_AS((stage_runner{plan, first, memory, of_second, boundaries}), usage_error);
+  CHECK_THROWS_AS((stage_runner{plan, first, memory, of_longer, boundaries}), usage_error);
 }
 
 TEST_CASE("a stage that breaks at any call ends the others with a typed error, and none waits", "[pipeline]")

@@ -105,12 +105,10 @@ class small_weights {
   {
     const float scale = 1.0F / static_cast<float>(micro_batches);
     for (std::size_t index = 0; index < masters_.size(); ++index) change(index, gradient[index] * scale);
-    ++steps_;
     kept_[version] = rounded();
     if (version >= versions_) kept_.erase(version - versions_);
   }
   [[nodiscard]] const vector_type& masters() const { return masters_; }
-  [[nodiscard]] std::size_t kept() const { return kept_.size(); }
 
  private:
   void change(std::size_t index, float gradient)
@@ -142,7 +140,6 @@ class small_weights {
   vector_type masters_;
   vector_type first_;
   vector_type second_;
-  std::uint32_t steps_ = 0;
   std::map<std::uint32_t, vector_type> kept_;
 };
 
@@ -227,13 +224,16 @@ class small_stage {
   [[nodiscard]] static vector_type read(std::span<const std::byte> from)
   {
     vector_type numbers(width);
-    if (from.size() != width * sizeof(float)) throw std::logic_error{"a boundary of another size"};
-    std::memcpy(numbers.data(), from.data(), from.size());
+    if (from.size() < width * sizeof(float)) throw std::logic_error{"a boundary of another size"};
+    std::memcpy(numbers.data(), from.data(), width * sizeof(float));
+    for (std::size_t at = 0; at < from.size(); ++at)
+      if (from[at] != from[at % (width * sizeof(float))]) throw std::logic_error{"a boundary that was written over"};
     return numbers;
   }
   static void write(std::span<std::byte> to, const vector_type& numbers)
   {
-    if (!to.empty()) std::memcpy(to.data(), numbers.data(), to.size());
+    const auto content = std::as_bytes(std::span{numbers});
+    for (std::size_t at = 0; at < to.size(); ++at) to[at] = content[at % content.size()];  // to its end
   }
   [[nodiscard]] static vector_type minus(vector_type left, const vector_type& right)
   {

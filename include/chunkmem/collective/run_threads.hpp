@@ -39,11 +39,12 @@ inline void throw_cause(const std::vector<std::exception_ptr>& failures)
 ///     run_threads(4, [&](std::uint32_t rank) { train(rank); });
 ///
 /// @throws what the first one threw whose failure is no comm_error; else what the first one did
+/// @throws std::system_error   the system gives no more threads; those that ran have ended
 template <class Work>
 void run_threads(std::uint32_t count, Work work)
 {
   std::vector<std::exception_ptr> failures(count);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // joined also where one cannot start
   threads.reserve(count);
   for (std::uint32_t number = 0; number < count; ++number)
     threads.emplace_back([&work, &failures, number] {
@@ -53,7 +54,7 @@ void run_threads(std::uint32_t count, Work work)
         failures[number] = std::current_exception();
       }
     });
-  for (std::thread& each : threads) each.join();
+  threads.clear();
   detail::throw_cause(failures);
 }
 

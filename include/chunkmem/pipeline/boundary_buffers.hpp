@@ -27,9 +27,10 @@ enum class boundary_kind : std::uint8_t {
 
 /// The places of the buffers between parts of one stage, for every step of a schedule.
 ///
-/// A buffer lives as `replay_memory` counts. Each buffer has the lowest place that is free from its first step to its
-/// last. Where all boundaries have one size, the whole is as small as the most buffers at one time. Otherwise gaps may
-/// stay. Cost: O(steps times live buffers) once; 4 bytes for each part and micro-batch and kind.
+/// A buffer lives as `replay_memory` counts; the first part has no input here, since it reads the batch. Each buffer
+/// has the lowest place that is free from its first step to its last. Where all boundaries have one size, the whole is
+/// as small as the most buffers at one time. Otherwise gaps may stay. Cost: O(steps times live buffers) once; 4 bytes
+/// for each part and micro-batch and kind.
 ///
 /// Use:
 ///
@@ -42,7 +43,7 @@ class boundary_buffers {
   /// @pre   find_fault(plan) finds nothing
   /// @throws config_error   no such stage, another number of parts, or over 2^40 bytes
   boundary_buffers(const schedule& plan, std::uint32_t stage, std::vector<bytes> inputs)
-      : plan_{&plan}, inputs_{std::move(inputs)}
+      : stage_{stage}, micro_batches_{plan.all_micro_batches()}, inputs_{std::move(inputs)}
   {
     if (stage >= plan.stage_count())
       throw config_error{error_text{} << "chunkmem: there is no stage " << stage << " of " << plan.stage_count()};
@@ -51,11 +52,15 @@ class boundary_buffers {
                                       << " parts are given, and the schedule"
                                       << " has " << plan.part_count() << " (give the bytes of each part's input)"};
     places_.assign(std::size_t{4} * plan.part_count() * plan.all_micro_batches(), nowhere);
-    for (const operation& step : plan.stages[stage]) take(step);
-    live_.clear();
-    on_their_way_.clear();
+    walk it{plan};
+    for (const operation& step : plan.stages[stage]) take(it, step);
   }
 
+  /// Whether these are the buffers of this stage, of a schedule of as many parts and micro-batches.
+  [[nodiscard]] bool are_of(const schedule& plan, std::uint32_t stage) const noexcept
+  {
+    return stage == stage_ && plan.part_count() == inputs_.size() && plan.all_micro_batches() == micro_batches_;
+  }
   /// Of all buffers together.
   [[nodiscard]] bytes size() const noexcept { return bytes{end_ * tensor_alignment.count()}; }
   /// Of the boundary before a part.
@@ -81,65 +86,74 @@ class boundary_buffers {
     std::size_t which = 0;
   };
 
-  void take(const operation& step)
+  /// The list as far as it was read.
+  struct walk {
+    const schedule& plan;
+    std::vector<live_buffer> live{};         // in the order of places
+    std::deque<std::size_t> on_their_way{};  // sends, oldest first
+  };
+
+  void take(walk& it, const operation& step)
   {
     const std::uint32_t part = step.part;
     const std::uint32_t micro_batch = step.micro_batch;
-    const bool is_last = part + 1 == plan_->part_count();
+    const bool is_last = part + 1 == it.plan.part_count();
     switch (step.kind) {
-      case receive_activation: add(boundary_kind::input, part, micro_batch, part); break;
-      case receive_gradient: add(boundary_kind::output_gradient, part, micro_batch, part + 1); break;
+      case receive_activation: add(it, boundary_kind::input, part, micro_batch, part); break;
+      case receive_gradient: add(it, boundary_kind::output_gradient, part, micro_batch, part + 1); break;
       case forward:
-        if (!is_last && plan_->crosses_after(part)) add(boundary_kind::output, part, micro_batch, part + 1);
-        if (!is_last && !plan_->crosses_after(part)) add(boundary_kind::input, part + 1, micro_batch, part + 1);
+        if (!is_last && it.plan.crosses_after(part)) add(it, boundary_kind::output, part, micro_batch, part + 1);
+        if (!is_last && !it.plan.crosses_after(part)) add(it, boundary_kind::input, part + 1, micro_batch, part + 1);
         break;
       case backward:
       case backward_input:
-        if (part > 0 && plan_->crosses_after(part - 1)) add(boundary_kind::input_gradient, part, micro_batch, part);
-        if (part > 0 && !plan_->crosses_after(part - 1))
-          add(boundary_kind::output_gradient, part - 1, micro_batch, part);
-        if (part > 0) remove(cell(boundary_kind::input, part, micro_batch));
-        if (!is_last) remove(cell(boundary_kind::output_gradient, part, micro_batch));
+        if (part > 0 && it.plan.crosses_after(part - 1))
+          add(it, boundary_kind::input_gradient, part, micro_batch, part);
+        if (part > 0 && !it.plan.crosses_after(part - 1))
+          add(it, boundary_kind::output_gradient, part - 1, micro_batch, part);
+        if (part > 0) remove(it, cell(boundary_kind::input, part, micro_batch));
+        if (!is_last) remove(it, cell(boundary_kind::output_gradient, part, micro_batch));
         break;
-      case send_activation: send(cell(boundary_kind::output, part, micro_batch)); break;
-      case send_gradient: send(cell(boundary_kind::input_gradient, part, micro_batch)); break;
+      case send_activation: send(it, cell(boundary_kind::output, part, micro_batch)); break;
+      case send_gradient: send(it, cell(boundary_kind::input_gradient, part, micro_batch)); break;
       default: break;
     }
   }
 
   /// @param boundary   the part whose input has this size
-  void add(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch, std::uint32_t boundary)
+  void add(walk& it, boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch, std::uint32_t boundary)
   {
     const std::uint64_t size = align_up(inputs_[boundary], tensor_alignment).count() / tensor_alignment.count();
     std::uint64_t begin = 0;
-    auto at = live_.begin();  // in the order of places
-    for (; at != live_.end() && at->begin < begin + size; ++at) begin = std::max(begin, at->end);
+    auto at = it.live.begin();  // in the order of places
+    for (; at != it.live.end() && at->begin < begin + size; ++at) begin = std::max(begin, at->end);
     if (begin + size >= nowhere) throw config_error{"the boundaries of a pipeline's stage take over 2^40 bytes"};
     const std::size_t which = cell(kind, part, micro_batch);
-    live_.insert(at, {begin, begin + size, which});
+    it.live.insert(at, {begin, begin + size, which});
     places_[which] = static_cast<std::uint32_t>(begin);
     end_ = std::max(end_, begin + size);
   }
-  void remove(std::size_t which) { live_.erase(std::ranges::find(live_, which, &live_buffer::which)); }
-  void send(std::size_t which)
+  static void remove(walk& it, std::size_t which)
   {
-    if (on_their_way_.size() == plan_->sends_in_flight) {
-      remove(on_their_way_.front());
-      on_their_way_.pop_front();
+    it.live.erase(std::ranges::find(it.live, which, &live_buffer::which));
+  }
+  static void send(walk& it, std::size_t which)
+  {
+    if (it.on_their_way.size() == it.plan.sends_in_flight) {
+      remove(it, it.on_their_way.front());
+      it.on_their_way.pop_front();
     }
-    on_their_way_.push_back(which);
+    it.on_their_way.push_back(which);
   }
   [[nodiscard]] std::size_t cell(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const noexcept
   {
-    return (std::size_t{static_cast<std::uint8_t>(kind)} * plan_->part_count() + part) * plan_->all_micro_batches() +
-           micro_batch;
+    return (std::size_t{static_cast<std::uint8_t>(kind)} * inputs_.size() + part) * micro_batches_ + micro_batch;
   }
 
-  const schedule* plan_;
-  std::vector<bytes> inputs_;
+  std::uint32_t stage_;
+  std::uint32_t micro_batches_;
+  std::vector<bytes> inputs_;          // by part
   std::vector<std::uint32_t> places_;  // by kind, part and micro-batch
-  std::vector<live_buffer> live_;
-  std::deque<std::size_t> on_their_way_;
   std::uint64_t end_ = 0;
 };
 

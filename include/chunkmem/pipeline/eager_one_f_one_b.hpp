@@ -15,7 +15,8 @@ namespace pipeline {
 ///
 /// Good where a transfer takes a notable part of a run: `one_f_one_b` waits for a round trip once in d micro-batches,
 /// this one only when a batch begins and ends. Stage s saves the activations of at most min(2(d - s) - 1, m)
-/// micro-batches. Source: Alpa (Zheng et al., 2022, arXiv 2201.12023). Cost: O(steps).
+/// micro-batches.
+/// Source: the overlap-friendly schedule of Alpa's code (Zheng et al., 2022, arXiv 2201.12023). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(eager_one_f_one_b{}, {.stages = 4, .micro_batches = 8});
 class eager_one_f_one_b {

@@ -23,7 +23,7 @@ namespace detail {
 /// Puts sends and receives into lists that have none. See add_transfers.
 class transfer_placement {
  public:
-  transfer_placement(schedule& plan, const pass_seconds& seconds) : plan_{plan}, seconds_{seconds} {}
+  transfer_placement(schedule& plan, const pass_seconds& seconds) : plan_{plan}, seconds_{with_lengths(seconds)} {}
 
   void run()
   {
@@ -44,11 +44,14 @@ class transfer_placement {
     std::size_t before = 0;  // the step of the list
   };
 
-  [[nodiscard]] bool crosses_after(std::uint32_t part) const
+  /// A run of no length would let all receives of a batch come first.
+  [[nodiscard]] static pass_seconds with_lengths(pass_seconds seconds)
   {
-    return part + 1 < plan_.part_count() && plan_.crosses_after(part);
+    const double least = seconds.all() > 0 ? seconds.all() / 100 : 1;
+    for (double* const it : {&seconds.forward, &seconds.backward_input, &seconds.backward_weight})
+      *it = std::max(*it, least);
+    return seconds;
   }
-  [[nodiscard]] bool crosses_before(std::uint32_t part) const { return part > 0 && plan_.crosses_after(part - 1); }
 
   void add_sends()
   {
@@ -57,10 +60,10 @@ class transfer_placement {
       for (const operation& step : steps) {
         longer.push_back(step);
         operation send = step;
-        if (step.kind == forward && crosses_after(step.part)) {
+        if (step.kind == forward && plan_.crosses_after(step.part)) {
           send.kind = send_activation;
           longer.push_back(send);
-        } else if ((step.kind == backward || step.kind == backward_input) && crosses_before(step.part)) {
+        } else if ((step.kind == backward || step.kind == backward_input) && plan_.crosses_before(step.part)) {
           send.kind = send_gradient;
           longer.push_back(send);
         }
@@ -143,15 +146,14 @@ class transfer_placement {
       for (std::size_t index = 0; index < plan_.stages[stage].size(); ++index) {
         const operation& step = plan_.stages[stage][index];
         if (computes(step.kind)) runs_[stage].push_back(index);
-        const std::size_t cell = std::size_t{step.part} * plan_.all_micro_batches() + step.micro_batch;
+        const std::size_t cell = plan_.cell_of(step);
         if (step.kind == forward) readers_[cell] = index;
         if (step.kind == backward || step.kind == backward_input) readers_[cells + cell] = index;
       }
   }
   [[nodiscard]] std::size_t reader_of(const operation& receive) const
   {
-    const std::size_t cell = std::size_t{receive.part} * plan_.all_micro_batches() + receive.micro_batch;
-    return readers_[(receive.kind == receive_gradient ? readers_.size() / 2 : 0) + cell];
+    return readers_[(receive.kind == receive_gradient ? readers_.size() / 2 : 0) + plan_.cell_of(receive)];
   }
 
   void insert_receives(std::uint32_t stage)
@@ -169,7 +171,7 @@ class transfer_placement {
   }
 
   schedule& plan_;
-  const pass_seconds& seconds_;
+  pass_seconds seconds_;
   std::vector<std::vector<receive_place>> places_;  // by receiver
   std::vector<std::vector<std::size_t>> runs_;      // by stage: its steps that compute
   std::vector<std::size_t> readers_;                // by direction, part and micro-batch: the step that reads
@@ -180,8 +182,8 @@ class transfer_placement {
 /// Adds the sends and receives that the runs of a schedule need.
 ///
 /// A send follows the run that makes its bytes. A receive comes before the last run of its stage that began before the
-/// bytes are sent, with these times. So bytes on their way lie in a buffer of the receiver, no sender waits, and a
-/// transfer has a run to hide under. Other times may let a sender wait, and never for ever.
+/// bytes are sent, with these times. So bytes on their way lie in a buffer of the receiver, no sender waits for its
+/// receiver, and a transfer has a run to hide under. Other times may let a sender wait, and never for ever.
 ///
 /// @pre   find_fault_in_orders(plan) finds nothing
 /// @throws config_error   runs wait for each other for ever

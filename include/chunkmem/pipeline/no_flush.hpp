@@ -25,7 +25,8 @@ namespace pipeline {
 [[nodiscard]] constexpr std::uint32_t update_slack(std::uint32_t stages, std::uint32_t micro_batches,
                                                    std::uint32_t versions, std::uint32_t stage) noexcept
 {
-  return (versions - 1) * micro_batches - (stages - 1 - stage);
+  const std::uint64_t pairs = std::uint64_t{versions - 1} * micro_batches - (stages - 1 - stage);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(pairs, UINT32_MAX));
 }
 
 /// `one_f_one_b` that never empties between batches, with K versions of the weights.

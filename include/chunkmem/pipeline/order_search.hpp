@@ -6,6 +6,8 @@
 #include <chunkmem/pipeline/greedy_orders.hpp>
 #include <chunkmem/pipeline/pass_clock.hpp>
 #include <chunkmem/pipeline/pass_orders.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,13 +22,13 @@ namespace pipeline {
 
 /// Looks for orders of one batch with the shortest span of a stage, under a limit of what a stage saves.
 ///
-/// First the best greedy orders of some hundred rules. Then simulated annealing: a run moves some places within its
+/// First the best greedy orders of all rules. Then simulated annealing: a run moves some places within its
 /// stage, and a worse result stays with a probability that falls to 0. The same problem gives the same orders on every
 /// machine with the same `exp`.
 ///
 ///     const pass_orders orders = order_search{problem}.best(greedy, 50'000);
 ///
-/// Cost: O((rules + trials) runs).
+/// Cost: O((rules times stages + trials) runs).
 class order_search {
  public:
   /// @param problem   outlives the search
@@ -112,6 +114,31 @@ class order_search {
   double best_span_ = pass_clock::never;
   std::vector<std::int64_t> counts_;
 };
+
+/// A schedule of searched orders, the same for each batch.
+/// @param plan    without steps: its owners count   @param limit, kept   as zero_bubble's
+/// @throws config_error   a limit below one micro-batch, no part from 0 to 1, or no order keeps to the limit
+[[nodiscard]] inline schedule searched_schedule(schedule plan, const pipeline_shape& shape, double limit, double kept,
+                                                const std::vector<greedy_rules>& rules, std::uint32_t trials)
+{
+  if (!(kept >= 0 && kept <= 1))
+    throw config_error{"what gradients of weights read is no part of what is saved (give kept from 0 to 1)"};
+  if (!(limit * shape.stages >= 1))
+    throw config_error{"a stage cannot save a single micro-batch (give a limit of at least 1 over the stages)"};
+  const double rounds = plan.part_count() / shape.stages;  // parts of a stage
+  const order_problem problem{.stages = shape.stages,
+                              .micro_batches = shape.micro_batches,
+                              .owners = plan.owners,
+                              .forward = shape.seconds.forward / rounds,
+                              .backward_input = shape.seconds.backward_input / rounds,
+                              .backward_weight = shape.seconds.backward_weight / rounds,
+                              .transfer = shape.seconds.transfer,
+                              .kept = kept,
+                              .limit = rounds * limit * shape.stages};
+  const pass_orders found = order_search{problem}.best(rules, trials);
+  for (std::uint32_t batch = 0; batch < shape.batches; ++batch) append_orders(plan, found, batch);
+  return plan;
+}
 
 }  // namespace pipeline
 

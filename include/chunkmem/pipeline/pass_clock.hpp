@@ -18,7 +18,7 @@ namespace pipeline {
 ///     pass_clock clock{problem};
 ///     const double seconds = clock.run(orders).longest;
 ///
-/// Cost: O(runs); no allocation after the first run.
+/// Cost: O(runs). Room is kept, so runs of one problem soon allocate nothing.
 class pass_clock {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();

@@ -45,11 +45,13 @@ inline constexpr std::array<std::string_view, 12> operation_names{"forward",
 
 [[nodiscard]] constexpr std::string_view letters_of(operation_kind kind) noexcept
 {
-  return operation_letters[static_cast<std::size_t>(kind)];
+  const auto index = static_cast<std::size_t>(kind);
+  return index < operation_letters.size() ? operation_letters[index] : "?";
 }
 [[nodiscard]] constexpr std::string_view name_of(operation_kind kind) noexcept
 {
-  return operation_names[static_cast<std::size_t>(kind)];
+  const auto index = static_cast<std::size_t>(kind);
+  return index < operation_names.size() ? operation_names[index] : "an unknown step";
 }
 
 /// Whether the stage computes. Transfers and copies run aside.

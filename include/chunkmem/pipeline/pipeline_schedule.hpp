@@ -3,6 +3,7 @@
 
 #include <chunkmem/pipeline/pipeline_operation.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -48,8 +49,17 @@ struct schedule {
     const std::uint32_t batch = batch_of(micro_batch);
     return batch < versions ? 0 : batch - (versions - 1);
   }
-  /// Whether the bytes from one part to the next leave the stage. @pre part + 1 < part_count()
-  [[nodiscard]] bool crosses_after(std::uint32_t part) const noexcept { return owners[part] != owners[part + 1]; }
+  /// Whether bytes go from this part to one of another stage, or from such a part to this one.
+  [[nodiscard]] bool crosses_after(std::uint32_t part) const noexcept
+  {
+    return part + 1 < part_count() && owners[part] != owners[part + 1];
+  }
+  [[nodiscard]] bool crosses_before(std::uint32_t part) const noexcept { return part > 0 && crosses_after(part - 1); }
+  /// The place of a part and micro-batch in a table of all of them.
+  [[nodiscard]] std::size_t cell_of(const operation& step) const noexcept
+  {
+    return std::size_t{step.part} * all_micro_batches() + step.micro_batch;
+  }
 };
 
 }  // namespace pipeline

@@ -77,14 +77,15 @@ struct pipeline_times {
 ///     const pipeline_times times = timeline.run();
 class pipeline_timeline {
  public:
-  /// @param plan, costs   outlive the timeline   @throws config_error   the costs do not fit
+  /// @param plan, costs   outlive the timeline   @pre   find_fault(plan) finds nothing, or waits_for_ever
+  /// @throws config_error   the costs do not fit
   pipeline_timeline(const schedule& plan, const pipeline_costs& costs) : plan_{plan}, costs_{costs}
   {
     costs.check(plan);
   }
 
   /// @param keep_steps   whether the result has the times of every step
-  /// @throws config_error   the schedule waits for ever; names the stage and the step. `find_fault` says why.
+  /// @throws config_error   the stages wait for each other for ever; names a stage and its step
   [[nodiscard]] pipeline_times run(bool keep_steps = false)
   {
     begin(keep_steps);
@@ -128,10 +129,10 @@ class pipeline_timeline {
     double end = 0;
   };
   struct stage_state {
-    std::size_t next = 0;                   // step of the list
-    std::size_t waits_for = nothing;        // a crossing that has not begun
-    std::vector<std::size_t> on_their_way;  // crossings of its last sends, oldest first
-    std::deque<leaving> offloads;           // that the next two runs have not waited for
+    std::size_t next = 0;                  // step of the list
+    std::size_t waits_for = nothing;       // a crossing that has not begun
+    std::deque<std::size_t> on_their_way;  // crossings of its last sends, oldest first
+    std::deque<leaving> offloads;          // that the next two runs have not waited for
     std::uint64_t runs = 0;
     double host_free = 0;
     double device_free = 0;
@@ -191,10 +192,9 @@ class pipeline_timeline {
     using enum operation_kind;
     if (sends(step.kind)) return it.on_their_way.size() < plan_.sends_in_flight ? nothing : it.on_their_way.front();
     if (step.kind == forward || step.kind == recompute)
-      return step.part > 0 && plan_.crosses_after(step.part - 1) ? cell_of(step) : nothing;
+      return plan_.crosses_before(step.part) ? plan_.cell_of(step) : nothing;
     if (step.kind == backward || step.kind == backward_input)
-      return step.part + 1 < plan_.part_count() && plan_.crosses_after(step.part) ? gradients() + cell_of(step)
-                                                                                  : nothing;
+      return plan_.crosses_after(step.part) ? gradients() + plan_.cell_of(step) : nothing;
     return nothing;
   }
 
@@ -204,7 +204,7 @@ class pipeline_timeline {
     using enum operation_kind;
     const double* const made = made_.data() + std::size_t{step.part} * (plan_.batches + 1);
     double ready = made[step.version];
-    if (step.kind == backward || step.kind == backward_input) ready = std::max(ready, reloaded_[cell_of(step)]);
+    if (step.kind == backward || step.kind == backward_input) ready = std::max(ready, reloaded_[plan_.cell_of(step)]);
     if (step.kind == backward || step.kind == backward_weight) {
       const std::uint32_t batch = plan_.batch_of(step.micro_batch);
       if (batch >= plan_.gradient_sets) ready = std::max(ready, made[batch - plan_.gradient_sets + 1]);
@@ -226,7 +226,7 @@ class pipeline_timeline {
   {
     using enum operation_kind;
     stage_state& it = stages_[stage];
-    const std::size_t cell = cell_of(step);
+    const std::size_t cell = plan_.cell_of(step);
     switch (step.kind) {
       case send_activation: send(it, cell + plan_.all_micro_batches(), now); break;
       case send_gradient: send(it, gradients() + cell - plan_.all_micro_batches(), now); break;
@@ -285,7 +285,7 @@ class pipeline_timeline {
 
   void send(stage_state& it, std::size_t which, double now)
   {
-    if (it.on_their_way.size() == plan_.sends_in_flight) it.on_their_way.erase(it.on_their_way.begin());
+    if (it.on_their_way.size() == plan_.sends_in_flight) it.on_their_way.pop_front();
     it.on_their_way.push_back(which);
     crossings_[which].sender_step = static_cast<std::uint32_t>(it.next);
     if (crossings_[which].receiver_step != UINT32_MAX) transfer(which, now);
@@ -341,10 +341,6 @@ class pipeline_timeline {
   void keep(std::uint32_t stage, std::size_t index, double from, double until)
   {
     if (!times_.steps.empty()) times_.steps[stage][index] = {from, until};
-  }
-  [[nodiscard]] std::size_t cell_of(const operation& step) const
-  {
-    return std::size_t{step.part} * plan_.all_micro_batches() + step.micro_batch;
   }
   /// Where the crossings of gradients begin. A crossing has the number of the part that receives.
   [[nodiscard]] std::size_t gradients() const { return crossings_.size() / 2; }

@@ -72,7 +72,7 @@ class stage_replay {
     const std::size_t cells = std::size_t{plan.part_count()} * plan.all_micro_batches();
     again_.assign(cells, 0);
     for (const operation& step : steps_)
-      if (step.kind == recompute) again_[cell_of(step)] = 1;
+      if (step.kind == recompute) again_[plan_.cell_of(step)] = 1;
     for (std::uint32_t part = 0; part < plan.part_count(); ++part) {
       if (plan.owners[part] != stage) continue;
       now_.weights += parts[part].weights * plan.versions;
@@ -99,7 +99,7 @@ class stage_replay {
     switch (step.kind) {
       case forward:
         if (step.part == 0) now_.inputs += part.input;
-        if (!again_[cell_of(step)]) now_.saved += part.saved;
+        if (!again_[plan_.cell_of(step)]) now_.saved += part.saved;
         if (step.part + 1 < plan_.part_count()) make_output(step.part);
         work(index, part.forward_working);
         break;
@@ -180,10 +180,6 @@ class stage_replay {
     peak_.device = now_.all();
     peak_.step = index;
     peak_.lines = now_;
-  }
-  [[nodiscard]] std::size_t cell_of(const operation& step) const
-  {
-    return std::size_t{step.part} * plan_.all_micro_batches() + step.micro_batch;
   }
 
   const schedule& plan_;

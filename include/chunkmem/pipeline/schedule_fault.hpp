@@ -16,7 +16,10 @@ namespace pipeline {
 /// What can be wrong with a schedule.
 enum class schedule_fault : std::uint8_t {
   no_stage,
+  number_is_zero,
   owner_unknown,
+  stage_without_part,
+  kind_unknown,
   number_too_large,
   wrong_stage,
   step_repeated,
@@ -41,10 +44,13 @@ enum class schedule_fault : std::uint8_t {
   waits_for_ever,
 };
 
-inline constexpr std::array<std::string_view, 24> schedule_fault_sentences{
+inline constexpr std::array<std::string_view, 27> schedule_fault_sentences{
     "there is no stage, or no part of the model",
+    "micro-batches, batches, versions, sets of gradients and sends in flight are at least 1",
     "a part belongs to a stage that is not there",
-    "its part or micro-batch is not there",
+    "a stage has no part of the model",
+    "there is no such kind of step",
+    "its part or micro-batch is not there, or there are more than 2^31 of them",
     "its part belongs to another stage",
     "it comes a second time",
     "a micro-batch has no forward run, or no whole backward run, through a part",

@@ -7,7 +7,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <limits>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
@@ -40,7 +39,9 @@ struct pipeline_shape {
   std::uint32_t batches = 1;
   pass_seconds seconds{};
 
-  /// @throws config_error   a number is 0, there are more than 2^31 micro-batches, or a time is negative or no number
+  static constexpr double longest_time = 1e100;  ///< sums of times stay numbers [s]
+
+  /// @throws config_error   a number is 0, there are more than 2^31 micro-batches, or a time cannot be
   void check() const
   {
     if (stages == 0) throw config_error{"a pipeline has no stage (give stages 1 or more)"};
@@ -50,8 +51,8 @@ struct pipeline_shape {
       throw config_error{"a schedule has more than 2^31 micro-batches (ask for fewer batches)"};
     for (const double time :
          {seconds.forward, seconds.backward_input, seconds.backward_weight, seconds.transfer, seconds.update})
-      if (!(time >= 0 && time <= std::numeric_limits<double>::max()))
-        throw config_error{"a time of a pass is negative or no number (give seconds)"};
+      if (!(time >= 0 && time <= longest_time))
+        throw config_error{"a time of a pass is negative, no number, or above 1e100 (give seconds)"};
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/text_reader.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
 #include <chunkmem/pipeline/pipeline_operation.hpp>
@@ -28,12 +29,15 @@ namespace pipeline {
 /// micro-batch, version, as in `SA 3 0 0`. The last line is `end`.
 class schedule_text : private text_reader {
  public:
+  /// @pre   find_fault(plan) finds nothing
+  /// @throws config_error   the name does not fit a line
   static void write(std::ostream& out, const schedule& plan)
   {
-    out << first_line << "\nname " << (plan.name.empty() ? "unnamed" : plan.name) << "\nmicro_batches "
-        << plan.micro_batches << "\nbatches " << plan.batches << "\nversions " << plan.versions << "\ngradient_sets "
-        << plan.gradient_sets << "\nsends_in_flight " << plan.sends_in_flight << "\nparts " << plan.part_count()
-        << "\nstages " << plan.stage_count() << '\n';
+    expect_writable(plan);
+    out << first_line << "\nname " << plan.name << "\nmicro_batches " << plan.micro_batches << "\nbatches "
+        << plan.batches << "\nversions " << plan.versions << "\ngradient_sets " << plan.gradient_sets
+        << "\nsends_in_flight " << plan.sends_in_flight << "\nparts " << plan.part_count() << "\nstages "
+        << plan.stage_count() << '\n';
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       out << "part " << part << " stage " << plan.owners[part] << '\n';
     for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
@@ -58,46 +62,49 @@ class schedule_text : private text_reader {
 
  private:
   static constexpr std::string_view first_line = "chunkmem schedule 1";
-  static constexpr std::uint64_t most_parts = 1U << 16;
+  static constexpr std::uint64_t most_parts = 1U << 12;
+  static constexpr std::size_t longest_name = 150;
   static constexpr std::uint64_t most_micro_batches = 1U << 24;
   static constexpr std::uint64_t most_steps = std::uint64_t{1} << 28;
 
   schedule_text(std::istream& in, std::string_view name) : text_reader{in, name, 200} {}
 
+  static void expect_writable(const schedule& plan)
+  {
+    const auto ends_line = [](char letter) { return letter == '\n'; };
+    if (plan.name.size() > longest_name || std::ranges::any_of(plan.name, ends_line))
+      throw config_error{"the name of a schedule does not fit a line of its file (give at most 150 characters)"};
+  }
+
   schedule read_all()
   {
     if (next_line() != first_line) refuse("it does not begin like a schedule of version 1");
     schedule plan;
-    next_line();
+    const std::string_view named = next_line();
     key("name");
-    plan.name = word();
-    expect_end();
+    plan.name = named.substr(std::min<std::size_t>(named.size(), 5));
     plan.micro_batches = line("micro_batches", most_micro_batches);
     plan.batches = line("batches", most_micro_batches);
     if (std::uint64_t{plan.micro_batches} * plan.batches > most_micro_batches)
       refuse_key("batches", "makes more than 2^24 micro-batches");
-    plan.versions = line("versions", UINT16_MAX);
-    plan.gradient_sets = line("gradient_sets", UINT16_MAX);
+    plan.versions = line("versions", UINT32_MAX);
+    plan.gradient_sets = line("gradient_sets", UINT32_MAX);
     plan.sends_in_flight = line("sends_in_flight", UINT32_MAX);
     const std::uint32_t parts = line("parts", most_parts);
     const std::uint32_t stages = line("stages", most_parts);
+    if (stages > parts) refuse_key("stages", "is above parts, so a stage has no part");
     for (std::uint32_t part = 0; part < parts; ++part) {
       read_index("part", part);
       plan.owners.push_back(static_cast<std::uint32_t>(value("stage", UINT32_MAX)));
       expect_end();
     }
-    std::uint64_t all_steps = 0;
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
       read_index("stage", stage);
       const std::uint64_t steps = value("steps", most_steps);
       expect_end();
       plan.stages.emplace_back();
       for (std::uint64_t step = 0; step < steps; ++step) plan.stages.back().push_back(read_step());
-      all_steps += steps;
     }
-    // A check needs room for each micro-batch in each part: a short file shall not ask for much of it.
-    if (std::uint64_t{parts} * plan.all_micro_batches() > all_steps + 1'024)
-      refuse("it has fewer steps than runs of its micro-batches through its parts");
     next_line();
     key("end");
     expect_end();

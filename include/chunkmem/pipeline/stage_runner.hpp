@@ -51,7 +51,9 @@ struct backward_run {
 /// Calls work on the calling thread, or enqueue on one agent. Bytes that a run is given are valid for that agent.
 /// Other members serve schedules that have such steps: `backward_input(const backward_run&)` and
 /// `backward_weight(const operation&)`, `recompute(const forward_run&)`, `offload(const operation&)` and
-/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads.
+/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads. Where runs are
+/// enqueued and a transfer fails, runs that follow have bytes that are not valid: weights are worth nothing after a
+/// comm_error.
 template <class Stage>
 concept pipeline_stage =
     requires(Stage& stage, const forward_run& ahead, const backward_run& back, const operation& step) {
@@ -83,12 +85,15 @@ class stage_runner {
   /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
   /// @param worker   the agent that the stage's runs are enqueued on; host: they work on the calling thread
   /// @throws config_error   the schedule has a fault
-  /// @throws usage_error    a link is missing, or too little memory
+  /// @throws usage_error    a link is missing, links or buffers of another stage, or too little memory
   stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
                std::span<std::byte> memory, agent worker = agent::host)
       : plan_{&plan}, links_{&links}, backend_{&backend}, buffers_{&buffers}, memory_{memory}, worker_{worker}
   {
     check_schedule(plan);
+    if (links.stage() >= plan.stage_count() || !buffers.are_of(plan, links.stage()))
+      throw usage_error{error_text{} << "chunkmem: links or buffers given to stage " << links.stage()
+                                     << " are those of another stage or schedule"};
     if (memory.size() < buffers.size().count())
       throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " has " << memory.size()
                                      << " B for boundaries and needs " << buffers.size().count() << " B"};
@@ -111,6 +116,7 @@ class stage_runner {
   template <pipeline_stage Stage>
   void run(Stage& stage)
   {
+    for (const operation& step : plan_->stages[links_->stage()]) expect_function<Stage>(step.kind);
     try {
       for (const operation& step : plan_->stages[links_->stage()]) {
         links_->check();
@@ -126,36 +132,63 @@ class stage_runner {
  private:
   using enum operation_kind;
   template <class Stage>
+  static constexpr bool divides = requires(Stage& stage, const backward_run& run, const operation& step) {
+    stage.backward_input(run);
+    stage.backward_weight(step);
+  };
+  template <class Stage>
+  static constexpr bool runs_again = requires(Stage& stage, const forward_run& run) { stage.recompute(run); };
+  template <class Stage>
+  static constexpr bool moves = requires(Stage& stage, const operation& step) {
+    stage.offload(step);
+    stage.reload(step);
+  };
+
+  template <class Stage>
+  static void expect_function(operation_kind kind)
+  {
+    const bool is_there = (divides<Stage> || (kind != backward_input && kind != backward_weight)) &&
+                          (runs_again<Stage> || kind != recompute) &&
+                          (moves<Stage> || (kind != offload && kind != reload));
+    if (!is_there)
+      throw usage_error{error_text{} << "chunkmem: the schedule has a step " << name_of(kind)
+                                     << ", and the stage has no such function"};
+  }
+
+  template <class Stage>
   void take(Stage& stage, const operation& step)
   {
     switch (step.kind) {
-      case forward: await_input(step); return stage.forward({step, input_of(step), output_of(step)});
-      case recompute:
-        if constexpr (requires { stage.recompute(forward_run{}); }) return stage.recompute({step, input_of(step), {}});
+      case forward:
+        await_input(step);
+        stage.forward(forward_run{step, input_of(step), output_of(step)});
         break;
-      case backward: await_gradient(step); return stage.backward(backward_of(step));
+      case recompute:
+        if constexpr (runs_again<Stage>) stage.recompute(forward_run{step, input_of(step), {}});
+        break;
+      case backward:
+        await_gradient(step);
+        stage.backward(backward_of(step));
+        break;
       case backward_input:
         await_gradient(step);
-        if constexpr (requires { stage.backward_input(backward_run{}); })
-          return stage.backward_input(backward_of(step));
+        if constexpr (divides<Stage>) stage.backward_input(backward_of(step));
         break;
       case backward_weight:
-        if constexpr (requires { stage.backward_weight(step); }) return stage.backward_weight(step);
+        if constexpr (divides<Stage>) stage.backward_weight(step);
         break;
-      case send_activation: return send(step, step.part + 1, boundary_kind::output);
-      case send_gradient: return send(step, step.part - 1, boundary_kind::input_gradient);
-      case receive_activation: return receive(step, step.part - 1, boundary_kind::input);
-      case receive_gradient: return receive(step, step.part + 1, boundary_kind::output_gradient);
+      case send_activation: send(step, step.part + 1, boundary_kind::output); break;
+      case send_gradient: send(step, step.part - 1, boundary_kind::input_gradient); break;
+      case receive_activation: receive(step, step.part - 1, boundary_kind::input); break;
+      case receive_gradient: receive(step, step.part + 1, boundary_kind::output_gradient); break;
       case offload:
-        if constexpr (requires { stage.offload(step); }) return stage.offload(step);
+        if constexpr (moves<Stage>) stage.offload(step);
         break;
       case reload:
-        if constexpr (requires { stage.reload(step); }) return stage.reload(step);
+        if constexpr (moves<Stage>) stage.reload(step);
         break;
-      case update: return stage.update(step);
+      case update: stage.update(step); break;
     }
-    throw usage_error{error_text{} << "chunkmem: the schedule has a step " << name_of(step.kind)
-                                   << ", and the stage has no such function"};
   }
 
   // --- Bytes of runs ---
@@ -192,18 +225,16 @@ class stage_runner {
   /// Of a part and micro-batch, in one direction, for the stage that receives.
   [[nodiscard]] event& arrival(bool is_gradient, const operation& step)
   {
-    const std::size_t cell = std::size_t{step.part} * plan_->all_micro_batches() + step.micro_batch;
-    return arrivals_[(is_gradient ? arrivals_.size() / 2 : 0) + cell];
+    return arrivals_[(is_gradient ? arrivals_.size() / 2 : 0) + plan_->cell_of(step)];
   }
   void await_input(const operation& step)
   {
-    if (step.part > 0 && plan_->crosses_after(step.part - 1)) backend_->wait(worker_, arrival(false, step));
+    if (plan_->crosses_before(step.part)) backend_->wait(worker_, arrival(false, step));
     links_->check();
   }
   void await_gradient(const operation& step)
   {
-    if (step.part + 1 < plan_->part_count() && plan_->crosses_after(step.part))
-      backend_->wait(worker_, arrival(true, step));
+    if (plan_->crosses_after(step.part)) backend_->wait(worker_, arrival(true, step));
     links_->check();
   }
 
@@ -244,8 +275,13 @@ class stage_runner {
   void give_up() noexcept
   {
     links_->revoke();
+    for (const auto& it : links_->all()) wait_for(it.stream);
+    wait_for(worker_);
+  }
+  void wait_for(agent stream) noexcept
+  {
     try {
-      for (const auto& it : links_->all()) backend_->wait(agent::host, backend_->record(it.stream));
+      backend_->wait(agent::host, backend_->record(stream));
     } catch (...) {  // the device is lost, and its work with it
     }
   }

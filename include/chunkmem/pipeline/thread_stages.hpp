@@ -69,7 +69,8 @@ class thread_stages {
     std::vector<stage_pair> pairs_;
   };
 
-  /// Calls `work(place)` once for each stage, each on a thread of its own, and returns when all have ended.
+  /// Calls `work(place)` once for each stage, each on a thread of its own, and returns when all have ended. Call it
+  /// once: each place can be taken once.
   ///
   /// Where one throws, its ends are gone, so waits of its neighbours end with a comm_error at once.
   /// @throws what the first stage threw whose failure is no comm_error, which are others' mostly; else what the first

@@ -13,8 +13,8 @@ namespace pipeline {
 
 /// As `one_f_one_b`, with the gradients of the weights in runs of their own, which fill gaps.
 ///
-/// The idle time of a batch is (d - 1)(F + B - W). Stage s saves at most d - s micro-batches, as `one_f_one_b`, and up
-/// to s micro-batches of what the gradients of the weights read.
+/// The idle time of a batch is (d - 1)(F + B - W) where W is at most F and B, and m is at least 2d. Stage s saves at
+/// most d - s micro-batches, as `one_f_one_b`, and up to s micro-batches of what the gradients of the weights read.
 /// Source: ZB-H1 of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(zb_h1{}, {.stages = 4, .micro_batches = 8});

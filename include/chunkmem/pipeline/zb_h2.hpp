@@ -13,9 +13,9 @@ namespace pipeline {
 
 /// As `zb_h1` with about twice the forward runs ahead, and less idle time.
 ///
-/// The idle time of a batch is (d - 1)(F + B - 2W), none where W is half of F + B. Stage s saves at most 2(d - s) - 1
-/// micro-batches, and up to 2s of what the gradients of the weights read.
-/// Source: ZB-H2 of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
+/// The idle time of a batch is (d - 1)(F + B - 2W) where 2W is at most F + B, and m is at least 2d. Stage s saves at
+/// most 2(d - s) - 1 micro-batches, and up to 2s of what the gradients of the weights read. Source: ZB-H2 of zero
+/// bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(zb_h2{}, {.stages = 4, .micro_batches = 8});
 class zb_h2 {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/greedy_orders.hpp>
 #include <chunkmem/pipeline/order_search.hpp>
-#include <chunkmem/pipeline/pass_orders.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <cstdint>
@@ -20,7 +18,7 @@ namespace pipeline {
 /// The search reads the times of the shape. A limit of 1 is ZB-1p: no stage saves more than the first stage of
 /// `one_f_one_b` does. A limit of 2 is ZB-2p: little idle time is left. Good where `zb_h1` and `zb_h2` idle because
 /// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241); rules and search are our own.
-/// Cost: O((1,701 + trials) m d).
+/// Cost: O((1,701 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zero_bubble{.limit = 2, .kept = 0.37},
 ///                                         {.stages = 8, .micro_batches = 32, .seconds = measured});
@@ -36,23 +34,7 @@ class zero_bubble {
   /// @throws config_error   a limit below one micro-batch, or no part from 0 to 1
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
   {
-    if (!(kept >= 0 && kept <= 1))
-      throw config_error{"what gradients of weights read is no part of what is saved (give kept from 0 to 1)"};
-    if (!(limit * shape.stages >= 1))
-      throw config_error{"a stage cannot save a single micro-batch (give a limit of at least 1 over the stages)"};
-    schedule plan = empty_schedule(name, shape);
-    const order_problem problem{.stages = shape.stages,
-                                .micro_batches = shape.micro_batches,
-                                .owners = plan.owners,
-                                .forward = shape.seconds.forward,
-                                .backward_input = shape.seconds.backward_input,
-                                .backward_weight = shape.seconds.backward_weight,
-                                .transfer = shape.seconds.transfer,
-                                .kept = kept,
-                                .limit = limit * shape.stages};
-    const pass_orders found = order_search{problem}.best(rules(), trials);
-    for (std::uint32_t batch = 0; batch < shape.batches; ++batch) append_orders(plan, found, batch);
-    return plan;
+    return searched_schedule(empty_schedule(name, shape), shape, limit, kept, rules(), trials);
   }
 
  private:
