@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "activation_choice.hpp"
+#include "activation_mode.hpp"
 #include "extents.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
@@ -43,8 +43,8 @@ namespace gpt {
 }
 
 /// @param device   room for activations, used by those that plan
-[[nodiscard]] inline chunkmem::activation::activation_plan plan_activations(activation_choice choice,
-                                                                            const extents& size, chunkmem::bytes device)
+[[nodiscard]] inline chunkmem::activation::activation_plan plan_layer_runs(activation_mode choice, const extents& size,
+                                                                           chunkmem::bytes device)
 {
   using namespace chunkmem::activation;
   constexpr double copies = 4e9;  // bytes a second, between two places of one memory
@@ -52,11 +52,11 @@ namespace gpt {
       .device = device, .to_host_bytes_per_second = copies, .to_device_bytes_per_second = copies};
   const layer_chain chain = chain_of(size);
   switch (choice) {
-    case activation_choice::recompute: return recompute_all{}.plan(chain, budget);
-    case activation_choice::karma: return karma{}.plan(chain, budget);
-    case activation_choice::planned: return planned{}.plan(chain, budget);
-    case activation_choice::swap:
-    case activation_choice::keep: break;
+    case activation_mode::recompute: return recompute_all{}.plan(chain, budget);
+    case activation_mode::karma: return karma{}.plan(chain, budget);
+    case activation_mode::planned: return planned{}.plan(chain, budget);
+    case activation_mode::swap:
+    case activation_mode::keep: break;
   }
   return keep_all{}.plan(chain, budget);
 }

@@ -20,7 +20,7 @@ class backward_pass {
   /// @param last   no other micro-batch follows in this step
   void layer(std::size_t which, bool last) const
   {
-    using saved = layer_activations;
+    using saved = saved_layer;
     const layer_weights& weights = n_.handles().layers[which];
     contract(which, last);
     into_norm(which, {weights.expand, weights.expand_bias, weights.mlp_norm, 4 * n_.width()},
@@ -67,9 +67,9 @@ class backward_pass {
 
   /// Activations around it: the gradient of its output, the norm's input, and the norm's statistics.
   struct around_norm {
-    chunkmem::tensor<float> layer_activations::*slope;
-    chunkmem::tensor<float> layer_activations::*input;
-    chunkmem::tensor<float> layer_activations::*statistics;
+    chunkmem::tensor<float> saved_layer::*slope;
+    chunkmem::tensor<float> saved_layer::*input;
+    chunkmem::tensor<float> saved_layer::*statistics;
   };
 
   /// Back through the last product of the MLP and GELU: `hidden` becomes its gradient.
@@ -105,7 +105,7 @@ class backward_pass {
       const auto matrix = n_.widened(product.matrix);
       const auto norm = n_.widened(product.norm);
       for (const row_activations& row : n_.handles().rows) {
-        const layer_activations& saved = row.layers[which];
+        const saved_layer& saved = row.layers[which];
         {
           const auto x = n_.read(saved.*names.input);
           const auto statistics = n_.read(saved.*names.statistics);
@@ -136,7 +136,7 @@ class backward_pass {
     {
       const auto weight = n_.widened(weights.projection);
       for (const row_activations& row : n_.handles().rows) {
-        const layer_activations& saved = row.layers[which];
+        const saved_layer& saved = row.layers[which];
         {
           const auto attended = m_.acquire(saved.attended, chunkmem::access::read_write);
           {
@@ -153,7 +153,7 @@ class backward_pass {
     d_bias.finish(last);
   }
 
-  void through_softmax(const layer_activations& saved, const float* d_attended) const
+  void through_softmax(const saved_layer& saved, const float* d_attended) const
   {
     const index rows = n_.context();
     const index width = n_.width();

@@ -96,16 +96,16 @@ template <class Training>
 /// Planners get the device, without the bytes that a step takes beside activations: those of a step that keeps the
 /// input of each layer alone. A plan that needs more frames than it counts is made again for less.
 template <class Training>
-void plan_activations(training_setup& setup)
+void choose_activations(training_setup& setup)
 {
   const options& chosen = setup.chosen;
-  const auto plan_for = [&](activation_choice choice, chunkmem::bytes device) {
+  const auto plan_for = [&](activation_mode choice, chunkmem::bytes device) {
     setup.plan = Training::plan(choice, chosen, device);
   };
   const auto rehearse = [&] {
     return session_as_chosen<Training>(setup, boundless, boundless, either_gradient{chosen.gradient}).rehearse();
   };
-  plan_for(activation_choice::recompute, boundless);
+  plan_for(activation_mode::recompute, boundless);
   if (!is_planned(chosen.activations)) return plan_for(chosen.activations, boundless);
   const auto least = rehearse();
   const chunkmem::bytes quarter{least.everything.count() / 4};
@@ -118,7 +118,7 @@ void plan_activations(training_setup& setup)
     const chunkmem::bytes excess = std::min(need - device, chunkmem::bytes{room.count() / 8});
     room -= std::max(excess, chunkmem::bytes{std::min<std::uint64_t>(room.count(), setup.chunk.count() / 4)});
   }
-  plan_for(activation_choice::recompute, boundless);
+  plan_for(activation_mode::recompute, boundless);
 }
 
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.

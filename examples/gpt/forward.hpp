@@ -28,7 +28,7 @@ class forward_pass {
   void layer(std::size_t which, std::size_t row, const window& where) const
   {
     const row_activations& all = n_.handles().rows[row];
-    const layer_activations& saved = all.layers[which];
+    const saved_layer& saved = all.layers[which];
     const bool last = which + 1 == all.layers.size();
     normed_qkv(n_.handles().layers[which], saved, where);
     attend(saved, where);
@@ -49,7 +49,7 @@ class forward_pass {
                                 where.count, n_.width());
   }
 
-  void normed_qkv(const layer_weights& weights, const layer_activations& saved, const window& where) const
+  void normed_qkv(const layer_weights& weights, const saved_layer& saved, const window& where) const
   {
     const index width = n_.width();
     const auto normed = n_.scratch(where.count * width);
@@ -62,7 +62,7 @@ class forward_pass {
               3 * width);
   }
 
-  void attend(const layer_activations& saved, const window& where) const
+  void attend(const saved_layer& saved, const window& where) const
   {
     const kernels::attention_extents size{where.first, where.count, n_.heads(), n_.width()};
     const auto qkv = n_.read(saved.qkv);
@@ -72,7 +72,7 @@ class forward_pass {
     kernels::attention_forward(qkv.data(), floats(scores), attended.data() + where.first * n_.width(), size);
   }
 
-  void project(const layer_weights& weights, const layer_activations& saved, const window& where) const
+  void project(const layer_weights& weights, const saved_layer& saved, const window& where) const
   {
     const index width = n_.width();
     const index begin = where.first * width;
@@ -84,7 +84,7 @@ class forward_pass {
     if (n_.computes()) kernels::add(input.data() + begin, middle.data() + begin, where.count * width);
   }
 
-  void mlp(const layer_weights& weights, const layer_activations& saved, chunkmem::tensor<float> next,
+  void mlp(const layer_weights& weights, const saved_layer& saved, chunkmem::tensor<float> next,
            const window& where) const
   {
     const index width = n_.width();
@@ -102,7 +102,7 @@ class forward_pass {
     if (n_.computes()) kernels::add(middle.data() + begin, out.data() + begin, where.count * width);
   }
 
-  void expand(const layer_weights& weights, const layer_activations& saved, const window& where) const
+  void expand(const layer_weights& weights, const saved_layer& saved, const window& where) const
   {
     const index width = n_.width();
     const auto normed = n_.scratch(where.count * width);

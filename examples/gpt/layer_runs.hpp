@@ -18,11 +18,11 @@ namespace gpt {
 template <class Manager>
 class layer_runs {
  public:
-  layer_runs(const network<Manager>& net, activation_choice choice, const chunkmem::activation::activation_plan& plan)
-      : n_{net}, keeps_{choice == activation_choice::keep}, plan_{plan}
+  layer_runs(const network<Manager>& net, activation_mode choice, const chunkmem::activation::activation_plan& plan)
+      : n_{net}, keeps_{choice == activation_mode::keep}, plan_{plan}
   {
     const extents& size = net.handles().size;
-    if (plan_.steps.empty()) plan_ = plan_activations(activation_choice::keep, size, chunkmem::bytes{});
+    if (plan_.steps.empty()) plan_ = plan_layer_runs(activation_mode::keep, size, chunkmem::bytes{});
     using chunkmem::activation::chain_run;
     const auto first_of = [&](chain_run run) {
       const auto found = std::ranges::find(plan_.steps, run, &chunkmem::activation::chain_step::run);
@@ -89,7 +89,7 @@ class layer_runs {
           n_.manager().drop(row.layers[layer + 1].input);
       }
   }
-  void drop_inner(const layer_activations& saved)
+  void drop_inner(const saved_layer& saved)
   {
     for (const auto& tensor : of_layer(saved))
       if (!(tensor == saved.input)) n_.manager().drop(tensor);

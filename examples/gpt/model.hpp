@@ -13,7 +13,7 @@
 namespace gpt {
 
 /// What the forward pass of one layer leaves for its backward pass, for one row of the batch. Always fp32.
-struct layer_activations {
+struct saved_layer {
   chunkmem::tensor<float> input;                 ///< [context, width]
   chunkmem::tensor<float> attention_statistics;  ///< [context, 2]
   chunkmem::tensor<float> qkv;                   ///< [context, 3 width]
@@ -24,7 +24,7 @@ struct layer_activations {
 };
 
 /// All tensors of a layer's activations, in the order of their first uses.
-[[nodiscard]] inline std::array<chunkmem::tensor<float>, 7> of_layer(const layer_activations& saved) noexcept
+[[nodiscard]] inline std::array<chunkmem::tensor<float>, 7> of_layer(const saved_layer& saved) noexcept
 {
   return {saved.input,  saved.attention_statistics, saved.qkv,   saved.attended,
           saved.middle, saved.mlp_statistics,       saved.hidden};
@@ -32,7 +32,7 @@ struct layer_activations {
 
 /// One row of the batch: a window of text on its way through the layers.
 struct row_activations {
-  std::vector<layer_activations> layers;
+  std::vector<saved_layer> layers;
   chunkmem::tensor<float> output;  ///< of the last layer
   chunkmem::tensor<float> slope;   ///< the gradient of the residual stream, on its way back
 };
@@ -45,12 +45,12 @@ struct model : parameter_set {
 namespace detail {
 
 template <class Manager>
-layer_activations declare_activations(Manager& manager, const extents& size)
+saved_layer declare_activations(Manager& manager, const extents& size)
 {
   const auto activation = [&](std::uint64_t rows, std::uint64_t columns) {
     return manager.template add<float>({rows, columns}, chunkmem::role::activation);
   };
-  layer_activations layer;
+  saved_layer layer;
   layer.input = activation(size.context, size.width);
   layer.attention_statistics = activation(size.context, 2);
   layer.qkv = activation(size.context, 3 * size.width);

@@ -164,10 +164,10 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
 
 void read_activations(const raw_options& raw, program whose, options& out)
 {
-  out.activations = whose == program::gpt_cuda ? activation_choice::recompute : activation_choice::swap;
+  out.activations = whose == program::gpt_cuda ? activation_mode::recompute : activation_mode::swap;
   const std::size_t word =
       read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
-  if (!raw.activations.empty()) out.activations = static_cast<activation_choice>(word);
+  if (!raw.activations.empty()) out.activations = static_cast<activation_mode>(word);
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
     if (text.empty()) return;
     if (!is_planned(out.activations))

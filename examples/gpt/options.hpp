@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "activation_choice.hpp"
+#include "activation_mode.hpp"
 #include "extents.hpp"
 #include "policies.hpp"
 
@@ -38,7 +38,7 @@ struct options {
   any_transfer transfer;
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
-  activation_choice activations = activation_choice::swap;
+  activation_mode activations = activation_mode::swap;
   double device_rate = 156e12;  ///< of gpt_cuda, for planners: operations a second; half the peak of an A100
   double link_rate = 25e9;      ///< of gpt_cuda, for planners: bytes a second, each way; of PCIe 4.0 x16, rounded
   update_choice update = update_choice::placement;  ///< of gpt_cuda

@@ -111,7 +111,7 @@ template <class Training>
   if constexpr (requires { Training::settle(chosen, text, workers, chunk); })
     Training::settle(chosen, text, workers, chunk);
   training_setup setup{chosen, text, workers, chunk};
-  plan_activations<Training>(setup);
+  choose_activations<Training>(setup);
   const memory_budget budget = budget_for<Training>(setup);
   const training_result limited = train_limited<Training>(setup, budget, show);
   if (!setup.chosen.verify) return EXIT_SUCCESS;

@@ -50,10 +50,10 @@ class rank_on_host {
   {
     return gpt::declare(manager, size, precision);
   }
-  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_mode choice, const options& chosen,
                                                                   chunkmem::bytes device)
   {
-    return plan_activations(choice, chosen.size, device);
+    return plan_layer_runs(choice, chosen.size, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return size.largest_tensor_bytes(); }
   /// What this rank may take of the machine that it shares with the others.

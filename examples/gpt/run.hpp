@@ -36,7 +36,7 @@ struct training_setup {
             .seed = chosen.seed,
             .precision = chosen.precision,
             .clip = chosen.clip,
-            .activations = plan.steps.empty() ? activation_choice::swap : chosen.activations,
+            .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
             .update = chosen.update};
   }

@@ -23,7 +23,7 @@ struct trainer_settings {
   chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
   std::size_t rank = 0;                             ///< of those that train together, each on its own rows of a step
   std::size_t ranks = 1;
-  activation_choice activations = activation_choice::swap;
+  activation_mode activations = activation_mode::swap;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
   update_choice update = update_choice::cpu;     ///< where there is a choice: cpu or gpu
 };

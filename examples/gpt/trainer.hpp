@@ -104,7 +104,7 @@ class trainer {
   /// Forgets what a forward pass saved for one row.
   void drop(std::size_t row)
   {
-    for (const layer_activations& saved : net_.handles().rows[row].layers)
+    for (const saved_layer& saved : net_.handles().rows[row].layers)
       for (const auto& tensor : of_layer(saved)) m_.drop(tensor);
     m_.drop(net_.handles().rows[row].output);
   }

@@ -28,10 +28,10 @@ struct training_on_host {
   {
     return gpt::declare(manager, size, precision);
   }
-  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_mode choice, const options& chosen,
                                                                   chunkmem::bytes device)
   {
-    return plan_activations(choice, chosen.size, device);
+    return plan_layer_runs(choice, chosen.size, device);
   }
   [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
                                           std::uint64_t seed)

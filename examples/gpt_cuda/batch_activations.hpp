@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "activation_choice.hpp"
+#include "activation_mode.hpp"
 #include "extents.hpp"
 #include "options.hpp"
 
@@ -50,7 +50,7 @@ namespace gpt::cuda {
 
 /// @param choice   of `chosen`, or another one
 /// @param device   room for activations, used by those that plan
-[[nodiscard]] inline chunkmem::activation::activation_plan plan_batch(activation_choice choice, const options& chosen,
+[[nodiscard]] inline chunkmem::activation::activation_plan plan_batch(activation_mode choice, const options& chosen,
                                                                       chunkmem::bytes device)
 {
   using namespace chunkmem::activation;
@@ -58,12 +58,12 @@ namespace gpt::cuda {
   const activation_budget budget{
       .device = device, .to_host_bytes_per_second = chosen.link_rate, .to_device_bytes_per_second = chosen.link_rate};
   switch (choice) {
-    case activation_choice::recompute:  // the last layer too: its backward run has room for all of it in any case
+    case activation_mode::recompute:  // the last layer too: its backward run has room for all of it in any case
       return plan_of("recompute", chain, budget, std::vector<block_action>(chain.size(), block_action::recompute));
-    case activation_choice::karma: return karma{}.plan(chain, budget);
-    case activation_choice::planned: return planned{}.plan(chain, budget);
-    case activation_choice::swap:
-    case activation_choice::keep: break;
+    case activation_mode::karma: return karma{}.plan(chain, budget);
+    case activation_mode::planned: return planned{}.plan(chain, budget);
+    case activation_mode::swap:
+    case activation_mode::keep: break;
   }
   return keep_all{}.plan(chain, budget);
 }

@@ -28,9 +28,9 @@ class batch_runs {
   using layers_type = layer_pass<Manager, Math>;
 
   /// @param plan   without steps: the forward pass keeps the input of each layer alone
-  batch_runs(const network_type& net, const layers_type& layers, activation_choice choice,
+  batch_runs(const network_type& net, const layers_type& layers, activation_mode choice,
              const chunkmem::activation::activation_plan& plan)
-      : n_{net}, layers_{layers}, keeps_{choice == activation_choice::keep}, plan_{plan}
+      : n_{net}, layers_{layers}, keeps_{choice == activation_mode::keep}, plan_{plan}
   {
     const extents& size = net.handles().size;
     if (plan_.steps.empty())

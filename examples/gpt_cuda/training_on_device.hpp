@@ -48,7 +48,7 @@ struct training_on_device {
   {
     return declare_batch_model(manager, size, precision);
   }
-  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_choice choice, const options& chosen,
+  [[nodiscard]] static chunkmem::activation::activation_plan plan(activation_mode choice, const options& chosen,
                                                                   chunkmem::bytes device)
   {
     return plan_batch(choice, chosen, device);

@@ -142,7 +142,7 @@ TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
 
 TEST_CASE("the choice of activations is read, and refused over ranks where a planner would be asked", "[gpt]")
 {
-  using enum gpt::activation_choice;
+  using enum gpt::activation_mode;
   CHECK(parse({}).activations == swap);
   CHECK(parse({"--activations", "keep"}).activations == keep);
   CHECK(parse({"--activations", "recompute", "--ranks", "2"}).activations == recompute);
@@ -154,7 +154,7 @@ TEST_CASE("the choice of activations is read, and refused over ranks where a pla
 
 TEST_CASE("the program of the GPU computes activations again by default, and tells planners its rates", "[gpt]")
 {
-  using enum gpt::activation_choice;
+  using enum gpt::activation_mode;
   const auto parse_cuda = [](std::vector<const char*> words) {
     return gpt::parse_options(static_cast<int>(words.size()), words.data(), gpt::program::gpt_cuda);
   };

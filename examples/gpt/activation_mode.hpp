@@ -6,7 +6,7 @@
 namespace gpt {
 
 /// The place of activations between the two passes, or a second forward run in place of it.
-enum class activation_choice : std::uint8_t {
+enum class activation_mode : std::uint8_t {
   swap,       ///< they lie in chunks, which leave when the manager's plan says so
   keep,       ///< they never leave the device
   recompute,  ///< each layer keeps its input alone
@@ -15,9 +15,9 @@ enum class activation_choice : std::uint8_t {
 };
 
 /// A planner decides for these.
-[[nodiscard]] constexpr bool is_planned(activation_choice choice) noexcept
+[[nodiscard]] constexpr bool is_planned(activation_mode choice) noexcept
 {
-  return choice == activation_choice::karma || choice == activation_choice::planned;
+  return choice == activation_mode::karma || choice == activation_mode::planned;
 }
 
 }  // namespace gpt
