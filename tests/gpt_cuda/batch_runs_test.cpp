@@ -18,7 +18,7 @@ using namespace gpt_cuda_test;
 using chunkmem::activation::activation_plan;
 using chunkmem::activation::block_action;
 using chunkmem::activation::chain_run;
-using enum activation_choice;
+using enum activation_mode;
 
 constexpr gpt::extents size{.layers = 5, .width = 16, .heads = 2, .context = 17, .batch = 4, .micro_batches = 2};
 constexpr std::size_t steps = 2;
@@ -28,7 +28,7 @@ constexpr std::uint64_t kernels_of_a_layer_again = 3 + 3 * size.batch;
 constexpr std::uint64_t saved_by_a_layer = 9 * 2 * size.batch * size.context * size.width;
 
 /// With room for half of all activations, and a GPU so slow that a planner keeps, swaps and computes again.
-activation_plan plan_of(activation_choice choice)
+activation_plan plan_of(activation_mode choice)
 {
   gpt::options chosen;
   chosen.size = size;
@@ -66,7 +66,7 @@ struct capped_run {
   std::uint64_t moved = 0;  ///< bytes of chunks of activations, both ways
 };
 
-variant with(activation_choice choice, const activation_plan& plan)
+variant with(activation_mode choice, const activation_plan& plan)
 {
   return {.size = size, .activations = choice, .plan = plan};
 }
@@ -96,7 +96,7 @@ TEST_CASE("activations are kept, swapped, computed again or planned on a GPU, an
   CHECK(swapped.smallest < kept.smallest);
   CHECK(again.smallest < kept.smallest);
 
-  for (const activation_choice choice : {karma, planned}) {
+  for (const activation_mode choice : {karma, planned}) {
     const activation_plan plan = plan_of(choice);
     const std::uint64_t layers_again = layers_that(plan, block_action::recompute);
     CHECK(layers_again > 0);
@@ -157,7 +157,7 @@ TEST_CASE("a plan for a GPU that keeps the first input alone moves fewer bytes t
 
 TEST_CASE("a step of a GPU that was interrupted is tried again, and keeps nothing of the first time", "[gpt_cuda]")
 {
-  for (const activation_choice choice : {keep, swap, recompute, karma}) {
+  for (const activation_mode choice : {keep, swap, recompute, karma}) {
     world on{plenty, with(choice, plan_of(choice))};
     (void)on.rehearse();
     gpt::fill(on.m, on.net, 3);

@@ -42,14 +42,14 @@ gpt::options some_options()
   chosen.sample = 3;
   chosen.chunk_bytes = 8_KiB;
   chosen.precision = chunkmem::dtype::bfloat16;
-  chosen.activations = gpt::activation_choice::recompute;
+  chosen.activations = gpt::activation_mode::recompute;
   chosen.threads = 2;
   chosen.verify = true;
   return chosen;
 }
 
 /// More layers, whose activations have no room together but where they are kept, and a GPU as slow as its link.
-gpt::options deep_options(gpt::activation_choice choice)
+gpt::options deep_options(gpt::activation_mode choice)
 {
   gpt::options chosen = some_options();
   chosen.size = {.layers = 5, .width = 16, .heads = 2, .context = 17, .batch = 4};
@@ -57,7 +57,7 @@ gpt::options deep_options(gpt::activation_choice choice)
   chosen.sample = 0;
   chosen.device_rate = 1e12;
   chosen.activations = choice;
-  chosen.device_memory = choice == gpt::activation_choice::keep ? 512_KiB : 160_KiB;
+  chosen.device_memory = choice == gpt::activation_mode::keep ? 512_KiB : 160_KiB;
   return chosen;
 }
 
@@ -123,8 +123,8 @@ TEST_CASE("the program of the GPU finds every bit the same where the whole itera
 TEST_CASE("the program of the GPU finds every bit the same wherever activations lie, and prints a planner's plan",
           "[gpt_cuda]")
 {
-  using enum gpt::activation_choice;
-  const gpt::activation_choice choice = GENERATE(keep, swap, karma, planned);
+  using enum gpt::activation_mode;
+  const gpt::activation_mode choice = GENERATE(keep, swap, karma, planned);
   const gpt::options chosen = deep_options(choice);
   const printed result{chosen};
   CAPTURE(result.all);
@@ -144,19 +144,19 @@ TEST_CASE("the rates of a GPU and its link decide whether a planner swaps", "[gp
   chunkmem::optimizer::thread_pool workers{1};
   const auto count = [&](const gpt::options& chosen, block_action action) {
     gpt::training_setup setup{chosen, text, workers, 8_KiB};
-    gpt::plan_activations<training>(setup);
+    gpt::choose_activations<training>(setup);
     std::size_t layers = 0;
     for (std::uint32_t layer = 0; layer < chosen.size.layers; ++layer) layers += setup.plan.action_of(layer) == action;
     return layers;
   };
-  gpt::options chosen = deep_options(gpt::activation_choice::planned);
+  gpt::options chosen = deep_options(gpt::activation_mode::planned);
   chosen.link_rate = 1e6;
   CHECK(count(chosen, block_action::swap) == 0);
   CHECK(count(chosen, block_action::recompute) > 0);
   chosen.link_rate = 1e15;
   CHECK(count(chosen, block_action::swap) > 0);
   CHECK(count(chosen, block_action::recompute) == 0);
-  chosen.activations = gpt::activation_choice::recompute;
+  chosen.activations = gpt::activation_mode::recompute;
   CHECK(count(chosen, block_action::recompute) == chosen.size.layers);
 }
 

@@ -112,7 +112,7 @@ gpt::options some_options(unsigned stage)
   chosen.steps = 3;
   chosen.chunk_bytes = 32_KiB;
   chosen.precision = dtype::bfloat16;
-  chosen.activations = gpt::activation_choice::recompute;
+  chosen.activations = gpt::activation_mode::recompute;
   chosen.update = gpt::update_choice::cpu;
   chosen.verify = true;
   chosen.ranks = 2;
@@ -182,7 +182,7 @@ TEST_CASE("ranks with a GPU each end with the same weights, capped and not, in e
     CHECK(result.hash() == first);
   }
   gpt::options swapped = some_options(3);
-  swapped.activations = gpt::activation_choice::swap;
+  swapped.activations = gpt::activation_mode::swap;
   const printed result{swapped};
   CAPTURE(result.all);
   CHECK(result.status == EXIT_SUCCESS);
@@ -203,7 +203,7 @@ TEST_CASE("micro-batches of ranks with a GPU each are added once for a step, or 
   chosen.update = gpt::update_choice::gpu;
   CHECK_THROWS_WITH(printed{chosen}, ContainsSubstring("choose --update cpu"));
   chosen = some_options(3);
-  chosen.activations = gpt::activation_choice::planned;
+  chosen.activations = gpt::activation_mode::planned;
   CHECK_THROWS_WITH(printed{chosen}, ContainsSubstring("choose swap, keep or recompute"));
 }
 

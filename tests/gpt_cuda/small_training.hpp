@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <activation_choice.hpp>
+#include <activation_mode.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
 #include <gpt_cuda/fake_training.hpp>
@@ -15,7 +15,7 @@
 
 namespace gpt_cuda_test {
 
-using gpt::activation_choice;
+using gpt::activation_mode;
 using gpt::gradient_choice;
 using gpt::update_choice;
 using support::fake_schedule;
@@ -28,7 +28,7 @@ struct variant {
   gradient_choice gradient = gradient_choice::separate;
   gpt::extents size = support::small_gpt;
   chunkmem::bytes chunk{8192};
-  activation_choice activations = activation_choice::recompute;
+  activation_mode activations = activation_mode::recompute;
   chunkmem::activation::activation_plan plan{};
   chunkmem::trace::chrome_trace* trace = nullptr;
 
