@@ -15,7 +15,7 @@
 namespace schedule_example {
 namespace {
 
-/// What was typed, before it means anything: our own sentences say what is wrong with it.
+/// The words of the command line, unread. Reading them gives one sentence for each mistake.
 struct raw_options {
   std::string stages{}, micro_batches{}, batches{}, parts{}, versions{}, gradient_sets{};
   std::string schedule{}, times{}, update{}, svg{}, trace{}, text{};

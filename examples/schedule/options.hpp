@@ -12,7 +12,7 @@
 
 namespace schedule_example {
 
-/// What the command line says.
+/// The choices of the command line.
 struct options {
   std::string schedule = "1f1b";                ///< a name of generator_names
   std::optional<std::filesystem::path> file{};  ///< of schedule_text, instead of a generator
@@ -33,7 +33,7 @@ struct options {
 /// @throws gpt::problem   one sentence: which option, what it says, what it may say
 [[nodiscard]] options parse_options(int count, const char* const* arguments);
 
-/// What `--help` prints.
+/// The text of `--help`.
 [[nodiscard]] std::string help_text();
 
 }  // namespace schedule_example

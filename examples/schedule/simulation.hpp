@@ -40,7 +40,7 @@ struct bar {
   double begin = 0;                 ///< [s]
   double end = 0;                   ///< [s]
 
-  /// What a picture writes: the micro-batch, or the version that an update makes.
+  /// The number in a picture: the micro-batch of a run, or the version that an update makes.
   [[nodiscard]] std::uint32_t number() const noexcept
   {
     return step.kind == chunkmem::pipeline::operation_kind::update ? step.version : step.micro_batch;
@@ -53,7 +53,7 @@ struct bar {
 /// By part: how many parts of its stage come before it.
 [[nodiscard]] std::vector<std::uint32_t> ranks_of_parts(const chunkmem::pipeline::schedule& plan);
 
-/// What a cell of a row stands for, and 20 units of a picture where it has room: the shortest run, and at least an
+/// The length of a cell of a row, and of 20 units of a picture where it has room: the shortest run, and at least an
 /// eighth of the longest run [s].
 [[nodiscard]] double cell_seconds(const std::vector<bar>& bars);
 

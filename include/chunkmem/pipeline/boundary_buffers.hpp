@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// What lies in a buffer between parts.
+/// The content of a buffer between parts.
 enum class boundary_kind : std::uint8_t {
   input,            ///< of a part, from its receive or the run before until its backward run
   output,           ///< of a part, on its way to another stage

@@ -54,7 +54,7 @@ class schedule_check {
     return false;
   }
 
-  /// What can be wrong before any step is read, so that a short schedule does not ask for much memory.
+  /// Faults of numbers alone, found before any step is read: a short schedule does not ask for much memory.
   [[nodiscard]] std::optional<schedule_fault> fault_of_numbers() const
   {
     using enum schedule_fault;

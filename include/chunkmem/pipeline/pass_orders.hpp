@@ -25,7 +25,7 @@ struct pass {
   [[nodiscard]] bool operator==(const pass&) const = default;
 };
 
-/// What a search for the orders of one batch is given. Times are those of one part.
+/// The input of a search for the orders of one batch. Times are those of one part.
 ///
 ///     const order_problem problem{.stages = 4, .micro_batches = 8, .owners = {0, 1, 2, 3}, .limit = 4};
 struct order_problem {

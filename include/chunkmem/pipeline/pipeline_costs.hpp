@@ -44,7 +44,7 @@ struct stage_link {
   std::uint32_t channel = unshared;
 };
 
-/// What one step of each kind costs on a pipeline.
+/// The costs of each kind of step on a pipeline.
 ///
 ///     pipeline_costs costs = uniform_costs(plan, {.forward = 0.02, .backward_input = 0.02, .backward_weight = 0.01});
 ///     costs.link(0, 1).bytes_per_second = 2e9;

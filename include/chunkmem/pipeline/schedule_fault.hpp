@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// What can be wrong with a schedule.
+/// The faults of schedules.
 enum class schedule_fault : std::uint8_t {
   no_stage,
   number_is_zero,

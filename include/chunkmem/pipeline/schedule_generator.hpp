@@ -30,7 +30,7 @@ struct pass_seconds {
   [[nodiscard]] constexpr double all() const noexcept { return forward + backward_input + backward_weight; }
 };
 
-/// What a generator is asked for.
+/// The shape of the schedule that a generator makes.
 ///
 ///     const pipeline_shape shape{.stages = 4, .micro_batches = 8};
 struct pipeline_shape {

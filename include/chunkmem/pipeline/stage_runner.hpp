@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// What a forward run, or a run that computes again, is given.
+/// The arguments of a forward run, and of a run that computes again.
 ///
 ///     void forward(const forward_run& run) { layer(weights_of(run.step.version), run.input, run.output); }
 struct forward_run {
@@ -30,7 +30,7 @@ struct forward_run {
   std::span<std::byte> output{};       ///< empty for the last part, and where activations are computed again
 };
 
-/// What a backward run is given.
+/// The arguments of a backward run.
 ///
 ///     void backward(const backward_run& run) { gradients(run.input, run.output_gradient, run.input_gradient); }
 struct backward_run {
