@@ -108,8 +108,16 @@ forecast plain_model::of_gradient_pin(std::uint32_t tensor) const
 forecast plain_model::of_exchange(std::uint32_t left, std::uint32_t right) const
 {
   if (inside || left >= lists() || right >= lists()) return refused;
-  if (has_masters_ && (left == value_list || right == value_list)) return refused;
   forecast result = allowed;
+  if (has_masters_ && (left == value_list || right == value_list)) {
+    if (in_place_ || left == gradient_list || right == gradient_list) return refused;
+    for (std::uint32_t index = 0; index < plan_.parameters; ++index) {
+      const std::uint32_t master = master_of(index);
+      if (master == no_slot || slots[master].now != state::free) continue;
+      if (waits[index] == 0) return refused;
+      result = doubtful;  // the update that waits comes first, and may make it
+    }
+  }
   for (std::uint32_t index = 0; index < plan_.parameters; ++index) {
     const slot_model& one = slots[left * plan_.parameters + index];
     const slot_model& other = slots[right * plan_.parameters + index];

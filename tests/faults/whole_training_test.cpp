@@ -137,7 +137,7 @@ TEST_CASE("so it is at every call, once and until it is repaired, under three ev
   sum += every_call<mixed_training<float>>("fp32, two micro-batches", accumulating(mixed::precision::fp32));
   setting unrehearsed = in_place(mixed::precision::bf16);
   unrehearsed.rehearses = false;
-  unrehearsed.device = 96_KiB;
+  unrehearsed.device = 80_KiB;
   sum += every_call<mixed_training<cm::bf16>>("bf16, in place, not rehearsed", unrehearsed);
   setting launched = accumulating(mixed::precision::bf16);
   launched.launched = true;

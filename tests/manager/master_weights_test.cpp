@@ -585,4 +585,49 @@ TEST_CASE("inside an iteration a weight may be written until it has a master, an
   CHECK(it.rig.first_of<float>(it.rig.master_of(unwritten), cm::memory_location::host) == 0.5F);
 }
 
+TEST_CASE("weights are exchanged with a list beside their masters, and the next update writes them", "[manager]")
+{
+  constexpr cm::list_spec with_old[] = {{"momentum"}, cm::master_list, {"old", cm::dtype::bfloat16}};
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  m.use(with_old);
+  const auto weight = m.add<cm::bf16>({64}, cm::role::parameter);
+  const cm::list_id old = m.list("old");
+  const cm::list_id master = m.list("master");
+  const auto set = [&](cm::list_id list, float value) {
+    for (cm::bf16& it : m.acquire<cm::bf16>(weight, list, cm::access::write, cm::memory_location::host).span())
+      it = cm::round_to<cm::bf16>(value);
+  };
+  const auto get = [&](cm::list_id list) {
+    return cm::to_float(m.acquire<cm::bf16>(weight, list, cm::access::read, cm::memory_location::host).span()[5]);
+  };
+  const auto begin_one = [&] { const auto scope = m.iteration(); };
+  set(cm::value_list, 3);
+  set(old, 7);
+  CHECK_THROWS_WITH(m.exchange(cm::value_list, old), ContainsSubstring("before their masters are made"));
+  CHECK_THROWS_WITH(m.exchange(old, cm::value_list), ContainsSubstring("before their masters are made"));
+  begin_one();  // makes the master
+  CHECK_THROWS_WITH(m.exchange(cm::gradient_list, cm::value_list), ContainsSubstring("with their gradients"));
+  m.exchange(cm::value_list, old);
+  CHECK(get(cm::value_list) == 7);
+  CHECK(get(old) == 3);
+  CHECK(m.acquire<float>(weight, master, cm::access::read, cm::memory_location::host).span()[5] == 3);
+  begin_one();  // and does not make it again
+  CHECK(m.acquire<float>(weight, master, cm::access::read, cm::memory_location::host).span()[5] == 3);
+  set(cm::value_list, 5);  // a weight that is written has a new master
+  CHECK_THROWS_WITH(m.exchange(cm::value_list, old), ContainsSubstring("before their masters are made"));
+  begin_one();
+  CHECK(m.acquire<float>(weight, master, cm::access::read, cm::memory_location::host).span()[5] == 5);
+}
+
+TEST_CASE("weights whose gradients may lie in their place are not exchanged with a list", "[manager]")
+{
+  constexpr cm::list_spec with_old[] = {cm::master_list, {"old", cm::dtype::bfloat16}};
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
+  cm::manager<arena, cm::gradient::in_place> m{memory, {.chunk_bytes = 4_KiB}};
+  m.use(with_old);
+  (void)m.add<cm::bf16>({64}, cm::role::parameter);
+  CHECK_THROWS_WITH(m.exchange(cm::value_list, m.list("old")), ContainsSubstring("under gradient::in_place"));
+}
+
 }  // namespace master_weights_test

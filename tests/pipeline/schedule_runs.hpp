@@ -15,6 +15,7 @@ namespace pipeline_test {
 
 using namespace chunkmem;
 using namespace chunkmem::pipeline;
+using chunkmem::pipeline::schedule;  // not that of a manager
 
 /// A schedule and its times, with those of its shape.
 struct timed_schedule {

@@ -143,18 +143,55 @@ class small_weights {
   std::map<std::uint32_t, vector_type> kept_;
 };
 
+/// Weights of the parts of a stage, in plain memory.
+class small_weights_of_stage {
+ public:
+  small_weights_of_stage(const chunkmem::pipeline::schedule& plan, std::uint32_t stage, small_optimizer how,
+                         bool rounds)
+      : micro_batches_{plan.micro_batches}
+  {
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == stage) all_.try_emplace(part, part, plan.versions, how, rounds);
+  }
+
+  [[nodiscard]] const vector_type& of(std::uint32_t part, std::uint32_t version) const
+  {
+    return all_.at(part).of(version);
+  }
+  void add_gradient(std::uint32_t part, std::uint32_t batch, const vector_type& of_hidden, const vector_type& input)
+  {
+    vector_type& sum = sums_[{part, batch}];
+    sum.resize(width * width, 0);
+    small_layer::add_gradient(sum, of_hidden, input);
+  }
+  void update(const chunkmem::pipeline::operation& step)
+  {
+    const std::pair batch{step.part, step.version - 1};
+    all_.at(step.part).update(sums_.at(batch), micro_batches_, step.version);
+    sums_.erase(batch);
+  }
+  [[nodiscard]] const vector_type& masters(std::uint32_t part) const { return all_.at(part).masters(); }
+  [[nodiscard]] bool is_clean() const { return sums_.empty(); }
+
+ private:
+  std::uint32_t micro_batches_;
+  std::map<std::uint32_t, small_weights> all_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, vector_type> sums_;  // by part and batch
+};
+
 /// The arithmetic of a stage of small layers, one for each part.
-class small_stage {
+/// @tparam Weights   see small_weights_of_stage
+template <class Weights>
+class stage_of_layers {
  public:
   using forward_run = chunkmem::pipeline::forward_run;
   using backward_run = chunkmem::pipeline::backward_run;
   using operation = chunkmem::pipeline::operation;
 
-  small_stage(const chunkmem::pipeline::schedule& plan, std::uint32_t stage, small_optimizer how, bool rounds)
-      : plan_{plan}
+  template <class... Arguments>
+  stage_of_layers(const chunkmem::pipeline::schedule& plan, std::uint32_t stage, Arguments&&... arguments)
+      : plan_{plan}, weights_{plan, stage, std::forward<Arguments>(arguments)...}
   {
-    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
-      if (plan.owners[part] == stage) weights_.try_emplace(part, part, plan.versions, how, rounds);
   }
 
   void forward(const forward_run& run)
@@ -182,9 +219,7 @@ class small_stage {
   void backward_weight(const operation& step)
   {
     const saved& it = saved_.at(key(step));
-    vector_type& sum = sums_[{step.part, plan_.batch_of(step.micro_batch)}];
-    sum.resize(width * width, 0);
-    small_layer::add_gradient(sum, it.of_hidden, it.input);
+    weights_.add_gradient(step.part, plan_.batch_of(step.micro_batch), it.of_hidden, it.input);
     saved_.erase(key(step));
   }
   void offload(const operation& step) { on_host_[key(step)] = std::exchange(saved_[key(step)], {}); }
@@ -193,15 +228,12 @@ class small_stage {
     saved_[key(step)] = on_host_.at(key(step));
     on_host_.erase(key(step));
   }
-  void update(const operation& step)
-  {
-    const std::pair batch{step.part, step.version - 1};
-    weights_.at(step.part).update(sums_.at(batch), plan_.micro_batches, step.version);
-    sums_.erase(batch);
-  }
+  void update(const operation& step) { weights_.update(step); }
 
-  [[nodiscard]] const vector_type& masters(std::uint32_t part) const { return weights_.at(part).masters(); }
-  [[nodiscard]] bool is_clean() const { return saved_.empty() && sums_.empty() && on_host_.empty(); }
+  [[nodiscard]] const Weights& weights() const { return weights_; }
+  [[nodiscard]] Weights& weights() { return weights_; }
+  [[nodiscard]] const vector_type& masters(std::uint32_t part) const { return weights_.masters(part); }
+  [[nodiscard]] bool is_clean() const { return saved_.empty() && weights_.is_clean() && on_host_.empty(); }
 
  private:
   struct saved {
@@ -213,10 +245,7 @@ class small_stage {
   using place = std::pair<std::uint32_t, std::uint32_t>;
 
   [[nodiscard]] static place key(const operation& step) { return {step.part, step.micro_batch}; }
-  [[nodiscard]] const vector_type& weights_of(const operation& step) const
-  {
-    return weights_.at(step.part).of(step.version);
-  }
+  [[nodiscard]] decltype(auto) weights_of(const operation& step) { return weights_.of(step.part, step.version); }
   [[nodiscard]] static vector_type input_of_run(const operation& step, std::span<const std::byte> given)
   {
     return step.part == 0 ? support::input_of(step.micro_batch) : read(given);
@@ -242,11 +271,35 @@ class small_stage {
   }
 
   const chunkmem::pipeline::schedule& plan_;
-  std::map<std::uint32_t, small_weights> weights_;
+  Weights weights_;
   std::map<place, saved> saved_;
   std::map<place, saved> on_host_;
-  std::map<place, vector_type> sums_;  // by part and batch
 };
+
+using small_stage = stage_of_layers<small_weights_of_stage>;
+
+/// Sums over the micro-batches of a batch, in their order, for each part. @param weights_of   `weights_of(part)`
+template <class WeightsOf>
+[[nodiscard]] std::vector<vector_type> gradients_of_batch(const chunkmem::pipeline::schedule& plan, std::uint32_t batch,
+                                                          WeightsOf weights_of)
+{
+  std::vector<vector_type> sums(plan.part_count(), vector_type(width * width, 0));
+  for (std::uint32_t it = batch * plan.micro_batches; it < (batch + 1) * plan.micro_batches; ++it) {
+    std::vector<vector_type> inputs{input_of(it)};
+    std::vector<vector_type> hidden(plan.part_count());
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      inputs.push_back(small_layer::ahead(weights_of(part), inputs[part], hidden[part]));
+    vector_type gradient = inputs.back();
+    const vector_type target = target_of(it);
+    for (std::size_t index = 0; index < width; ++index) gradient[index] -= target[index];
+    for (std::uint32_t part = plan.part_count(); part-- > 0;) {
+      const vector_type of_hidden = small_layer::gradient_of_hidden(hidden[part], gradient);
+      small_layer::add_gradient(sums[part], of_hidden, inputs[part]);
+      gradient = small_layer::gradient_of_input(weights_of(part), of_hidden);
+    }
+  }
+  return sums;
+}
 
 /// What training gives on one device: batch t reads the weights of `delay` updates before, micro-batches in order.
 inline std::vector<vector_type> train_alone(const chunkmem::pipeline::schedule& plan, small_optimizer how, bool rounds)
@@ -256,21 +309,8 @@ inline std::vector<vector_type> train_alone(const chunkmem::pipeline::schedule& 
   for (std::uint32_t part = 0; part < plan.part_count(); ++part) weights.emplace_back(part, plan.versions, how, rounds);
   for (std::uint32_t batch = 0; batch < plan.batches; ++batch) {
     const std::uint32_t version = batch < delay ? 0 : batch - delay;
-    std::vector<vector_type> sums(plan.part_count(), vector_type(width * width, 0));
-    for (std::uint32_t it = batch * plan.micro_batches; it < (batch + 1) * plan.micro_batches; ++it) {
-      std::vector<vector_type> inputs{input_of(it)};
-      std::vector<vector_type> hidden(plan.part_count());
-      for (std::uint32_t part = 0; part < plan.part_count(); ++part)
-        inputs.push_back(small_layer::ahead(weights[part].of(version), inputs[part], hidden[part]));
-      vector_type gradient = inputs.back();
-      const vector_type target = target_of(it);
-      for (std::size_t index = 0; index < width; ++index) gradient[index] -= target[index];
-      for (std::uint32_t part = plan.part_count(); part-- > 0;) {
-        const vector_type of_hidden = small_layer::gradient_of_hidden(hidden[part], gradient);
-        small_layer::add_gradient(sums[part], of_hidden, inputs[part]);
-        gradient = small_layer::gradient_of_input(weights[part].of(version), of_hidden);
-      }
-    }
+    const std::vector<vector_type> sums = gradients_of_batch(
+        plan, batch, [&](std::uint32_t part) -> const vector_type& { return weights[part].of(version); });
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       weights[part].update(sums[part], plan.micro_batches, batch + 1);
   }

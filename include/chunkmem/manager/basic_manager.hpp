@@ -276,11 +276,22 @@ class basic_manager {
                                                              memory_location place, place_type from = place_type{})
   {
     return guard_.within("acquire", from, [&] {
-      const slot_id slot = builder_.slot_in(wanted, list);
-      engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
-                                   "a list was acquired with an element type that is not its own");
+      expect_element<Element>(wanted, list);
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
+    });
+  }
+  /// The same on the device, ready for a stream.
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
+                                                             agent stream, place_type from = place_type{})
+  {
+    return guard_.within("acquire", from, [&] {
+      check(stream);
+      expect_element<Element>(wanted, list);
+      return list == value_list && writes(mode)
+                 ? acquire(tensor<Element>{wanted}, mode, stream, from)
+                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
   /// The same as bytes of any element type, on the host ready for `stream`. For optimizers: a weight written through it
@@ -425,9 +436,12 @@ class basic_manager {
   {
     guard_.within("verify", from, [&] { engine_.verify(); });
   }
-  /// Two lists exchange their bytes without a copy, as when weight versions flip.
-  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they
-  ///                       are weights with masters, which the next update would put back
+  /// Two lists exchange their bytes without a copy, as when weight versions flip. Plans come back with the order of
+  /// lists that they were made for. Masters stay: they belong to the newest weights, and the next update writes weights
+  /// from them. So exchange weights back before a step, or right before it, as pipeline::weight_versions does.
+  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned; or
+  ///                       weights with masters under gradient::in_place, or that were written since their masters were
+  ///                       made
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
     guard_.within("exchange", from, [&] { exchange_lists(left, right); });
@@ -698,6 +712,13 @@ class basic_manager {
     return result;
   }
 
+  template <element Element>
+  void expect_element(tensor_handle wanted, list_id list)
+  {
+    const slot_id slot = builder_.slot_in(wanted, list);
+    engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+                                 "a list was acquired with an element type that is not its own");
+  }
   template <pinned_element Element>
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
                                              memory_location place, agent stream = agent::host)

@@ -191,18 +191,18 @@ class engine {
     if (places_.settle(tensors_)) schedule_.relink();
   }
 
-  /// The bytes of two lists change places. @throws usage_error   inside an iteration, or as registry::exchange
+  /// The bytes of two lists change places; masters stay. @throws usage_error   inside an iteration, or as
+  /// registry::exchange, or weights with masters that are not made yet, or with gradients in place
   void exchange(list_id left, list_id right)
   {
     expects(!schedule_.is_inside(), "lists can be exchanged only between iterations");
     pending_.finish();
     ensure_arenas();
-    expects(!tensors_.has_masters() || (left != value_list && right != value_list),
-            "weights with masters were to be exchanged with another list: the next update would undo it");
+    if (tensors_.has_masters() && (left == value_list || right == value_list)) expect_masters_stay_true(left, right);
     places_.refuse_exchange(tensors_, left, right);
     tensors_.exchange(left, right, [this](slot_id a, slot_id b) { chunks_.exchange_live(a, b); });
     places_.follow_values(tensors_);
-    schedule_.relink();
+    schedule_.rearrange();
     if constexpr (watch_type::is_on) {
       watch_.part().forget_all();
       if (left == gradient_list || right == gradient_list)
@@ -392,6 +392,21 @@ class engine {
 
  private:
   using watch_type = typename copies_type::watch_type;
+
+  /// Masters belong to the newest weights, whatever list has these. So no weight may be left that a master is made from
+  /// later, and no weight that is made from its master again.
+  void expect_masters_stay_true(list_id left, list_id right) const
+  {
+    expects(left != gradient_list && right != gradient_list,
+            "weights with masters were to be exchanged with their gradients");
+    expects(!places_.is_enabled(), "weights with masters were to be exchanged under gradient::in_place (use separate)");
+    for (const slot_id each : ids<slot_id>(tensors_.parameters())) {
+      const slot_id master = tensors_.master_of(each);
+      tensors_.expects_of(each, master == slot_id::none || tensors_[master].state != tensor_state::free,
+                          "weights were to be exchanged with another list before their masters are made (the begin of "
+                          "an iteration makes them)");
+    }
+  }
 
   /// The one allocation of a manager in each tier. Guarantee: strong.
   /// @throws device_error   the first error that the device did not recover from

@@ -26,6 +26,8 @@ class gradient_places {
     weights_.resize(parameters);
     enabled_ = true;
   }
+  /// Gradients may lie in the bytes of their weights.
+  [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
   /// Something was learnt that `settle` has not used yet.
   [[nodiscard]] bool is_pending() const noexcept { return pending_; }
   /// The gradient of this value lies in the value's own bytes.

@@ -70,6 +70,7 @@ struct iteration_plan {
   std::uint32_t unlike = 0;  ///< plans made since its record is this one
   /// `retained_until` is what the eviction policy kept, so that the iteration ends where it began
   bool closes = false;
+  bool is_marked = true;  ///< entries of the record know which of them have actions
 
   void keep(const transfer::retention& wanted)
   {

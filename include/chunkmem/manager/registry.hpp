@@ -99,6 +99,8 @@ class registry {
     if (sealed_) return;
     build_slots();
     place_in_order({}, prototype, frame);
+    order_.clear();
+    for (const list_id each : ids<list_id>(lists())) order_.push_back(each);
     sealed_ = true;
   }
 
@@ -274,7 +276,10 @@ class registry {
       std::swap(table_.chunk_of_slot[index_of(first)], table_.chunk_of_slot[index_of(second)]);
       exchanged(first, second);
     }
+    std::swap(order_[index_of(left)], order_[index_of(right)]);
   }
+  /// By list: whose bytes it has, as exchanges left them. Empty before the manager was sealed.
+  [[nodiscard]] std::span<const list_id> order() const noexcept { return std::span{order_}; }
 
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
   void move_gradient(slot_id value_slot, chunk_id chunk, std::uint64_t offset) noexcept
@@ -431,6 +436,7 @@ class registry {
   slot_table table_;
   sequence<slot_id> value_slots_;     // by tensor: parameters list by list, then all others
   sequence<tensor_id> of_parameter_;  // in the order of parameters
+  sequence<list_id> order_;           // by list: whose bytes it has
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;

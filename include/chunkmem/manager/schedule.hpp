@@ -8,6 +8,7 @@
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
+#include <chunkmem/manager/plans_by_order.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/report.hpp>
@@ -98,7 +99,7 @@ class schedule {
     const bool is_new = last_changed_ || outcome == iteration_outcome::recorded;
     if (is_new) places_->learn(recorder_.record(), *tensors_);
     if (last_changed_ && !counted) ++counts_->divergences;
-    if (is_new && record < plans_.size()) plans_[record].forget();
+    if (is_new) plans_.forget(record);
     if (last_changed_) chunks_->start_of(recorder_.record());
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
@@ -135,11 +136,17 @@ class schedule {
     recorder_.adopt(name, updates_first, record, tensors_->chunk_of_slot(), chunk_count());
     places_->learn(record, *tensors_);
   }
-  /// Slots lie in other chunks now, or lists have exchanged places: plans are worth nothing any more.
+  /// Slots lie in other chunks now: plans are worth nothing any more.
   void relink()
   {
-    recorder_.relink(tensors_->chunk_of_slot(), chunk_count());
-    forget_plans();
+    relink_records();
+    plans_.forget_all();
+  }
+  /// Lists have exchanged places. Plans come back that were made for their order.
+  void rearrange()
+  {
+    relink_records();
+    plans_.change(tensors_->order());
   }
   /// The device is lost: nothing is recorded any more.
   void stop() noexcept { recorder_.stop(); }
@@ -270,7 +277,7 @@ class schedule {
             "a plan was given for iterations that have no record: give their profile before, or run one");
     const access_record& record = *recorder_.find(name);
     expect_same_origin(given, record);
-    if (plans_.size() <= index) plans_.resize(index + 1);
+    plans_.grow(index + 1);
     auto& plan = plans_[index];
     transfer::retention retained{given.retained_until, given.first_use, given.borders, 0, 0, given.device_only};
     const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
@@ -331,9 +338,9 @@ class schedule {
     return true;
   }
 
-  void forget_plans() noexcept
+  void relink_records()
   {
-    for (auto& plan : plans_) plan.forget();
+    recorder_.relink(tensors_->chunk_of_slot(), chunk_count());
     steady_ = false;
     ++arrangement_;
   }
@@ -383,9 +390,13 @@ class schedule {
   {
     access_record& record = recorder_.record();
     if constexpr (Transfer::plans) {
-      if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
+      plans_.grow(recorder_.index() + 1);
       iteration_plan& plan = plans_[recorder_.index()];
-      if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
+      if (!plan.valid || !plan.start.same_places(chunks_->table()))
+        plan_from_here(plan, record);
+      else if (!plan.is_marked)
+        planner_.mark(plan, record);
+      plan.is_marked = true;
       if (!plan.valid) return false;
       chunks_->start_of(record, plan.without_host_copies());
       following_plan_ = true;
@@ -450,7 +461,7 @@ class schedule {
 
   recorder recorder_;
   iteration_planner<Eviction, Transfer> planner_;
-  std::vector<iteration_plan> plans_;  // by record
+  plans_by_order plans_;  // by record
   registry* tensors_;
   gradient_places* places_;
   chunk_cache<Eviction>* chunks_;

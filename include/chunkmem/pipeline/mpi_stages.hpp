@@ -38,6 +38,7 @@ class mpi_stages {
   /// @throws comm_error     MPI could not, or the other rank of a link did not come
   mpi_stages(collective::mpi_session& session, MPI_Comm users, const schedule& plan,
              const collective::mpi_options& options = {})
+      : all_{session, users, options}
   {
     int rank = 0;
     int ranks = 0;
@@ -58,6 +59,8 @@ class mpi_stages {
   mpi_stages(const mpi_stages&) = delete;
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+  /// A group of all stages, as for stage_step.
+  [[nodiscard]] collective::mpi& all() noexcept { return all_; }
   /// The links, each with an agent of this backend. Call it once for a backend.
   /// @throws usage_error   the backend has no more agents
   template <stream_backend Backend>
@@ -85,6 +88,7 @@ class mpi_stages {
   }
 
   std::uint32_t stage_ = 0;
+  collective::mpi all_;
   std::deque<collective::mpi> ends_;  // they do not move
   std::vector<stage_pair> pairs_;
 };

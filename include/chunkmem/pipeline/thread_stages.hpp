@@ -32,7 +32,7 @@ class thread_stages {
  public:
   /// @param plan   outlives this   @throws config_error   a deadline of 0
   explicit thread_stages(const schedule& plan, const collective::thread_group_options& options = {})
-      : stages_{plan.stage_count()}, pairs_{pairs_of(plan)}
+      : stages_{plan.stage_count()}, pairs_{pairs_of(plan)}, everyone_{stages_, options}
   {
     for (std::size_t index = 0; index < pairs_.size(); ++index) groups_.emplace_back(2, options);
   }
@@ -41,7 +41,7 @@ class thread_stages {
   class place {
    public:
     /// @throws usage_error   the place is taken
-    place(const thread_stages& all, std::uint32_t stage) : stage_{stage}
+    place(const thread_stages& all, std::uint32_t stage) : stage_{stage}, all_{all.everyone_, rank_id{stage}}
     {
       for (std::size_t index = 0; index < all.pairs_.size(); ++index) {
         const stage_pair pair = all.pairs_[index];
@@ -53,6 +53,8 @@ class thread_stages {
     place(const place&) = delete;
 
     [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+    /// This stage's end of a group of all stages, as for stage_step.
+    [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
     /// The links, each with an agent of this backend. Call it once for a backend.
     /// @throws usage_error   the backend has no more agents
     template <stream_backend Backend>
@@ -65,6 +67,7 @@ class thread_stages {
 
    private:
     std::uint32_t stage_;
+    collective::local_threads all_;
     std::deque<collective::local_threads> ends_;  // they do not move
     std::vector<stage_pair> pairs_;
   };
@@ -87,6 +90,7 @@ class thread_stages {
  private:
   std::uint32_t stages_;
   std::vector<stage_pair> pairs_;
+  collective::thread_group everyone_;
   std::deque<collective::thread_group> groups_;  // by pair
 };
 

@@ -7,14 +7,13 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/measure_words.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,19 +22,6 @@
 namespace chunkmem::inline v0 {
 
 namespace sharding {
-
-/// Settings of a step, as a word that ranks compare.
-[[nodiscard]] inline std::uint64_t settings_word(const optimizer::step_options& options)
-{
-  collective::fingerprint all;
-  for (const float it : {options.learning_rate, options.clip.norm, options.clip.value,
-                         options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
-    all.add(std::bit_cast<std::uint32_t>(it));
-  for (const float it : options.group_rates) all.add(std::bit_cast<std::uint32_t>(it));
-  all.add(static_cast<std::uint64_t>(options.clip.order) * 2 + (options.skip_nonfinite ? 1 : 0));
-  all.add(options.seed);
-  return all.value();
-}
 
 /// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
 ///
@@ -83,25 +69,25 @@ class agreed_measure {
   {
     const unit& of = plan.units()[index];
     const std::uint64_t begin = plan.share_begin(index, ranks.rank());
-    mine_.assign((plan.share_end(index, ranks.rank()) - begin) / measure_block * words_of_block, 0);
+    mine_.assign((plan.share_end(index, ranks.rank()) - begin) / measure_block * words_of_measure, 0);
     plan.for_each_part(index, ranks.rank(), [&](const tensor_part& part) {
       if (share != nullptr && has_gradient_[part.tensor] != 0)
         measure_part(share + (part.begin - begin) * size_of(type), type, part.elements,
-                     mine_.data() + (part.begin - begin) / measure_block * words_of_block, workers);
+                     mine_.data() + (part.begin - begin) / measure_block * words_of_measure, workers);
     });
     all_.resize(mine_.size() * ranks.ranks());
     ranks.exchange(mine_, all_);
-    const std::uint64_t blocks_of_share = mine_.size() / words_of_block;
-    const auto words_of = [&](std::uint64_t block) {  // of the first rank that owns it
+    const std::uint64_t blocks_of_share = mine_.size() / words_of_measure;
+    const auto words_at = [&](std::uint64_t block) {  // of the first rank that owns it
       const std::uint64_t owner = plan.division().owner_of[block / blocks_of_share];
-      return all_.data() + (owner * blocks_of_share + block % blocks_of_share) * words_of_block;
+      return all_.data() + (owner * blocks_of_share + block % blocks_of_share) * words_of_measure;
     };
     const float_environment standard;
     for (const std::uint32_t tensor : of.tensors) {
       const std::uint64_t first = plan.place(tensor).first / measure_block;
       const std::uint64_t blocks = (plan.elements(tensor) + measure_block - 1) / measure_block;
       for (std::uint64_t block = first; block < first + blocks; ++block)
-        of_tensor_[tensor].add(measure_in(words_of(block)));
+        of_tensor_[tensor].add(measure_in(words_at(block)));
     }
   }
 
@@ -116,27 +102,12 @@ class agreed_measure {
   }
 
  private:
-  static constexpr std::size_t words_of_block = 3;
-
   [[noreturn]] static void refuse_sets()
   {
     throw usage_error{
         "ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: "
         "zeros where "
         "a rank has nothing to add)"};
-  }
-
-  static void write(const gradient_measure& from, std::uint64_t* words) noexcept
-  {
-    words[0] = std::bit_cast<std::uint64_t>(from.squares);
-    words[1] = std::bit_cast<std::uint64_t>(from.magnitudes);
-    words[2] = std::uint64_t{std::bit_cast<std::uint32_t>(from.largest)} << 1U | (from.finite ? 0U : 1U);
-  }
-  /// A block that nobody wrote is a block of zeros.
-  [[nodiscard]] static gradient_measure measure_in(const std::uint64_t* words) noexcept
-  {
-    return {std::bit_cast<double>(words[0]), std::bit_cast<double>(words[1]),
-            std::bit_cast<float>(static_cast<std::uint32_t>(words[2] >> 1U)), (words[2] & 1U) == 0};
   }
 
   template <class Executor>
@@ -159,8 +130,9 @@ class agreed_measure {
       const std::uint64_t end = std::min(blocks, (piece + std::uint64_t{1}) * blocks_of_a_piece);
       for (std::uint64_t index = piece * blocks_of_a_piece; index < end; ++index) {
         const std::uint64_t count = std::min<std::uint64_t>(measure_block, elements - index * measure_block);
-        write(measure_one_block(std::span{values + index * measure_block, static_cast<std::size_t>(count)}),
-              words + index * words_of_block);
+        std::ranges::copy(
+            words_of(measure_one_block(std::span{values + index * measure_block, static_cast<std::size_t>(count)})),
+            words + index * words_of_measure);
       }
     });
   }

@@ -6,6 +6,7 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/settings_word.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_rules.hpp>
@@ -188,7 +189,7 @@ class rank_step {
   [[nodiscard]] std::uint64_t same_in_step(const optimizer::step_options& options, std::uint64_t updates) const
   {
     collective::fingerprint all;
-    all.add(settings_word(options));
+    all.add(optimizer::settings_word(options));
     all.add(updates);
     all.add(runs_.moved.value());
     return all.value();

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/settings_word.hpp>
+#include <chunkmem/optimizer/step_driver.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/step_rules.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/measure_words.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// Takes an optimizer's step on one stage, as part of a step of all stages.
+///
+/// All stages clip by one norm, and skip together if a gradient of any stage is not finite. The norm has the bits of
+/// one device that has all parameters: stages exchange the measure of every gradient, and add them up in the order of
+/// the whole model. Where no option asks for a norm and the step does not skip, stages do not wait for each other but
+/// to compare their options.
+///
+/// Use, on every stage in each update:
+///
+///     stage_step steps{here.all()};
+///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
+///
+/// If the step throws, call it again, as optimizer::step. Cost: one pass over the gradients that gradient_done did not
+/// measure, and 32 B from each stage to each other for each parameter. A stage waits for all others.
+/// @tparam Ranks   a communicator of all stages: exchanges words
+template <class Ranks>
+class stage_step {
+ public:
+  /// @param stages   outlives this
+  explicit stage_step(Ranks& stages) : stages_{stages} {}
+  stage_step(const stage_step&) = delete;
+
+  /// One step. @param number_of   `number_of(handle)`: place of a parameter in the whole model. Copies of a tied weight
+  ///   have one number, and count once
+  /// @throws comm_error    another stage failed or did not come
+  /// @throws usage_error   on every stage: one cannot take the step, or stages were given other options or have made
+  ///   other numbers of updates; and as optimizer::step
+  template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
+  optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
+                               NumberOf number_of)
+  {
+    using site = optimizer::detail::caller_site<Manager, Executor>;
+    optimizer::detail::step_driver<Manager, Kernel, site> driver{m, kernel, site{m.backend(), workers}};
+    if (m.rehearsing())
+      driver.decide_by(gradient_measure{});
+    else if (!driver.is_decided())
+      agree(driver, m, options, number_of);
+    return driver.run(options, optimizer::detail::update_at_once{});
+  }
+
+ private:
+  static constexpr std::size_t words_of_gradient = 1 + words_of_measure;
+  struct numbered_measure {
+    std::uint32_t number = 0;
+    gradient_measure measure{};
+  };
+
+  template <class Driver, class Manager, class NumberOf>
+  void agree(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
+  {
+    const bool needs_measures = optimizer::detail::step_rules{options}.needs_measures();
+    const std::size_t most = agree_on_settings(driver, m, options);
+    if (!needs_measures) return;
+    mine_.clear();
+    m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+      if (!driver.has_gradient(it)) return;
+      driver.measure(it, info);
+      mine_.push_back(number_of(it) + std::uint64_t{1});
+      for (const std::uint64_t word : words_of(driver.measure_of(it))) mine_.push_back(word);
+    });
+    mine_.resize(most * words_of_gradient);  // a number of 0 is no gradient
+    all_.resize(mine_.size() * stages_.ranks());
+    stages_.exchange(mine_, all_);
+    driver.decide_by(sum_in_order());
+  }
+
+  /// @return   the most parameters of a stage
+  template <class Driver, class Manager>
+  [[nodiscard]] std::size_t agree_on_settings(Driver& driver, Manager& m, const optimizer::step_options& options)
+  {
+    constexpr std::uint64_t refused = 0;
+    std::optional<usage_error> wrong;
+    try {
+      driver.check(options);
+    } catch (const usage_error& found) {
+      wrong = found;
+    }
+    std::uint64_t parameters = 0;
+    m.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
+    collective::fingerprint word;
+    word.add(optimizer::settings_word(options));
+    word.add(driver.progress().number);
+    mine_.assign({wrong ? refused : (word.value() | 1U), parameters});
+    all_.resize(mine_.size() * stages_.ranks());
+    stages_.exchange(mine_, all_);
+    if (wrong) throw *wrong;
+    std::size_t most = 0;
+    for (std::size_t stage = 0; stage < stages_.ranks(); ++stage) {
+      expects(all_[2 * stage] == mine_[0],
+              "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
+              "(give all of them the same options, and load checkpoints of the same step)");
+      most = std::max<std::size_t>(most, all_[2 * stage + 1]);
+    }
+    return most;
+  }
+
+  [[nodiscard]] gradient_measure sum_in_order()
+  {
+    measures_.clear();
+    for (std::size_t at = 0; at < all_.size(); at += words_of_gradient)
+      if (all_[at] != 0) measures_.push_back({static_cast<std::uint32_t>(all_[at] - 1), measure_in(&all_[at + 1])});
+    std::ranges::stable_sort(measures_, {}, &numbered_measure::number);
+    const float_environment standard;
+    gradient_measure sum;
+    for (std::size_t index = 0; index < measures_.size(); ++index)
+      if (index == 0 || measures_[index].number != measures_[index - 1].number) sum.add(measures_[index].measure);
+    return sum;
+  }
+
+  Ranks& stages_;
+  std::vector<std::uint64_t> mine_;
+  std::vector<std::uint64_t> all_;
+  std::vector<numbered_measure> measures_;
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

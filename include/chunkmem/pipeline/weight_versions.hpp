@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// Keeps several versions of the weights of a stage, as lists of chunks.
+///
+/// The newest version is the value of each parameter, with masters and states. An older one is a list beside it. An
+/// update makes a new version in the bytes of the oldest: lists exchange their places, and 16-bit weights are written
+/// from their masters. So nothing is cast again, and no weight with a master is copied. A float32 weight is its own
+/// master: it is copied once for each update. Every version can be read in one iteration, and chunks of all versions
+/// leave the device and come back like others.
+///
+/// Use, with `gradient::separate`:
+///
+///     weight_versions versions{m, plan.versions, dtype::bfloat16};   // before anything is acquired
+///     fill(m);                                                       // the first weights
+///     versions.start();
+///     versions.acquire(weight, run.step.version)                     // a pin, for reading
+///     versions.flip();                                               // a batch is over, between two iterations
+///     auto scope = m.iteration("batch");                             // the next one
+///     versions.update([&] { return optimizer::step(m, adam, options, pool); });
+///
+/// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped.
+/// Cost: 2 or 4 bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records).
+/// Source: double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of
+/// versions.
+/// @threads   one caller, that of the manager
+template <class Manager>
+class weight_versions {
+ public:
+  static constexpr std::uint32_t most_versions = 8;  ///< as many orders of lists keep their plans
+
+  /// Declares the lists. @param m   outlives this   @param type   of all weights
+  /// @throws config_error   no version, or more than most_versions
+  /// @throws usage_error    the manager is sealed, or has such lists already
+  weight_versions(Manager& m, std::uint32_t versions, dtype type) : m_{m}, versions_{versions}
+  {
+    if (versions == 0 || versions > most_versions)
+      throw config_error{error_text{} << "chunkmem: " << versions << " versions of the weights (keep 1 to "
+                                      << most_versions << "; more micro-batches in a batch need fewer)"};
+    lists_[0] = value_list;
+    for (std::uint32_t age = 1; age < versions; ++age) {
+      const list_spec spec{names[age - 1], type};
+      m.use(std::span{&spec, 1});
+      lists_[age] = m.list(spec.name);
+    }
+    m.state("weight_versions/newest", std::as_writable_bytes(std::span{&newest_, 1}));
+  }
+  weight_versions(const weight_versions&) = delete;
+
+  /// All versions become copies of the weights, which are version `first`. Between iterations.
+  /// @throws out_of_memory, device_error; usage_error   a weight was not written, or is pinned
+  void start(std::uint32_t first = 0)
+  {
+    for (std::uint32_t age = 1; age < versions_; ++age)
+      m_.for_each_parameter([&](tensor_handle it, const tensor_info&) { copy(it, value_list, lists_[age]); });
+    newest_ = first;
+    awaits_update_ = has_copied_ = false;
+  }
+  [[nodiscard]] std::uint32_t kept() const noexcept { return versions_; }
+  /// The version that the last update made, or that the next call of `update` makes.
+  [[nodiscard]] std::uint32_t newest() const noexcept { return newest_; }
+  /// @throws usage_error   the version is not kept any more, or is not made yet
+  [[nodiscard]] list_id list_of(std::uint32_t version) const
+  {
+    const bool is_made = version < newest_ || (version == newest_ && !awaits_update_);
+    if (!is_made || newest_ - version >= versions_)
+      throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights was to be read, and "
+                                     << (is_made ? "is not kept any more" : "is not made yet") << " (of " << versions_
+                                     << (versions_ == 1 ? " version" : " versions") << " the newest is "
+                                     << (newest_ - (awaits_update_ ? 1 : 0)) << ")"};
+    return lists_[newest_ - version];
+  }
+
+  /// A pin of a weight as it was in a version, for reading. @param stream   works on it
+  /// @throws usage_error   as list_of; and as acquire of the manager
+  template <element Element>
+  [[nodiscard]] auto acquire(tensor<Element> weight, std::uint32_t version, agent stream = agent::host)
+  {
+    return m_.template acquire<Element>(weight, list_of(version), access::read, stream);
+  }
+
+  /// The oldest version makes room for a new one, which `update` makes. Between two iterations: the one that begins
+  /// then has the update first.
+  /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned
+  void flip()
+  {
+    expects(!awaits_update_, "versions of weights were flipped twice without an update between");
+    std::uint32_t age = versions_ - 1;
+    try {
+      for (; age > 0; --age) m_.exchange(lists_[age], lists_[age - 1]);
+    } catch (...) {
+      for (; ++age < versions_;) m_.exchange(lists_[age], lists_[age - 1]);
+      throw;
+    }
+    awaits_update_ = true;
+    has_copied_ = false;
+    ++newest_;
+  }
+
+  /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
+  /// @param step   `step()` gives an optimizer::step_outcome
+  /// @throws what the step throws; out_of_memory, device_error: call it again
+  template <class Step>
+  optimizer::step_outcome update(Step&& step)
+  {
+    expects(awaits_update_, "a version of weights was to be made without a flip before");
+    if (!has_copied_) copy_newest(false);
+    has_copied_ = true;
+    const optimizer::step_outcome done = step();
+    if (done == optimizer::step_result::skipped_nonfinite) copy_newest(true);
+    awaits_update_ = false;
+    return done;
+  }
+
+ private:
+  static constexpr std::array<std::string_view, most_versions - 1> names{
+      "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
+
+  [[nodiscard]] bool has_master(const tensor_info& info) const { return m_.has_masters() && size_of(info.type) == 2; }
+  /// The bytes of the version before, for weights with masters or for the others.
+  void copy_newest(bool with_masters)
+  {
+    if (versions_ == 1) return;
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+      if (has_master(info) == with_masters) copy(it, lists_[1], value_list);
+    });
+  }
+  void copy(tensor_handle parameter, list_id from, list_id to)
+  {
+    const memory_location place = m_.updates().place_of_update(parameter);
+    const auto source = m_.acquire_bytes(parameter, from, access::read, place);
+    const auto target = m_.acquire_bytes(parameter, to, access::write, place);
+    if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
+  }
+
+  Manager& m_;
+  std::uint32_t versions_;
+  std::uint32_t newest_ = 0;
+  bool awaits_update_ = false;
+  bool has_copied_ = false;
+  std::array<list_id, most_versions> lists_{};  // by age
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

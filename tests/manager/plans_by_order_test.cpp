@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/manager/plans_by_order.hpp>
+
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace plans_by_order_test {
+
+namespace cm = chunkmem;
+
+namespace {
+
+/// An order of four lists, by number.
+std::array<cm::list_id, 4> order(std::uint32_t number)
+{
+  std::array<cm::list_id, 4> lists{cm::list_id{0}, cm::list_id{1}, cm::list_id{2}, cm::list_id{3}};
+  for (; number > 0; --number) std::ranges::next_permutation(lists);
+  return lists;
+}
+
+/// Marks the plan of record 0 in the current order.
+void plan(cm::plans_by_order& plans, std::uint64_t number)
+{
+  plans.grow(1);
+  plans[0].made = number;
+  plans[0].valid = true;
+}
+
+}  // namespace
+
+TEST_CASE("plans come back with their order, as many orders as are kept", "[manager]")
+{
+  cm::plans_by_order plans;
+  plan(plans, 100);
+  constexpr std::uint32_t turns = cm::plans_by_order::known_orders;
+  for (int round = 0; round < 3; ++round)
+    for (std::uint32_t number = 0; number < turns; ++number) {
+      plans.change(order(20));  // on the way, without a plan
+      plans.change(order(number));
+      if (round == 0 && number > 0) {
+        CHECK(plans.size() == 0);
+        plan(plans, 100 + number);
+      }
+      REQUIRE(plans.size() == 1);
+      CHECK(plans[0].made == 100 + number);
+      CHECK(plans[0].valid);
+      CHECK_FALSE(plans[0].is_marked == (round > 0 || number == 0));
+      plans[0].is_marked = true;
+    }
+}
+
+TEST_CASE("one order more puts out the plans that were put aside first", "[manager]")
+{
+  cm::plans_by_order plans;
+  constexpr std::uint32_t turns = cm::plans_by_order::known_orders + 2;
+  for (std::uint32_t number = 0; number < turns; ++number) {
+    plans.change(order(number));
+    plan(plans, number);
+  }
+  std::uint32_t kept = 0;
+  for (std::uint32_t number = turns; number-- > 0;) {
+    plans.change(order(number));
+    kept += plans.size() == 1 && plans[0].made == number ? 1 : 0;
+  }
+  CHECK(kept == turns - 1);  // the current one, and those put aside
+}
+
+TEST_CASE("an order that stays keeps its plans", "[manager]")
+{
+  cm::plans_by_order plans;
+  plan(plans, 5);
+  plans.change(order(0));  // as declared
+  CHECK(plans[0].made == 5);
+  plans.change(order(3));
+  plan(plans, 6);
+  plans.change(order(3));
+  CHECK(plans[0].made == 6);
+  CHECK_FALSE(plans[0].is_marked);
+}
+
+TEST_CASE("a record that changed has no plan in any order", "[manager]")
+{
+  cm::plans_by_order plans;
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    plans.change(order(number));
+    plan(plans, number);
+    plans.grow(2);
+    plans[1].valid = true;
+  }
+  plans.forget(0);
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    plans.change(order(number));
+    CHECK_FALSE(plans[0].valid);
+    CHECK(plans[1].valid);
+  }
+  plans.forget_all();
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    plans.change(order(number));
+    CHECK_FALSE(plans[1].valid);
+  }
+}
+
+}  // namespace plans_by_order_test

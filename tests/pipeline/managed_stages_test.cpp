@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/zb_h1.hpp>
+#include <chunkmem/pipeline/zb_v.hpp>
+
+#include <support/catch.hpp>
+#include <support/managed_weights.hpp>
+#include <support/sanitized.hpp>
+
+#include "schedule_runs.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace managed_stages_test {
+
+using namespace pipeline_test;
+using chunkmem::pipeline::schedule;  // not that of a manager
+using support::managed_recipe;
+using support::train_managed_alone;
+using support::vector_type;
+using support::width;
+
+namespace {
+
+struct trained {
+  std::vector<vector_type> weights;
+  std::uint64_t evictions = 0;
+  std::uint32_t skipped = 0;
+};
+
+/// Runs a schedule on threads, with a manager on each stage.
+/// The device of a stage has room for fewer chunks than one part has.
+template <class Element, class Kernel>
+trained train(const schedule& plan, const Kernel& kernel, const managed_recipe& how)
+{
+  const std::uint32_t chunks = plan.versions == 1 ? 1 : 2;
+  using weights_type = support::managed_weights<Element, Kernel, collective::local_threads>;
+  trained found{.weights = std::vector<vector_type>(plan.part_count())};
+  std::vector<std::uint64_t> evictions(plan.stage_count());
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = buffers.size() + bytes{4'096}}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + bytes{1}),
+                                          buffers.size().count()};
+    auto links = here.links(memory);
+    support::stage_of_layers<weights_type> stage{plan, here.stage(), here.all(), kernel, how, chunks};
+    stage_runner runner{plan, links, memory, buffers, boundaries};
+    runner.run(stage);
+    if (!stage.is_clean()) throw std::logic_error{"something was left over"};
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == here.stage()) found.weights[part] = stage.weights().newest(part);
+    evictions[here.stage()] = stage.weights().report().evictions;
+    if (here.stage() == 0) found.skipped = stage.weights().skipped();
+  });
+  for (const std::uint64_t each : evictions) found.evictions += each;
+  return found;
+}
+
+template <class Element, class Kernel>
+void has_the_bits_of_one_device(const schedule& plan, const Kernel& kernel, const managed_recipe& how = {})
+{
+  CAPTURE(plan.name, plan.stage_count(), plan.micro_batches, plan.versions);
+  const trained found = train<Element>(plan, kernel, how);
+  CHECK(found.weights == train_managed_alone<Element>(plan, kernel, how));
+  CHECK(found.skipped == (how.infinite_batch < plan.batches ? 1 : 0));
+  CHECK(found.evictions > 0);
+}
+
+optimizer::adam adam(float decay, bool masters)
+{
+  return optimizer::adam{{.weight_decay = decay}, {.masters = masters}};
+}
+
+/// Every optimizer, for float32, and for bfloat16 with masters.
+void every_optimizer(const schedule& plan, const managed_recipe& how = {})
+{
+  has_the_bits_of_one_device<float>(plan, adam(0, false), how);
+  has_the_bits_of_one_device<bf16>(plan, adam(0.01F, true), how);
+  has_the_bits_of_one_device<float>(plan, optimizer::sgd{{.momentum = 0.9F}, {.masters = false}}, how);
+  has_the_bits_of_one_device<bf16>(plan, optimizer::sgd{{.momentum = 0.0F}, {.masters = true}}, how);
+}
+
+}  // namespace
+
+TEST_CASE("stages with managers have the bits of delayed training on one device", "[pipeline][delayed]")
+{
+  struct shape {
+    std::uint32_t d, m;
+  };
+  for (const auto [d, m] : {shape{1, 1}, {1, 4}, {2, 2}, {3, 3}, {4, 4}, {4, 7}, {8, 8}, {8, 16}}) {
+    if (support::sanitized && d != 3) continue;
+    every_optimizer(make_schedule(no_flush{}, {.stages = d, .micro_batches = m, .batches = 6}));
+  }
+  every_optimizer(make_schedule(no_flush{.versions = 4}, {.stages = 4, .micro_batches = 1, .batches = 9}));
+}
+
+TEST_CASE("stages with managers have the bits of one device that adds up micro-batches", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 4, .micro_batches = 4, .batches = 3};
+  for (const schedule& plan :
+       {make_schedule(gpipe{}, shape), make_schedule(one_f_one_b{}, shape),
+        make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_h1{}, shape), make_schedule(zb_v{}, shape)})
+    has_the_bits_of_one_device<bf16>(plan, adam(0.01F, true));
+}
+
+TEST_CASE("all stages clip by one norm, and skip together", "[pipeline][delayed]")
+{
+  for (const std::uint32_t versions : {2U, 3U}) {
+    const schedule plan =
+        make_schedule(no_flush{.versions = versions}, {.stages = 3, .micro_batches = 4, .batches = 7});
+    managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
+    every_optimizer(plan, how);
+    how.infinite_batch = 2;
+    every_optimizer(plan, how);
+  }
+}
+
+TEST_CASE("stages refuse a step with other options, and none of them waits", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::vector<int> refused(2, 0);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    optimizer::sgd sgd{{}, {.masters = false}};
+    layers.m().use(sgd);
+    layers.fill();
+    stage_step steps{here.all()};
+    auto scope = layers.m().iteration();
+    layers.set_gradient(here.stage(), vector_type(width * width, 1));
+    const auto number = [&](tensor_handle) { return here.stage(); };
+    const auto step_by = [&](float rate) {
+      return steps.take(layers.m(), sgd, {.learning_rate = rate}, on_this_thread, number);
+    };
+    try {
+      (void)step_by(here.stage() == 0 ? 0.1F : 0.2F);
+    } catch (const usage_error&) {
+      ++refused[here.stage()];
+    }
+    try {
+      (void)step_by(here.stage() == 0 ? 0.1F : -1.0F);  // one stage cannot take it
+    } catch (const usage_error&) {
+      ++refused[here.stage()];
+    }
+    CHECK(step_by(0.1F) == optimizer::step_result::updated);
+  });
+  CHECK(refused == std::vector{2, 2});
+}
+
+}  // namespace managed_stages_test

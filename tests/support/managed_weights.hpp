@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/stage_step.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <support/small_stage.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+using manager_of_layers = chunkmem::manager<chunkmem::backend::host_arena>;
+
+/// Parts of a model in a manager, each a matrix in chunks of its own, with room on the device for few of them.
+template <class Element>
+class managed_layers {
+ public:
+  /// @param chunks   on the device
+  explicit managed_layers(std::uint32_t chunks)
+      : memory_{{.device_capacity = chunk * chunks, .host_capacity = chunk * 512}},
+        m_{memory_, {.chunk_bytes = chunk}, chunkmem::gradient::separate{.wide = true}}
+  {
+  }
+  managed_layers(const managed_layers&) = delete;
+
+  void declare(std::uint32_t part)
+  {
+    parts_.emplace(part, m_.template add<Element>({width, width}, chunkmem::role::parameter));
+  }
+  void fill()
+  {
+    for (const auto& [part, weight] : parts_) {
+      const auto pin = m_.acquire(weight, chunkmem::access::write);
+      const vector_type first = numbers_of(part + 1, width * width);
+      for (std::size_t index = 0; index < first.size(); ++index)
+        pin.span()[index] = chunkmem::round_to<Element>(first[index]);
+    }
+  }
+
+  [[nodiscard]] manager_of_layers& m() noexcept { return m_; }
+  [[nodiscard]] const auto& parts() const noexcept { return parts_; }
+  [[nodiscard]] chunkmem::tensor<Element> operator[](std::uint32_t part) const { return parts_.at(part); }
+  [[nodiscard]] std::uint32_t part_of(chunkmem::tensor_handle it) const
+  {
+    for (const auto& [part, weight] : parts_)
+      if (weight.id == it.id) return part;
+    return UINT32_MAX;
+  }
+  template <class Pin>
+  [[nodiscard]] static vector_type read(const Pin& pin)
+  {
+    vector_type numbers(width * width);
+    for (std::size_t index = 0; index < numbers.size(); ++index) numbers[index] = chunkmem::to_float(pin.span()[index]);
+    return numbers;
+  }
+  /// Adds to a gradient, or begins it.
+  void add_gradient(std::uint32_t part, const vector_type& of_hidden, const vector_type& input)
+  {
+    const auto pin = m_.template gradient<float>(parts_.at(part));
+    vector_type sum(width * width, 0);
+    if (pin.beta() != 0)
+      for (std::size_t index = 0; index < sum.size(); ++index) sum[index] = pin.span()[index];
+    small_layer::add_gradient(sum, of_hidden, input);
+    for (std::size_t index = 0; index < sum.size(); ++index) pin.span()[index] = sum[index];
+  }
+  void set_gradient(std::uint32_t part, const vector_type& sum)
+  {
+    const auto pin = m_.template gradient<float>(parts_.at(part));
+    for (std::size_t index = 0; index < sum.size(); ++index) pin.span()[index] = sum[index];
+  }
+
+ private:
+  static constexpr chunkmem::bytes chunk{256};
+
+  chunkmem::backend::host_arena memory_;
+  manager_of_layers m_;
+  std::map<std::uint32_t, chunkmem::tensor<Element>> parts_;
+};
+
+/// How layers in managers are trained.
+struct managed_recipe {
+  chunkmem::optimizer::step_options options{};
+  std::uint32_t infinite_batch = UINT32_MAX;  ///< a gradient of part 0 is no number in it
+};
+inline void spoil(vector_type& of_hidden)
+{
+  of_hidden[0] = std::numeric_limits<float>::infinity();
+}
+
+/// Weights of a stage in its manager, of several versions. An iteration is a batch; all parts have one step.
+template <class Element, class Kernel, class Stages>
+class managed_weights {
+ public:
+  managed_weights(const chunkmem::pipeline::schedule& plan, std::uint32_t stage, Stages& stages, const Kernel& kernel,
+                  const managed_recipe& how, std::uint32_t chunks)
+      : layers_{chunks},
+        kernel_{kernel},
+        versions_{layers_.m(), plan.versions, chunkmem::dtype_of<Element>},
+        step_{stages},
+        how_{how}
+  {
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == stage) layers_.declare(part);
+    layers_.m().use(kernel_);
+    layers_.fill();
+    versions_.start();
+    begin_batch();
+  }
+
+  [[nodiscard]] vector_type of(std::uint32_t part, std::uint32_t version)
+  {
+    return layers_.read(versions_.acquire(layers_[part], version));
+  }
+  void add_gradient(std::uint32_t part, std::uint32_t batch, vector_type of_hidden, const vector_type& input)
+  {
+    if (part == 0 && batch == how_.infinite_batch) spoil(of_hidden);
+    layers_.add_gradient(part, of_hidden, input);
+  }
+  /// The step is taken when the last part's update comes.
+  void update(const chunkmem::pipeline::operation&)
+  {
+    if (++updated_ < layers_.parts().size()) return;
+    updated_ = 0;
+    scope_.reset();
+    versions_.flip();
+    begin_batch();
+    const auto done = versions_.update([&] {
+      return step_.take(layers_.m(), kernel_, how_.options, chunkmem::on_this_thread,
+                        [&](chunkmem::tensor_handle it) { return layers_.part_of(it); });
+    });
+    skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1 : 0;
+  }
+
+  [[nodiscard]] vector_type newest(std::uint32_t part) { return of(part, versions_.newest()); }
+  [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
+  [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0; }
+  [[nodiscard]] chunkmem::report report() { return layers_.m().report(); }
+
+ private:
+  using iteration_type = chunkmem::iteration<manager_of_layers::engine_type>;
+
+  void begin_batch() { scope_.reset(new iteration_type(layers_.m().iteration("batch"))); }
+
+  managed_layers<Element> layers_;
+  Kernel kernel_;
+  chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
+  chunkmem::pipeline::stage_step<Stages> step_;
+  managed_recipe how_;
+  std::unique_ptr<iteration_type> scope_;
+  std::size_t updated_ = 0;
+  std::uint32_t skipped_ = 0;
+};
+
+/// What training gives on one device with the whole model: batch t reads the weights of `delay` updates before.
+/// @return   the weights of each part in the end
+template <class Element, class Kernel>
+[[nodiscard]] std::vector<vector_type> train_managed_alone(const chunkmem::pipeline::schedule& plan, Kernel kernel,
+                                                           const managed_recipe& how)
+{
+  managed_layers<Element> layers{512};
+  for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.declare(part);
+  layers.m().use(kernel);
+  layers.fill();
+  const auto read_all = [&] {
+    std::vector<vector_type> all;
+    for (const auto& [part, weight] : layers.parts())
+      all.push_back(layers.read(layers.m().acquire(weight, chunkmem::access::read)));
+    return all;
+  };
+  std::vector<std::vector<vector_type>> history{read_all()};
+  for (std::uint32_t batch = 0; batch < plan.batches; ++batch) {
+    auto scope = layers.m().iteration();
+    const std::uint32_t delay = plan.versions - 1;
+    const std::vector<vector_type>& read = history[batch < delay ? 0 : batch - delay];
+    std::vector<vector_type> sums =
+        gradients_of_batch(plan, batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
+    if (batch == how.infinite_batch) spoil(sums[0]);
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.set_gradient(part, sums[part]);
+    chunkmem::optimizer::step(layers.m(), kernel, how.options);
+    history.push_back(read_all());
+  }
+  return history.back();
+}
+
+}  // namespace support
