@@ -30,9 +30,10 @@ class backward_pass {
               {&saved::qkv, &saved::input, &saved::attention_statistics}, last);
   }
 
-  /// @param tokens_of   a row to its tokens
+  /// @param tokens_of      a row to its tokens
+  /// @param last_of_table  nor does anything else add to the table's gradient
   template <class Tokens>
-  void embed(const Tokens& tokens_of, bool last) const
+  void embed(const Tokens& tokens_of, bool last, bool last_of_table) const
   {
     const model& net = n_.handles();
     const index rows = n_.context();
@@ -52,7 +53,7 @@ class backward_pass {
       }
       m_.drop(net.rows[row].slope);
     }
-    d_tokens.finish(last);
+    d_tokens.finish(last_of_table);
     d_positions.finish(last);
   }
 
@@ -83,7 +84,7 @@ class backward_pass {
       const index size = n_.context() * 4 * n_.width();
       for (const row_activations& row : n_.handles().rows) {
         const auto slope = n_.read(row.slope);
-        const auto hidden = m_.acquire(row.layers[which].hidden, chunkmem::access::read_write);
+        const auto hidden = n_.overwritten(row.layers[which].hidden, size);
         const auto between = n_.scratch(size);
         if (n_.computes()) kernels::gelu_forward(hidden.data(), floats(between), size);
         n_.product_gradients(floats(between), slope.data(), d_weight, d_bias, 4 * n_.width(), n_.width());
@@ -112,14 +113,14 @@ class backward_pass {
           const auto between = n_.scratch(n_.context() * n_.width());
           n_.norm_again(x.data(), norm, statistics.data(), floats(between));
           {
-            const auto dy = n_.read(saved.*names.slope);
+            const auto dy = n_.became(saved.*names.slope);
             n_.product_gradients(floats(between), dy.data(), d_matrix, d_bias, n_.width(), product.outputs);
             n_.product_input(dy.data(), matrix, floats(between), n_.width(), product.outputs);
           }
           const auto slope = m_.acquire(row.slope, chunkmem::access::read_write);
           n_.norm_backward(floats(between), x.data(), norm, statistics.data(), slope.data(), d_norm);
         }
-        for (const auto name : {names.slope, names.input, names.statistics}) m_.drop(saved.*name);
+        for (const auto name : {names.slope, names.input, names.statistics}) n_.forget(saved.*name);
       }
     }
     d_matrix.finish(last);
@@ -138,7 +139,7 @@ class backward_pass {
       for (const row_activations& row : n_.handles().rows) {
         const saved_layer& saved = row.layers[which];
         {
-          const auto attended = m_.acquire(saved.attended, chunkmem::access::read_write);
+          const auto attended = n_.overwritten(saved.attended, n_.context() * n_.width());
           {
             const auto slope = n_.read(row.slope);
             n_.product_gradients(attended.data(), slope.data(), d_weight, d_bias, n_.width(), n_.width());
@@ -146,7 +147,7 @@ class backward_pass {
           }
           through_softmax(saved, attended.data());
         }
-        m_.drop(saved.attended);
+        n_.forget(saved.attended);
       }
     }
     d_weight.finish(last);
@@ -157,7 +158,7 @@ class backward_pass {
   {
     const index rows = n_.context();
     const index width = n_.width();
-    const auto qkv = m_.acquire(saved.qkv, chunkmem::access::read_write);
+    const auto qkv = n_.overwritten(saved.qkv, rows * 3 * width);
     const auto scores = n_.scratch(rows * rows);
     const auto d_scores = n_.scratch(rows * rows);
     const auto d_qkv = n_.scratch(rows * 3 * width);

@@ -65,6 +65,33 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   set_property(TEST example.gpt_mpi APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
 endif()
 
+# Stages of a pipeline, threads and processes: each with a quarter of its memory, against one device without a limit.
+set(gpt_in_stages --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --verify)
+foreach(choice IN ITEMS "gpipe 2 4 swap" "1f1b 3 6 recompute" "eager 3 6 swap" "interleaved 2 4 recompute" "2bw 4 4 swap" "2bw 1 3 swap"
+        "zb-h1 2 4 swap" "zb-h2 4 8 swap" "zb-v 2 4 swap")
+  string(REPLACE " " ";" words "${choice}")
+  list(GET words 0 schedule)
+  list(GET words 1 stages)
+  list(GET words 2 micro_batches)
+  list(GET words 3 activations)
+  chunkmem_test(example.gpt_stages.${schedule}.${stages} LABELS example TIMEOUT 120
+                COMMAND gpt ${gpt_in_stages} --schedule ${schedule} --stages ${stages} --microbatches ${micro_batches}
+                        --activations ${activations} --precision bf16 --clip 0.5)
+endforeach()
+set(file "${PROJECT_BINARY_DIR}/gpt_schedule.txt")
+chunkmem_test(example.gpt_stages.file LABELS example TIMEOUT 120
+              COMMAND sh -c "\"$1\" --schedule zb-1p --stages 2 --microbatches 4 --batches 5 --text '${file}' && \
+\"$2\" --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --verify --stages 2 --microbatches 4 --schedule '${file}'"
+                      file $<TARGET_FILE:schedule> $<TARGET_FILE:gpt>)
+if(gpt_launches)
+  foreach(processes IN ITEMS 2 4)
+    chunkmem_test(example.gpt_stages.mpi.${processes} LABELS example mpi TIMEOUT 120
+                  COMMAND ${chunkmem_mpi_launcher} -np ${processes} $<TARGET_FILE:gpt> ${gpt_in_stages} --schedule 2bw
+                          --stages ${processes} --microbatches 4 --precision bf16 --clip 0.5)
+    set_property(TEST example.gpt_stages.mpi.${processes} APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endforeach()
+endif()
+
 # Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.
 if(TARGET chunkmem::checkpoint)
   set(folder "${PROJECT_BINARY_DIR}/gpt_checkpoint")

@@ -24,11 +24,11 @@ class head {
   {
     const model& net = n_.handles();
     auto d_norm = n_.gradient(net.final_norm);
-    auto d_table = n_.gradient(net.token_table);
+    auto d_table = n_.gradient(net.head_table);
     double loss = 0.0;
     {
       const auto norm = n_.widened(net.final_norm);
-      const auto table = n_.widened(net.token_table);
+      const auto table = n_.widened(net.head_table);
       for (std::size_t row = 0; row < net.rows.size(); ++row) {
         const row_activations& saved = net.rows[row];
         {
@@ -41,7 +41,7 @@ class head {
           if (n_.computes()) kernels::clear(slope.data(), n_.context() * n_.width());
           n_.norm_backward(floats(between), x.data(), norm, floats(statistics), slope.data(), d_norm);
         }
-        m_.drop(saved.output);
+        n_.forget(saved.output);
       }
     }
     d_norm.finish(last);
@@ -57,7 +57,7 @@ class head {
     const auto between = n_.scratch(where.count * n_.width());
     normed(x.data() + where.first * n_.width(), n_.widened(n_.handles().final_norm), floats(statistics),
            floats(between), where.count);
-    scores(floats(between), n_.widened(n_.handles().token_table), out, where.count);
+    scores(floats(between), n_.widened(n_.handles().head_table), out, where.count);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include "program.hpp"
 #include "ranks.hpp"
+#include "stages.hpp"
 #include "training_on_host.hpp"
 
 #include <cstdio>
@@ -21,6 +22,7 @@ int run_over_ranks(const options& chosen)
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
   const display show{stdout};
+  if (chosen.stages > 0) return run_stages(chosen, text, show);
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }
 
@@ -33,7 +35,7 @@ try {
     std::fputs(help_text().c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  if (over_ranks(chosen)) return run_over_ranks(chosen);
+  if (over_ranks(chosen) || chosen.stages > 0) return run_over_ranks(chosen);
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);

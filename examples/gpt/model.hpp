@@ -35,6 +35,7 @@ struct row_activations {
   std::vector<saved_layer> layers;
   chunkmem::tensor<float> output;  ///< of the last layer
   chunkmem::tensor<float> slope;   ///< the gradient of the residual stream, on its way back
+  chunkmem::tensor<float> start;   ///< that gradient at its start, where the way back is gone twice: of a divided part
 };
 
 /// Handles of every tensor of the model: no data.
@@ -63,6 +64,20 @@ saved_layer declare_activations(Manager& manager, const extents& size)
 
 }  // namespace detail
 
+/// Declares the activations of a batch, for the layers that the model has. @pre its parameters are declared
+template <class Manager>
+void declare_rows(Manager& manager, model& net)
+{
+  net.rows.resize(net.size.batch);
+  for (std::size_t layer = 0; layer < net.layers.size(); ++layer) {
+    for (row_activations& row : net.rows) row.layers.push_back(detail::declare_activations(manager, net.size));
+  }
+  for (row_activations& row : net.rows) {
+    row.output = manager.template add<float>({net.size.context, net.size.width}, chunkmem::role::activation);
+    row.slope = manager.template add<float>({net.size.context, net.size.width}, chunkmem::role::activation);
+  }
+}
+
 /// Declares the whole model in the order of its use, so that neighbours in time share chunks.
 /// @param precision   what weights are stored in: float32, bfloat16 or float16
 template <class Manager>
@@ -70,14 +85,7 @@ template <class Manager>
 {
   model net;
   declare_parameters(manager, net, size, precision);
-  net.rows.resize(size.batch);
-  for (std::size_t layer = 0; layer < size.layers; ++layer) {
-    for (row_activations& row : net.rows) row.layers.push_back(detail::declare_activations(manager, size));
-  }
-  for (row_activations& row : net.rows) {
-    row.output = manager.template add<float>({size.context, size.width}, chunkmem::role::activation);
-    row.slope = manager.template add<float>({size.context, size.width}, chunkmem::role::activation);
-  }
+  declare_rows(manager, net);
   return net;
 }
 

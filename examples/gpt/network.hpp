@@ -7,6 +7,10 @@
 
 #include <chunkmem/chunkmem.hpp>
 
+#include <cstdint>
+#include <map>
+#include <utility>
+
 namespace gpt {
 
 /// Some positions of one row: the tokens there, and whether earlier positions stay as they are.
@@ -31,6 +35,7 @@ class network {
   using index = kernels::index;
   using tensor = chunkmem::tensor<float>;
   using gradient_type = wide_gradient<Manager>;
+  using lease_type = decltype(lease_floats(std::declval<Manager&>(), 1));
 
   network(Manager& manager, const model& net)
       : m_{manager},
@@ -46,12 +51,59 @@ class network {
   [[nodiscard]] index width() const noexcept { return width_; }
   [[nodiscard]] index heads() const noexcept { return heads_; }
   [[nodiscard]] index context() const noexcept { return context_; }
+  /// Weights are read from this list from now on: the newest ones, or an older version.
+  void read_from(chunkmem::list_id list) noexcept { list_ = list; }
   [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
 
   [[nodiscard]] auto read(tensor which) const { return m_.acquire(which, chunkmem::access::read); }
-  [[nodiscard]] auto widened(const weight& which) const { return wide_weight<Manager>{m_, which}; }
-  [[nodiscard]] auto gradient(const weight& of) const { return gradient_type{m_, of}; }
+  [[nodiscard]] auto widened(const weight& which) const { return wide_weight<Manager>{m_, which, list_}; }
+  [[nodiscard]] auto gradient(const weight& of) const { return gradient_type{m_, of, !keeps_saved_}; }
   [[nodiscard]] auto scratch(index count) const { return lease_floats(m_, static_cast<std::uint64_t>(count)); }
+
+  /// A backward run from now on makes no gradients of weights, and leaves what the forward run saved as it is: another
+  /// one comes that does. So what would be overwritten is a copy.
+  void keep_saved(bool keeps) noexcept { keeps_saved_ = keeps; }
+  [[nodiscard]] bool keeps_saved() const noexcept { return keeps_saved_; }
+
+  /// Saved numbers that become a gradient.
+  struct overwritten_numbers {
+    typename Manager::template pin_type<float> pin;
+    float* numbers = nullptr;
+    [[nodiscard]] float* data() const noexcept { return numbers; }
+  };
+  [[nodiscard]] overwritten_numbers overwritten(tensor saved, index count) const
+  {
+    if (!keeps_saved_) {
+      auto pin = m_.acquire(saved, chunkmem::access::read_write);
+      float* const numbers = pin.data();
+      return {std::move(pin), numbers};
+    }
+    const auto lease = copies_.try_emplace(chunkmem::index_of(saved.id), lease_type(scratch(count))).first;
+    const auto from = read(saved);
+    if (computes()) kernels::copy(from.data(), floats(lease->second), count);
+    return {{}, floats(lease->second)};
+  }
+  /// The gradient that the saved numbers became.
+  struct gradient_numbers {
+    typename Manager::template pin_type<const float> pin;
+    const float* numbers = nullptr;
+    [[nodiscard]] const float* data() const noexcept { return numbers; }
+  };
+  [[nodiscard]] gradient_numbers became(tensor saved) const
+  {
+    if (keeps_saved_) return {{}, floats(copies_.at(chunkmem::index_of(saved.id)))};
+    auto pin = read(saved);
+    const float* const numbers = pin.data();
+    return {std::move(pin), numbers};
+  }
+  /// They are not needed any more.
+  void forget(tensor saved) const
+  {
+    if (keeps_saved_)
+      copies_.erase(chunkmem::index_of(saved.id));
+    else
+      m_.drop(saved);
+  }
 
   /// y = x * weight + bias
   void linear(const float* x, const weight& weight, const gpt::weight& bias, float* y, index rows, index inputs,
@@ -105,6 +157,9 @@ class network {
  private:
   Manager& m_;
   const model& net_;
+  chunkmem::list_id list_ = chunkmem::value_list;
+  bool keeps_saved_ = false;
+  mutable std::map<std::uint32_t, lease_type> copies_;  // by tensor: while what was saved is kept
   index width_;
   index heads_;
   index context_;

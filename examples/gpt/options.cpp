@@ -22,6 +22,7 @@ struct raw_options {
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
   std::string ranks, shard, nodes;
+  std::string stages, micro_batches, schedule;
 };
 
 /// The words that choose one policy of a list: their names, without the family where they end in it.
@@ -95,6 +96,13 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                   "--ranks the ranks are processes: mpirun -n 4 "} +
           (is_cuda ? "gpt_cuda" : "gpt") + " --shard 3");
   app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
+  if (!is_cuda) {
+    app.add_option("--stages", raw.stages,
+                   "stages of a pipeline: threads, or processes: mpirun -n 4 gpt --stages 4 --microbatches 8");
+    app.add_option("--microbatches", raw.micro_batches, "batches that pass the stages in one step (2 for each stage)");
+    app.add_option("--schedule", raw.schedule,
+                   "of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2 or zb-v, or a file (1f1b)");
+  }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
   app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
@@ -287,6 +295,42 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
 
+/// What a pipeline has no way to.
+void check_stages(const raw_options& raw, const options& chosen)
+{
+  if (chosen.stages == 0) {
+    for (const auto& [option, text] : {std::pair<const char*, const std::string&>{"--microbatches", raw.micro_batches},
+                                       {"--schedule", raw.schedule}})
+      if (!text.empty()) throw problem{std::string{option} + " goes with --stages alone (leave it out)"};
+    return;
+  }
+  const std::pair<const char*, const std::string&> refused[] = {
+      {"--trace", raw.trace},          {"--report", raw.report},         {"--export", raw.exported},
+      {"--ranks", raw.ranks},          {"--shard", raw.shard},           {"--nodes", raw.nodes},
+      {"--sample", raw.sample},        {"--checkpoint", raw.checkpoint}, {"--resume", raw.resume},
+      {"--accumulate", raw.accumulate}};
+  for (const auto& [option, text] : refused)
+    if (!text.empty()) throw problem{std::string{option} + " does not go with --stages (leave it out)"};
+  if (chosen.gradient == gradient_choice::in_place)
+    throw problem{
+        "--gradient in_place does not go with --stages: several micro-batches add up (choose --gradient separate)"};
+  if (chosen.precision == chunkmem::dtype::float16)
+    throw problem{"--precision fp16 does not go with --stages, which have no loss scale (choose fp32 or bf16)"};
+  if (chosen.activations != activation_mode::swap && chosen.activations != activation_mode::recompute)
+    throw problem{"--activations " + raw.activations + " does not go with --stages (choose swap or recompute)"};
+}
+
+void read_stages(const raw_options& raw, options& out)
+{
+  const std::size_t one = 1;
+  read_whole("--stages", raw.stages, one, std::size_t{64}, out.stages);
+  if (!raw.schedule.empty()) out.schedule = raw.schedule;
+  check_stages(raw, out);
+  if (out.stages == 0) return;
+  out.size.micro_batches = 2 * out.stages;
+  read_whole("--microbatches", raw.micro_batches, one, std::size_t{4096}, out.size.micro_batches);
+}
+
 }  // namespace
 
 options parse_options(int count, const char* const* arguments, program whose)
@@ -311,6 +355,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
   check_ranks(raw, out);
+  read_stages(raw, out);
   if (!raw.every.empty() && !out.checkpoint)
     throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
   return out;

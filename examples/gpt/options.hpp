@@ -51,6 +51,8 @@ struct options {
   std::size_t ranks = 0;
   std::optional<unsigned> shard;  ///< stage of ZeRO, 0 to 3: what is divided over ranks
   std::size_t nodes = 1;          ///< copies of what is divided
+  std::size_t stages = 0;         ///< of a pipeline; 0: no pipeline
+  std::string schedule = "1f1b";  ///< of it: a name, or a file
   bool verify = false;
   bool help = false;
 };

@@ -45,6 +45,7 @@ struct parameter {
   weight tensor;
   start from = start::zero;
   float deviation = 0.0f;
+  std::uint32_t number = 0;  ///< in the whole model, whatever part of it is here; copies of a tied weight have one
 };
 
 /// The weights of one layer. Products are row vectors times [inputs, outputs]; a norm is {gain, bias}.
@@ -57,6 +58,7 @@ struct layer_weights {
 struct parameter_set {
   extents size;
   weight token_table, position_table, final_norm;
+  weight head_table;  ///< that the logits read: the table of tokens, or a copy of it on another stage
   std::vector<layer_weights> layers;
   std::vector<parameter> parameters;  ///< all of them, in the order they were declared
 };
@@ -69,6 +71,7 @@ struct parameter_declaration {
   Manager& manager;
   parameter_set& net;
   chunkmem::dtype precision;
+  std::uint32_t number = 0;  ///< of the next one
 
   gpt::weight weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
   {
@@ -83,13 +86,13 @@ struct parameter_declaration {
     const chunkmem::tensor_handle handle = with_element(precision, [&](auto element) -> chunkmem::tensor_handle {
       return manager.template add<decltype(element)>(size, chunkmem::role::parameter);
     });
-    net.parameters.push_back({{handle, precision, size.elements()}, from, deviation});
+    net.parameters.push_back({{handle, precision, size.elements()}, from, deviation, number++});
     return net.parameters.back().tensor;
   }
 };
 
 template <class Manager>
-layer_weights declare_weights(parameter_declaration<Manager> make, const extents& size)
+layer_weights declare_weights(parameter_declaration<Manager>& make, const extents& size)
 {
   const std::uint64_t width = size.width;
   const float deviation = 0.02f;
@@ -108,17 +111,14 @@ layer_weights declare_weights(parameter_declaration<Manager> make, const extents
   return layer;
 }
 
-/// Names for files: what a weight is, with the number of its layer.
+/// Names for files: what a weight is, with the number of its layer. @param first   number of the first layer
 template <class Manager>
-void name_weights(Manager& manager, const parameter_set& net)
+void name_layers(Manager& manager, const parameter_set& net, std::size_t first = 0)
 {
-  manager.name(net.token_table, "token_table");
-  manager.name(net.position_table, "position_table");
-  manager.name(net.final_norm, "final_norm");
   for (std::size_t index = 0; index < net.layers.size(); ++index) {
     const layer_weights& it = net.layers[index];
     const auto name = [&](const weight& which, const char* what) {
-      manager.name(which, "layers." + std::to_string(index) + '.' + what);
+      manager.name(which, "layers." + std::to_string(first + index) + '.' + what);
     };
     name(it.attention_norm, "attention_norm");
     name(it.qkv, "qkv"), name(it.qkv_bias, "qkv_bias");
@@ -142,7 +142,13 @@ void declare_parameters(Manager& manager, parameter_set& net, const extents& siz
   net.position_table = make.weight(size.context, size.width, 0.02f);
   for (std::size_t layer = 0; layer < size.layers; ++layer) net.layers.push_back(detail::declare_weights(make, size));
   net.final_norm = make.norm(size.width);
-  if constexpr (requires { manager.name(net.final_norm, ""); }) detail::name_weights(manager, net);
+  net.head_table = net.token_table;
+  if constexpr (requires { manager.name(net.final_norm, ""); }) {
+    manager.name(net.token_table, "token_table");
+    manager.name(net.position_table, "position_table");
+    manager.name(net.final_norm, "final_norm");
+    detail::name_layers(manager, net);
+  }
 }
 
 /// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.
@@ -167,9 +173,8 @@ template <class Manager, chunkmem::executor Executor = chunkmem::serial>
 void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {})
 {
   constexpr std::size_t piece = std::size_t{1} << 16;  // numbers that a thread fills at once
-  for (std::size_t which = 0; which < net.parameters.size(); ++which) {
-    const parameter& each = net.parameters[which];
-    const counter_random random{seed, stream::weights + which};
+  for (const parameter& each : net.parameters) {
+    const counter_random random{seed, stream::weights + each.number};
     with_element(each.tensor.type, [&](auto element) {
       using stored = decltype(element);
       const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write, reachable<Manager>);

@@ -153,7 +153,7 @@ class trainer {
     const double loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
     runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
                    [&](std::size_t layer) { backward_.layer(layer, last); });
-    backward_.embed(tokens_of, last);
+    backward_.embed(tokens_of, last, last);
     return loss;
   }
 

@@ -26,6 +26,12 @@ template <class Manager>
   return manager.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)});
 }
 
+/// Lists of a manager can be pinned: a sharded model has none to pin.
+template <class Manager>
+inline constexpr bool has_lists = requires(Manager& m, const weight& which) {
+  m.template acquire<float>(which, chunkmem::value_list, chunkmem::access::read, chunkmem::memory_location::device);
+};
+
 /// A weight to compute with, in single precision.
 ///
 /// A 32-bit weight is pinned where it lies, for each use alone: between two uses its bytes may leave. A 16-bit one is
@@ -33,7 +39,9 @@ template <class Manager>
 template <class Manager>
 class wide_weight {
  public:
-  wide_weight(Manager& manager, const weight& which) : m_{manager}, which_{which}
+  /// @param list   whose bytes: the newest weights, or an older version
+  wide_weight(Manager& manager, const weight& which, chunkmem::list_id list = chunkmem::value_list)
+      : m_{manager}, which_{which}, list_{list}
   {
     with_element(which.type, [&](auto element) { this->template widen<decltype(element)>(); });
   }
@@ -52,25 +60,34 @@ class wide_weight {
   [[nodiscard]] opened open() const
   {
     if (lease_) return {{}, floats(*lease_)};
-    auto pin = m_.acquire(which_.as<float>(), chunkmem::access::read);
+    auto pin = stored<float>();
     const float* const numbers = pin.data();
     return {std::move(pin), numbers};
   }
 
  private:
   template <class Element>
+  [[nodiscard]] auto stored() const
+  {
+    if constexpr (has_lists<Manager>)
+      if (list_ != chunkmem::value_list)
+        return m_.template acquire<Element>(which_, list_, chunkmem::access::read, chunkmem::memory_location::device);
+    return m_.acquire(which_.as<Element>(), chunkmem::access::read);
+  }
+  template <class Element>
   void widen()
   {
     if constexpr (!std::same_as<Element, float>) {
-      const auto stored = m_.acquire(which_.as<Element>(), chunkmem::access::read);
+      const auto narrow = stored<Element>();
       lease_.emplace(lease_floats(m_, which_.elements));
       if (m_.rehearsing()) return;
-      kernels::widen(stored.data(), floats(*lease_), static_cast<kernels::index>(which_.elements));
+      kernels::widen(narrow.data(), floats(*lease_), static_cast<kernels::index>(which_.elements));
     }
   }
 
   Manager& m_;
   const weight& which_;
+  chunkmem::list_id list_;
   std::optional<decltype(lease_floats(std::declval<Manager&>(), 1))> lease_;
 };
 
@@ -81,9 +98,10 @@ class wide_weight {
 template <class Manager>
 class wide_gradient {
  public:
-  wide_gradient(Manager& manager, const weight& of) : m_{manager}, of_{of}
+  /// @param is_wanted   else nothing of it happens
+  wide_gradient(Manager& manager, const weight& of, bool is_wanted = true) : m_{manager}, of_{of}, is_wanted_{is_wanted}
   {
-    if (of.type != chunkmem::dtype::float32) lease_.emplace(lease_floats(manager, of.elements));
+    if (is_wanted && of.type != chunkmem::dtype::float32) lease_.emplace(lease_floats(manager, of.elements));
   }
   wide_gradient(const wide_gradient&) = delete;
   wide_gradient& operator=(const wide_gradient&) = delete;
@@ -93,6 +111,7 @@ class wide_gradient {
   template <class Kernel>
   void add(Kernel kernel)
   {
+    if (!is_wanted_) return;
     if (lease_) {
       if (!m_.rehearsing()) kernel(std::exchange(beta_, 1.0f), floats(*lease_));
     } else {
@@ -105,6 +124,7 @@ class wide_gradient {
   /// @param last   nor from any other part of this step
   void finish(bool last)
   {
+    if (!is_wanted_) return;
     with_element(of_.type, [&](auto element) { this->close(of_.as<decltype(element)>(), last); });
   }
 
@@ -126,6 +146,7 @@ class wide_gradient {
 
   Manager& m_;
   const weight& of_;
+  bool is_wanted_;
   std::optional<decltype(lease_floats(std::declval<Manager&>(), 1))> lease_;
   float beta_ = 0.0f;
 };

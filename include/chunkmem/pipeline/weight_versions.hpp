@@ -39,6 +39,7 @@ namespace pipeline {
 ///     auto scope = m.iteration("batch");                             // the next one
 ///     versions.update([&] { return optimizer::step(m, adam, options, pool); });
 ///
+/// In a rehearsal a flip only counts; call `start` after it.
 /// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped.
 /// Cost: 2 or 4 bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records).
 /// Source: double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of
@@ -107,7 +108,7 @@ class weight_versions {
     expects(!awaits_update_, "versions of weights were flipped twice without an update between");
     std::uint32_t age = versions_ - 1;
     try {
-      for (; age > 0; --age) m_.exchange(lists_[age], lists_[age - 1]);
+      for (; age > 0 && !m_.rehearsing(); --age) m_.exchange(lists_[age], lists_[age - 1]);
     } catch (...) {
       for (; ++age < versions_;) m_.exchange(lists_[age], lists_[age - 1]);
       throw;

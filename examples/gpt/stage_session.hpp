@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "budget.hpp"
+#include "display.hpp"
+#include "stage_trainer.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpt {
+
+/// What all stages train.
+struct stage_setup {
+  const options& chosen;
+  const training_text& text;
+  chunkmem::optimizer::thread_pool& workers;
+  const chunkmem::pipeline::schedule& plan;
+  bool is_limited = true;  ///< to a part of the memory that a stage needs
+
+  [[nodiscard]] trainer_settings settings() const
+  {
+    return {.schedule = {chosen.learning_rate, chosen.steps},
+            .seed = chosen.seed,
+            .precision = chosen.precision,
+            .clip = chosen.clip,
+            .activations = chosen.activations};
+  }
+  [[nodiscard]] chunkmem::bytes chunk() const
+  {
+    return chosen.chunk_bytes.value_or(
+        align_up(chunkmem::bytes{chosen.size.largest_tensor_bytes()}, chunkmem::bytes{4096}));
+  }
+  /// Bytes that a part gets from the part before, for one micro-batch.
+  [[nodiscard]] std::vector<chunkmem::bytes> inputs() const
+  {
+    const extents& size = chosen.size;
+    return std::vector<chunkmem::bytes>(plan.part_count(),
+                                        chunkmem::bytes{size.batch * size.context * size.width * sizeof(float)});
+  }
+};
+
+/// One stage: its device, its parts of the model, and the trainer that works on them.
+/// @tparam Here   a place of thread_stages, or mpi_stages
+template <class Here>
+class stage_session {
+ public:
+  using backend_type = chunkmem::backend::host_arena;
+  using manager_type = chunkmem::manager<backend_type, any_eviction, any_layout, any_placement, any_transfer>;
+  using ranks_type = std::remove_reference_t<decltype(std::declval<Here&>().all())>;
+
+  stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host)
+      : setup_{setup},
+        here_{here},
+        buffers_{setup.plan, here.stage(), setup.inputs()},
+        memory_{{.device_capacity = device, .host_capacity = host}},
+        manager_{memory_,
+                 {.chunk_bytes = setup.chunk()},
+                 setup.chosen.eviction,
+                 setup.chosen.layout,
+                 setup.chosen.placement,
+                 setup.chosen.transfer},
+        trainer_{manager_,   setup.chosen.size, setup.plan,       here.stage(),
+                 here.all(), setup.text,        setup.settings(), setup.workers}
+  {
+  }
+  stage_session(const stage_session&) = delete;
+
+  /// What the stage needs. Stages do not talk in it.
+  [[nodiscard]] auto rehearse()
+  {
+    return manager_.rehearse([this] {
+      const auto boundaries = lease_boundaries();
+      trainer_.rehearse();
+    });
+  }
+
+  /// Rehearses and trains. @param show   null trains silently
+  /// @return   the same on every stage
+  [[nodiscard]] training_result train(const display* show)
+  {
+    (void)rehearse();
+    trainer_.fill();
+    if (show != nullptr && trainer_.has_loss())
+      trainer_.after_update([this, show](std::uint32_t it) { tell(*show, it); });
+    before_ = clock::now();
+    auto links = here_.links(memory_);
+    {
+      const auto boundaries = lease_boundaries();
+      chunkmem::pipeline::stage_runner runner{setup_.plan, links, memory_, buffers_,
+                                              std::as_writable_bytes(boundaries.template span<std::uint8_t>())};
+      trainer_.begin();
+      runner.run(trainer_);
+      trainer_.end();
+    }
+    return agreed_result();
+  }
+
+  [[nodiscard]] chunkmem::report report() const { return manager_.report(); }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  [[nodiscard]] auto lease_boundaries()
+  {
+    return manager_.lease(chunkmem::tier::device, std::max(buffers_.size(), chunkmem::bytes{256}));
+  }
+  void tell(const display& show, std::uint32_t batch)
+  {
+    const auto now = clock::now();
+    const double seconds = std::chrono::duration<double>(now - before_).count();
+    const chunkmem::bytes moved = manager_.report().loaded + manager_.report().written_back;
+    show.step({batch + std::size_t{1}, setup_.chosen.steps, trainer_.loss(batch),
+               trainer_.settings().schedule.at(batch),
+               static_cast<double>(setup_.chosen.size.tokens_per_step()) / seconds, moved - moved_, false, seconds});
+    before_ = now;
+    moved_ = moved;
+  }
+
+  /// Losses of the stage that has them, and a hash of the weights of all stages in the order of the model.
+  /// @throws problem   copies of a tied weight differ
+  [[nodiscard]] training_result agreed_result()
+  {
+    training_result result;
+    std::vector<std::uint64_t> losses(setup_.chosen.steps, 0);
+    if (trainer_.has_loss())
+      for (std::size_t batch = 0; batch < losses.size(); ++batch)
+        losses[batch] = std::bit_cast<std::uint32_t>(trainer_.loss(batch));
+    for (const std::vector<std::uint64_t>& stage : exchanged(losses))
+      if (std::ranges::any_of(stage, [](std::uint64_t word) { return word != 0; }))
+        for (const std::uint64_t word : stage)
+          result.losses.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+    const std::vector<std::vector<std::uint64_t>> hashes = exchanged(trainer_.hashes());
+    fnv1a all;
+    for (std::size_t number = 0; number < hashes.front().size(); ++number) {
+      std::uint64_t of_parameter = 0;
+      for (const std::vector<std::uint64_t>& stage : hashes) {
+        if (stage[number] == 0 || stage[number] == of_parameter) continue;
+        if (of_parameter != 0)
+          throw problem{"copies of a tied weight ended different: this must not happen, please report it"};
+        of_parameter = stage[number];
+      }
+      all.add_words(std::as_bytes(std::span{&of_parameter, 1}));
+    }
+    result.parameter_hash = all.value();
+    return result;
+  }
+  /// Words of every stage.
+  [[nodiscard]] std::vector<std::vector<std::uint64_t>> exchanged(const std::vector<std::uint64_t>& mine)
+  {
+    std::vector<std::uint64_t> all(mine.size() * here_.all().ranks());
+    here_.all().exchange(mine, all);
+    std::vector<std::vector<std::uint64_t>> by_stage;
+    for (auto it = all.begin(); it != all.end(); it += static_cast<std::ptrdiff_t>(mine.size()))
+      by_stage.emplace_back(it, it + static_cast<std::ptrdiff_t>(mine.size()));
+    return by_stage;
+  }
+
+  stage_setup setup_;
+  Here& here_;
+  chunkmem::pipeline::boundary_buffers buffers_;
+  backend_type memory_;
+  manager_type manager_;
+  stage_trainer<manager_type, ranks_type> trainer_;
+  clock::time_point before_;
+  chunkmem::bytes moved_;
+};
+
+/// What a stage needs and is given.
+struct stage_budget {
+  chunkmem::bytes everything, smallest_device, device, host;
+};
+
+/// @throws problem   the device is below the smallest that works
+template <class Here>
+[[nodiscard]] stage_budget budget_of_stage(const stage_setup& setup, Here& here)
+{
+  const auto need = stage_session<Here>{setup, here, boundless, boundless}.rehearse();
+  stage_budget budget{.everything = need.everything, .smallest_device = need.smallest_device, .device = {}, .host = {}};
+  if (!setup.is_limited) {
+    budget.device = need.everything + 8 * setup.chunk();
+    budget.host = need.chunks + setup.chunk();
+    return budget;
+  }
+  const chunkmem::bytes quarter{need.everything.count() / 4};
+  budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
+  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk());
+  check(memory_budget{.weights = {},
+                      .gradients = {},
+                      .optimizer_states = {},
+                      .activations = {},
+                      .workspace = {},
+                      .everything = budget.everything,
+                      .smallest_device = budget.smallest_device,
+                      .device = budget.device,
+                      .host = budget.host,
+                      .unlimited_device = {},
+                      .unlimited_host = {}},
+        {.host = chunkmem::bytes{machine_memory().count() / setup.plan.stage_count()}, .device = {}});
+  return budget;
+}
+
+/// The lines before the first step: the schedule, and each stage. Every stage calls it, one of them prints.
+template <class Here>
+void show_stages(const stage_setup& setup, Here& here, const stage_budget& budget, const display* show)
+{
+  constexpr std::size_t words = 3;
+  const std::uint64_t mine[words] = {budget.everything.count(), budget.smallest_device.count(), budget.device.count()};
+  std::vector<std::uint64_t> all(words * here.all().ranks());
+  here.all().exchange(mine, all);
+  if (show == nullptr) return;
+  const chunkmem::pipeline::schedule& plan = setup.plan;
+  show->line("pipeline " + plan.name + ": " + std::to_string(plan.stage_count()) + " stages, " +
+             std::to_string(plan.part_count()) + " parts, " + std::to_string(plan.micro_batches) +
+             " micro-batches in a step, " + std::to_string(plan.versions) +
+             (plan.versions == 1 ? " version" : " versions") + " of the weights");
+  for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
+    std::string layers;
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part) {
+      if (plan.owners[part] != stage) continue;
+      const part_of_model it = part_of_model::of(part, plan.part_count(), setup.chosen.size.layers);
+      layers += (layers.empty() ? "" : ", ") + std::to_string(it.first);
+      if (it.count > 1) layers += " to " + std::to_string(it.first + it.count - 1);
+    }
+    const std::uint64_t* const bytes_of = all.data() + words * stage;
+    show->line("stage " + std::to_string(stage) + " layers " + layers + ": needs " +
+               size_text(chunkmem::bytes{bytes_of[0]}) + ", given a device of " +
+               size_text(chunkmem::bytes{bytes_of[2]}) + " (smallest possible " +
+               size_text(chunkmem::bytes{bytes_of[1]}) + ")");
+  }
+}
+
+/// What one stage does, that of the last part with words.
+template <class Here>
+[[nodiscard]] training_result run_stage(const stage_setup& setup, Here& here, const display* show)
+{
+  const bool prints = here.stage() == setup.plan.owners.back();
+  const stage_budget budget = budget_of_stage(setup, here);
+  if (setup.is_limited) show_stages(setup, here, budget, prints ? show : nullptr);
+  return stage_session<Here>{setup, here, budget.device, budget.host}.train(setup.is_limited ? show : nullptr);
+}
+
+}  // namespace gpt

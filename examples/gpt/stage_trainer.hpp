@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backward.hpp"
+#include "fnv.hpp"
+#include "forward.hpp"
+#include "head.hpp"
+#include "layer_runs.hpp"
+#include "settings.hpp"
+#include "stage_model.hpp"
+#include "windows.hpp"
+
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/stage_step.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace gpt {
+
+/// Trains the parts of a model that belong to one stage of a pipeline: what a stage_runner calls.
+///
+/// An iteration of the manager is a batch. Its update is the first thing in the iteration that follows. The table of
+/// tokens is tied to that of the logits: the stages that have a copy add the gradients of both up before each update.
+/// @tparam Ranks   a communicator of all stages
+template <class Manager, class Ranks>
+class stage_trainer {
+ public:
+  using schedule_type = chunkmem::pipeline::schedule;
+  using operation = chunkmem::pipeline::operation;
+  using forward_run = chunkmem::pipeline::forward_run;
+  using backward_run = chunkmem::pipeline::backward_run;
+
+  /// @param size   of the whole model   @param plan, ranks, text, workers   outlive the trainer
+  stage_trainer(Manager& manager, const extents& size, const schedule_type& plan, std::uint32_t stage, Ranks& ranks,
+                const training_text& text, const trainer_settings& settings, chunkmem::optimizer::thread_pool& workers)
+      : m_{manager},
+        size_{size},
+        plan_{plan},
+        stage_{stage},
+        ranks_{ranks},
+        text_{text},
+        settings_{settings},
+        workers_{workers},
+        versions_{manager, plan.versions, settings.precision},
+        steps_{ranks}
+  {
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == stage) parts_.try_emplace(part, *this, part);
+    manager.use(adam_);
+    losses_.resize(plan.batches);
+  }
+  stage_trainer(const stage_trainer&) = delete;
+
+  /// Gives the weights of all versions their first values.
+  void fill()
+  {
+    for (auto& [number, part] : parts_) gpt::fill(m_, part.weights(), settings_.seed, workers_);
+    versions_.start();
+  }
+  void begin() { scope_.reset(new iteration_type(m_.iteration("batch"))); }
+  void end() { scope_.reset(); }
+
+  void forward(const forward_run& run)
+  {
+    one_part& part = parts_.at(run.step.part);
+    one_place& place = part.place_of(run.step);
+    place.net.read_from(versions_.list_of(run.step.version));
+    if (part.range.begins)
+      for (std::size_t row = 0; row < size_.batch; ++row) place.forward.embed(row, window_of(run.step, row));
+    else
+      for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).layers.front().input, run.input, row);
+    place.runs.reset();
+    place.runs.forward([&](std::size_t layer) { run_layer(place, layer, run.step); });
+    if (part.range.ends) return;
+    for (std::size_t row = 0; row < size_.batch; ++row) read(place.row(row).output, run.output, row);
+  }
+
+  void backward(const backward_run& run)
+  {
+    one_part& part = parts_.at(run.step.part);
+    one_place& place = part.place_of(run.step);
+    place.net.read_from(versions_.list_of(run.step.version));
+    if (!part.range.ends)
+      for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).slope, run.output_gradient, row);
+    all_gradients(part, place, run.step, true);
+    if (part.range.begins) return;
+    for (std::size_t row = 0; row < size_.batch; ++row) read(place.row(row).slope, run.input_gradient, row);
+  }
+  /// What the forward run saved stays, for the gradients of the weights.
+  void backward_input(const backward_run& run)
+  {
+    one_part& part = parts_.at(run.step.part);
+    one_place& place = part.place_of(run.step);
+    place.net.read_from(versions_.list_of(run.step.version));
+    if (!part.range.ends)
+      for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).start, run.output_gradient, row);
+    if (part.range.begins && !part.range.ends) return;  // nobody wants the gradient of its input
+    place.net.keep_saved(true);
+    if (part.range.ends)
+      add_loss(run.step, run_head(place, run.step, false));
+    else
+      for (std::size_t row = 0; row < size_.batch; ++row) copy(place.row(row).start, place.row(row).slope);
+    for (std::size_t layer = part.range.count; layer-- > 0;) place.backward.layer(layer, false);
+    place.net.keep_saved(false);
+    for (std::size_t row = 0; row < size_.batch; ++row)
+      part.range.begins ? m_.drop(place.row(row).slope) : read(place.row(row).slope, run.input_gradient, row);
+  }
+  /// Goes the way back once more, now with the gradients of the weights.
+  void backward_weight(const operation& step)
+  {
+    one_part& part = parts_.at(step.part);
+    one_place& place = part.place_of(step);
+    place.net.read_from(versions_.list_of(step.version));
+    for (std::size_t row = 0; row < size_.batch && !part.range.ends; ++row) {
+      copy(place.row(row).start, place.row(row).slope);
+      m_.drop(place.row(row).start);
+    }
+    all_gradients(part, place, step, false);
+    for (std::size_t row = 0; row < size_.batch && !part.range.begins; ++row) m_.drop(place.row(row).slope);
+  }
+
+  /// All parts of a stage have one step: it is taken when the last one's update comes.
+  void update(const operation& step)
+  {
+    if (++updated_ < parts_.size()) return;
+    updated_ = 0;
+    add_tied_gradients();
+    const std::uint32_t batch = step.version - 1;
+    end();
+    versions_.flip();
+    begin();
+    const auto done = versions_.update([&] {
+      return steps_.take(m_, adam_, {.learning_rate = settings_.schedule.at(batch), .clip = {.norm = settings_.clip}},
+                         workers_, [&](chunkmem::tensor_handle it) { return number_of(it); });
+    });
+    if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
+    if (after_update_) after_update_(batch);
+  }
+  /// Called after each update with the number of its batch.
+  void after_update(std::function<void(std::uint32_t)> call) { after_update_ = std::move(call); }
+
+  /// The steps of some batches with pins that have no bytes, for a rehearsal.
+  void rehearse()
+  {
+    using kind = chunkmem::pipeline::operation_kind;
+    begin();
+    for (const operation& step : plan_.stages[stage_]) {
+      if (step.kind == kind::forward) forward(forward_run{step});
+      if (step.kind == kind::backward) backward(backward_run{step});
+      if (step.kind == kind::backward_input) backward_input(backward_run{step});
+      if (step.kind == kind::backward_weight) backward_weight(step);
+      if (step.kind == kind::update) update(step);
+      if (step.kind == kind::update && step.version > plan_.versions) break;
+    }
+    end();
+    updated_ = 0;
+    for (auto& [number, part] : parts_) part.added = 0;
+    versions_.start();
+  }
+
+  [[nodiscard]] bool has_loss() const { return parts_.contains(plan_.part_count() - 1); }
+  /// The mean loss of a position in a batch [nats]. @pre has_loss
+  [[nodiscard]] float loss(std::size_t batch) const
+  {
+    return static_cast<float>(losses_[batch] / static_cast<double>(size_.tokens_per_step()));
+  }
+  [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
+
+  /// Words of the newest weights: for each parameter of the whole model a hash, and 0 for those of other stages.
+  [[nodiscard]] std::vector<std::uint64_t> hashes()
+  {
+    std::vector<std::uint64_t> all(3 + 10 * size_.layers, 0);
+    for (auto& [number, part] : parts_)
+      for (const parameter& each : part.weights().parameters)
+        with_element(each.tensor.type, [&](auto element) {
+          const auto pin = m_.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read);
+          fnv1a hash;
+          hash.add_words(std::as_bytes(pin.span()));
+          all[each.number] = hash.value();
+        });
+    return all;
+  }
+
+ private:
+  using iteration_type = chunkmem::iteration<typename Manager::engine_type>;
+
+  /// Activations of a micro-batch on its way, and the runs that work on them.
+  struct one_place {
+    one_place(Manager& m, const model& handles, const trainer_settings& settings)
+        : net{m, handles},
+          forward{net},
+          backward{net},
+          end{net},
+          runs{net, settings.activations, plan_layer_runs(settings.activations, handles.size, chunkmem::bytes{})}
+    {
+    }
+    one_place(const one_place&) = delete;
+    [[nodiscard]] const row_activations& row(std::size_t index) const { return net.handles().rows[index]; }
+
+    network<Manager> net;
+    forward_pass<Manager> forward;
+    backward_pass<Manager> backward;
+    head<Manager> end;
+    layer_runs<Manager> runs;
+  };
+  struct one_part {
+    one_part(stage_trainer& owner, std::uint32_t part)
+        : range{part_of_model::of(part, owner.plan_.part_count(), owner.size_.layers)},
+          handles{declare_part(owner.m_, owner.size_, owner.settings_.precision, range,
+                               places_of_part(owner.plan_, part), divides_backward(owner.plan_))}
+    {
+      for (const model& each : handles) places.emplace_back(owner.m_, each, owner.settings_);
+    }
+    one_part(const one_part&) = delete;
+    [[nodiscard]] const model& weights() const { return handles.front(); }
+    [[nodiscard]] one_place& place_of(const operation& step) { return places[step.micro_batch % places.size()]; }
+
+    part_of_model range;
+    std::vector<model> handles;
+    std::deque<one_place> places;
+    std::uint32_t added = 0;  // micro-batches, to the gradients of the current batch
+  };
+
+  /// Back through all layers of a part. @param is_first   its loss was not counted yet
+  void all_gradients(one_part& part, one_place& place, const operation& step, bool is_first)
+  {
+    const bool last = ++part.added == plan_.micro_batches;
+    if (last) part.added = 0;
+    if (part.range.ends) {
+      const double loss = run_head(place, step, last);
+      if (is_first) add_loss(step, loss);
+    }
+    place.runs.backward([&](std::size_t layer) { run_layer(place, layer, step); },
+                        [&](std::size_t layer) { place.backward.layer(layer, last); });
+    if (part.range.begins)
+      place.backward.embed([&](std::size_t row) { return window_of(step, row).tokens; }, last, false);
+  }
+  [[nodiscard]] double run_head(const one_place& place, const operation& step, bool last) const
+  {
+    return place.end.backward([&](std::size_t row) { return window_of(step, row).tokens + 1; }, weight_of_position(),
+                              last);
+  }
+  void add_loss(const operation& step, double loss) { losses_[plan_.batch_of(step.micro_batch)] += loss; }
+
+  void run_layer(const one_place& place, std::size_t layer, const operation& step) const
+  {
+    for (std::size_t row = 0; row < size_.batch; ++row) place.forward.layer(layer, row, window_of(step, row));
+  }
+  [[nodiscard]] window window_of(const operation& step, std::size_t row) const
+  {
+    const std::size_t batch = plan_.batch_of(step.micro_batch);
+    const std::size_t in_batch = step.micro_batch % plan_.micro_batches;
+    return {training_tokens(text_, size_.context, settings_.seed, batch, in_batch * size_.batch + row), 0,
+            static_cast<kernels::index>(size_.context)};
+  }
+  [[nodiscard]] float weight_of_position() const { return 1.0f / static_cast<float>(size_.tokens_per_step()); }
+  [[nodiscard]] std::size_t bytes_of_row() const { return size_.context * size_.width * sizeof(float); }
+
+  // --- Boundaries ---
+
+  void write(chunkmem::tensor<float> to, std::span<const std::byte> from, std::size_t row)
+  {
+    const auto pin = m_.acquire(to, chunkmem::access::write);
+    if (!m_.rehearsing()) std::memcpy(pin.data(), from.data() + row * bytes_of_row(), bytes_of_row());
+  }
+  /// The tensor has served its purpose.
+  void read(chunkmem::tensor<float> from, std::span<std::byte> to, std::size_t row)
+  {
+    {
+      const auto pin = m_.acquire(from, chunkmem::access::read);
+      if (!m_.rehearsing()) std::memcpy(to.data() + row * bytes_of_row(), pin.data(), bytes_of_row());
+    }
+    m_.drop(from);
+  }
+
+  void copy(chunkmem::tensor<float> from, chunkmem::tensor<float> to)
+  {
+    const auto source = m_.acquire(from, chunkmem::access::read);
+    const auto target = m_.acquire(to, chunkmem::access::write);
+    if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), bytes_of_row());
+  }
+
+  // --- The tied table ---
+
+  void add_tied_gradients()
+  {
+    const std::uint32_t first = plan_.owners.front();
+    const std::uint32_t last = plan_.owners.back();
+    if (stage_ != first && stage_ != last) return;
+    with_element(settings_.precision, [&](auto element) {
+      using stored = decltype(element);
+      if (first == last)
+        add_tied_here<stored>(parts_.at(0).weights().token_table,
+                              parts_.at(plan_.part_count() - 1).weights().head_table);
+      else
+        add_tied_of<stored>(stage_ == first ? parts_.at(0).weights().token_table
+                                            : parts_.at(plan_.part_count() - 1).weights().head_table,
+                            chunkmem::rank_id{stage_ == first ? last : first});
+    });
+  }
+  template <class Element>
+  void add_tied_here(const weight& tokens, const weight& head)
+  {
+    const auto left = m_.gradient(tokens.as<Element>());
+    const auto right = m_.gradient(head.as<Element>());
+    if (m_.rehearsing()) return;
+    for (std::size_t index = 0; index < left.size(); ++index)
+      left.data()[index] = right.data()[index] = sum_of(left.data()[index], right.data()[index]);
+  }
+  template <class Element>
+  void add_tied_of(const weight& table, chunkmem::rank_id other)
+  {
+    const auto mine = m_.gradient(table.as<Element>());
+    const chunkmem::bytes size{table.elements * sizeof(Element)};
+    const auto theirs = m_.lease(chunkmem::tier::device, size);
+    if (m_.rehearsing()) return;
+    auto* const bytes_of_mine = reinterpret_cast<std::byte*>(mine.data());
+    const auto received = theirs.template span<Element>();
+    auto* const bytes_of_theirs = reinterpret_cast<std::byte*>(received.data());
+    const auto send = [&] { ranks_.send(m_.backend(), chunkmem::agent::host, bytes_of_mine, size, other, 0); };
+    if (stage_ < chunkmem::index_of(other)) send();
+    ranks_.receive(m_.backend(), chunkmem::agent::host, bytes_of_theirs, size, other, 0);
+    if (stage_ > chunkmem::index_of(other)) send();
+    ranks_.check();
+    for (std::size_t index = 0; index < mine.size(); ++index)
+      mine.data()[index] = sum_of(mine.data()[index], received[index]);
+  }
+  template <class Element>
+  [[nodiscard]] static Element sum_of(Element left, Element right)
+  {
+    return chunkmem::round_to<Element>(chunkmem::to_float(left) + chunkmem::to_float(right));
+  }
+
+  [[nodiscard]] std::uint32_t number_of(chunkmem::tensor_handle it) const
+  {
+    for (const auto& [number, part] : parts_)
+      for (const parameter& each : part.weights().parameters)
+        if (each.tensor.id == it.id) return each.number;
+    return UINT32_MAX;
+  }
+
+  Manager& m_;
+  extents size_;
+  const schedule_type& plan_;
+  std::uint32_t stage_;
+  Ranks& ranks_;
+  const training_text& text_;
+  trainer_settings settings_;
+  chunkmem::optimizer::thread_pool& workers_;
+  chunkmem::optimizer::adam adam_{settings_.adam};
+  chunkmem::pipeline::weight_versions<Manager> versions_;
+  chunkmem::pipeline::stage_step<Ranks> steps_;
+  std::map<std::uint32_t, one_part> parts_;
+  std::vector<double> losses_;  // by batch: sums over positions
+  std::unique_ptr<iteration_type> scope_;
+  std::function<void(std::uint32_t)> after_update_;
+  std::size_t updated_ = 0;
+  std::size_t skipped_ = 0;
+};
+
+}  // namespace gpt

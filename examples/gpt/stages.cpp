@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages.hpp"
+
+#include "../command_line.hpp"
+#include "../schedule/generators.hpp"
+#include "problem.hpp"
+#include "program.hpp"
+#include "stage_session.hpp"
+
+#include <chunkmem/pipeline/schedule_text.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#ifdef GPT_HAS_MPI
+#include <chunkmem/collective/mpi.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/pipeline/mpi_stages.hpp>
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpt {
+namespace {
+
+using chunkmem::pipeline::pipeline_shape;
+using chunkmem::pipeline::thread_stages;
+using plan_type = chunkmem::pipeline::schedule;
+
+[[nodiscard]] plan_type plan_from_file(const std::string& where)
+{
+  std::ifstream file{where};
+  if (!file)
+    throw problem{"--schedule '" + where + "' is neither a schedule nor a file that can be read: choose " +
+                  command_line::listed(std::vector<std::string>(schedule_example::generator_names.begin(),
+                                                                schedule_example::generator_names.end())) +
+                  ", or name a file that examples/schedule wrote"};
+  return chunkmem::pipeline::schedule_text::read(file);
+}
+
+/// @throws problem, chunkmem::config_error   no such schedule, or not for this model
+[[nodiscard]] plan_type plan_of(const options& chosen, std::uint32_t stages)
+{
+  const pipeline_shape shape{.stages = stages,
+                             .micro_batches = static_cast<std::uint32_t>(chosen.size.micro_batches),
+                             .batches = static_cast<std::uint32_t>(chosen.steps)};
+  const std::optional<plan_type> named = schedule_example::named_schedule(chosen.schedule, shape);
+  plan_type plan = named ? *named : plan_from_file(chosen.schedule);
+  const auto expect = [&](std::size_t found, std::size_t wanted, const char* what, const char* option) {
+    if (found != wanted)
+      throw problem{"the schedule '" + chosen.schedule + "' has " + std::to_string(found) + ' ' + what + ", and " +
+                    option + " says " + std::to_string(wanted) + " (give the same number)"};
+  };
+  expect(plan.stage_count(), stages, "stages", "--stages");
+  expect(plan.micro_batches, chosen.size.micro_batches, "micro-batches in a step", "--microbatches");
+  expect(plan.batches, chosen.steps, "steps", "--steps");
+  if (divides_backward(plan) && chosen.activations == activation_mode::recompute)
+    throw problem{"--activations recompute does not go with the schedule '" + chosen.schedule +
+                  "', which divides backward runs: the second one needs the activations (choose swap)"};
+  if (plan.part_count() > chosen.size.layers)
+    throw problem{std::to_string(plan.part_count()) + " parts of a model with " + std::to_string(chosen.size.layers) +
+                  " layers: each part needs a layer (choose fewer --stages, or more --layers)"};
+  return plan;
+}
+
+/// The same training on one device that has room for everything: it reads the same versions of the weights.
+[[nodiscard]] training_result train_on_one_device(const stage_setup& setup)
+{
+  const pipeline_shape shape{.stages = 1, .micro_batches = setup.plan.micro_batches, .batches = setup.plan.batches};
+  using namespace chunkmem::pipeline;
+  const plan_type alone = setup.plan.versions == 1 ? make_schedule(gpipe{}, shape)
+                                                   : make_schedule(no_flush{.versions = setup.plan.versions}, shape);
+  training_result result;
+  thread_stages{alone}.run([&](thread_stages::place& here) {
+    result = run_stage(stage_setup{setup.chosen, setup.text, setup.workers, alone, false}, here, nullptr);
+  });
+  return result;
+}
+
+[[nodiscard]] int verdict(const stage_setup& setup, const training_result& found, const display& show)
+{
+  if (!setup.chosen.verify) return EXIT_SUCCESS;
+  show.line("verify: training again on one device without a limit ...");
+  return show.verdict(found, train_on_one_device(setup)) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+[[nodiscard]] int run_on_threads(const options& chosen, const training_text& text, const display& show)
+{
+  const plan_type plan = plan_of(chosen, static_cast<std::uint32_t>(chosen.stages));
+  chunkmem::optimizer::thread_pool workers{1};
+  const stage_setup setup{chosen, text, workers, plan};
+  training_result found;
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    chunkmem::optimizer::thread_pool own{1};
+    const stage_setup mine{chosen, text, own, plan};
+    training_result result = run_stage(mine, here, &show);
+    if (here.stage() == plan.owners.back()) found = std::move(result);
+  });
+  return verdict(setup, found, show);
+}
+
+#ifdef GPT_HAS_MPI
+[[nodiscard]] int run_on_processes(const options& chosen, const training_text& text, const display& show)
+{
+  chunkmem::collective::mpi_session session;
+  int processes = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  const auto stages = static_cast<std::uint32_t>(processes);
+  if (chosen.stages != 1 && chosen.stages != stages)
+    throw problem{"--stages " + std::to_string(chosen.stages) + " was started as " + std::to_string(stages) +
+                  " processes (start as many as stages)"};
+  const plan_type plan = plan_of(chosen, stages);
+  chunkmem::optimizer::thread_pool workers{1};
+  const stage_setup setup{chosen, text, workers, plan};
+  training_result found;
+  {
+    chunkmem::pipeline::mpi_stages here{session, MPI_COMM_WORLD, plan};
+    found = run_stage(setup, here, &show);
+    if (here.stage() != plan.owners.back()) return EXIT_SUCCESS;
+  }
+  return verdict(setup, found, show);
+}
+
+/// A launcher of MPI started this process beside others.
+[[nodiscard]] bool is_launched()
+{
+  const char* const size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const other = std::getenv("PMI_SIZE");
+  return (size != nullptr && std::string{size} != "1") || (other != nullptr && std::string{other} != "1");
+}
+#endif
+
+}  // namespace
+
+int run_stages(const options& chosen, const training_text& text, const display& show)
+{
+#ifdef GPT_HAS_MPI
+  if (is_launched()) return run_on_processes(chosen, text, show);
+#endif
+  return run_on_threads(chosen, text, show);
+}
+
+}  // namespace gpt
