@@ -18,6 +18,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
+#include <chunkmem/pipeline/stage_files.hpp>
 
 #include <unistd.h>
 #endif
@@ -36,6 +37,20 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 }
 
 #ifdef GPT_HAS_CHECKPOINTS
+
+/// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`.
+struct files_of_stages {
+  template <class Model, class Folder>
+  [[nodiscard]] static auto save(Model& model, Folder& folder)
+  {
+    return chunkmem::pipeline::save_stages(model.stages, model.manager, folder);
+  }
+  template <class Model, class Folder>
+  [[nodiscard]] static auto load(Model& model, const Folder& folder)
+  {
+    return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
+  }
+};
 
 /// How one rank saves and loads.
 struct files_of_one {
@@ -79,11 +94,15 @@ class checkpoints {
     return text;
   }
 
+  [[nodiscard]] bool is_due(std::size_t steps) const
+  {
+    return saved_ && (steps % chosen_.every == 0 || steps == chosen_.steps);
+  }
   /// After `steps` steps: saves where it is time. @return   a sentence, or nothing
   template <class Manager>
   [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager)
   {
-    if (!saved_ || (steps % chosen_.every != 0 && steps != chosen_.steps)) return {};
+    if (!is_due(steps)) return {};
     const auto saved = Files::save(manager, *saved_);
     return "saved generation " + std::to_string(saved.number) + ": " + std::to_string(saved.size.count()) + " B in " +
            chosen_.checkpoint->string();
@@ -136,6 +155,7 @@ class checkpoints {
 #else
 
 struct files_of_one {};
+struct files_of_stages {};
 
 /// Without a JSON parser and checksums there is nothing to be saved or taken up: check_checkpoints has said so.
 template <class Files>
@@ -147,6 +167,7 @@ class checkpoints {
   {
     return {};
   }
+  [[nodiscard]] static constexpr bool is_due(std::size_t) noexcept { return false; }
   template <class Manager>
   [[nodiscard]] std::string save_after(std::size_t, Manager&)
   {

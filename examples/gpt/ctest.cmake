@@ -104,6 +104,8 @@ rm '${folder}/generation-000003.manifest' && \
                         resume $<TARGET_FILE:gpt>)
   chunkmem_test(example.gpt.checkpoints LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/checkpoints.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_checkpoints")
+  chunkmem_test(example.gpt_stages.resume LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/stages.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_stages")
   set(ranks_resume sh "${CMAKE_CURRENT_LIST_DIR}/tests/ranks_resume.sh" $<TARGET_FILE:gpt>)
   chunkmem_test(example.gpt_ranks.resume LABELS example TIMEOUT 120 COMMAND ${ranks_resume} "${PROJECT_BINARY_DIR}/gpt_ranks_resume")
   if(gpt_launches)

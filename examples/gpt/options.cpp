@@ -305,10 +305,8 @@ void check_stages(const raw_options& raw, const options& chosen)
     return;
   }
   const std::pair<const char*, const std::string&> refused[] = {
-      {"--trace", raw.trace},          {"--report", raw.report},         {"--export", raw.exported},
-      {"--ranks", raw.ranks},          {"--shard", raw.shard},           {"--nodes", raw.nodes},
-      {"--sample", raw.sample},        {"--checkpoint", raw.checkpoint}, {"--resume", raw.resume},
-      {"--accumulate", raw.accumulate}};
+      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}, {"--ranks", raw.ranks},
+      {"--shard", raw.shard}, {"--nodes", raw.nodes},   {"--sample", raw.sample},   {"--accumulate", raw.accumulate}};
   for (const auto& [option, text] : refused)
     if (!text.empty()) throw problem{std::string{option} + " does not go with --stages (leave it out)"};
   if (chosen.gradient == gradient_choice::in_place)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "budget.hpp"
+#include "checkpoints.hpp"
 #include "display.hpp"
 #include "stage_trainer.hpp"
 
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,7 @@ class stage_session {
 
   stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host)
       : setup_{setup},
+        files_{own_files(setup, here.stage())},
         here_{here},
         buffers_{setup.plan, here.stage(), setup.inputs()},
         memory_{{.device_capacity = device, .host_capacity = host}},
@@ -89,8 +92,17 @@ class stage_session {
   {
     (void)rehearse();
     trainer_.fill();
-    if (show != nullptr && trainer_.has_loss())
-      trainer_.after_update([this, show](std::uint32_t it) { tell(*show, it); });
+    checkpoints<files_of_stages> saves{files_};
+    saved_stage saved{here_.all(), manager_};
+    const bool prints = show != nullptr && trainer_.has_loss();
+    if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
+    if (prints) trainer_.on_update([this, show](std::uint32_t it) { tell(*show, it); });
+    if (files_.checkpoint)
+      trainer_.on_save([&](std::uint32_t it) { return saves.is_due(it + std::size_t{1}); },
+                       [&](std::uint32_t it) {
+                         const std::string what = saves.save_after(it + std::size_t{1}, saved);
+                         if (prints) show->line(what);
+                       });
     before_ = clock::now();
     auto links = here_.links(memory_);
     {
@@ -98,7 +110,7 @@ class stage_session {
       chunkmem::pipeline::stage_runner runner{setup_.plan, links, memory_, buffers_,
                                               std::as_writable_bytes(boundaries.template span<std::uint8_t>())};
       trainer_.begin();
-      runner.run(trainer_);
+      runner.run(trainer_, trainer_.updates());
       trainer_.end();
     }
     return agreed_result();
@@ -164,7 +176,24 @@ class stage_session {
     return by_stage;
   }
 
+  struct saved_stage {
+    ranks_type& stages;
+    manager_type& manager;
+  };
+  /// The folders of the command line have one for each stage. A training without a limit has none.
+  [[nodiscard]] static options own_files(const stage_setup& setup, std::uint32_t stage)
+  {
+    options own = setup.chosen;
+    for (auto* folder : {&own.checkpoint, &own.resume}) {
+      if (!setup.is_limited) folder->reset();
+      if (*folder) **folder /= "stage-" + std::to_string(stage);
+    }
+    if (own.checkpoint) std::filesystem::create_directories(*own.checkpoint);
+    return own;
+  }
+
   stage_setup setup_;
+  options files_;
   Here& here_;
   chunkmem::pipeline::boundary_buffers buffers_;
   backend_type memory_;

@@ -6,6 +6,7 @@
 #include "forward.hpp"
 #include "head.hpp"
 #include "layer_runs.hpp"
+#include "progress.hpp"
 #include "settings.hpp"
 #include "stage_model.hpp"
 #include "windows.hpp"
@@ -60,6 +61,7 @@ class stage_trainer {
       if (plan.owners[part] == stage) parts_.try_emplace(part, *this, part);
     manager.use(adam_);
     losses_.resize(plan.batches);
+    manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
   }
   stage_trainer(const stage_trainer&) = delete;
 
@@ -146,10 +148,23 @@ class stage_trainer {
                          workers_, [&](chunkmem::tensor_handle it) { return number_of(it); });
     });
     if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
-    if (after_update_) after_update_(batch);
+    if (on_update_) on_update_(batch);
+    if (m_.rehearsing() || !saves_after_ || !saves_after_(batch)) return;
+    m_.updates().keep_record();  // few batches are cut in two
+    end();
+    save_(batch);
+    scope_.reset(new iteration_type(m_.iteration("behind a save")));
   }
   /// Called after each update with the number of its batch.
-  void after_update(std::function<void(std::uint32_t)> call) { after_update_ = std::move(call); }
+  void on_update(std::function<void(std::uint32_t)> call) { on_update_ = std::move(call); }
+  /// Some updates are followed by a save, between two iterations. @param is_due   `is_due(batch)`
+  void on_save(std::function<bool(std::uint32_t)> is_due, std::function<void(std::uint32_t)> save)
+  {
+    saves_after_ = std::move(is_due);
+    save_ = std::move(save);
+  }
+  /// Updates that are done: those of a training that was loaded too.
+  [[nodiscard]] std::uint32_t updates() const noexcept { return versions_.newest(); }
 
   /// The steps of some batches with pins that have no bytes, for a rehearsal.
   void rehearse()
@@ -366,7 +381,9 @@ class stage_trainer {
   std::map<std::uint32_t, one_part> parts_;
   std::vector<double> losses_;  // by batch: sums over positions
   std::unique_ptr<iteration_type> scope_;
-  std::function<void(std::uint32_t)> after_update_;
+  std::function<void(std::uint32_t)> on_update_;
+  std::function<bool(std::uint32_t)> saves_after_;
+  std::function<void(std::uint32_t)> save_;
   std::size_t updated_ = 0;
   std::size_t skipped_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include "../command_line.hpp"
 #include "../schedule/generators.hpp"
+#include "checkpoints.hpp"
 #include "problem.hpp"
 #include "program.hpp"
 #include "stage_session.hpp"
@@ -138,6 +139,7 @@ using plan_type = chunkmem::pipeline::schedule;
 
 int run_stages(const options& chosen, const training_text& text, const display& show)
 {
+  check_checkpoints(chosen);
 #ifdef GPT_HAS_MPI
   if (is_launched()) return run_on_processes(chosen, text, show);
 #endif

@@ -2,6 +2,12 @@
 # Part stages: stages that are threads. The thread sanitizer runs it.
 set(chunkmem_labels threads)
 chunkmem_part(stages "stage_runner|managed_stages|weight_versions")
+# Part files: checkpoints of stages.
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
+set(chunkmem_libraries chunkmem::checkpoint)
+chunkmem_part(files "stage_files")
+set(chunkmem_why_not "")
+set(chunkmem_libraries "")
 
 # The others plan.
 set(chunkmem_labels "")

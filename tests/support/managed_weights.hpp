@@ -12,9 +12,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,7 +38,9 @@ class managed_layers {
 
   void declare(std::uint32_t part)
   {
-    parts_.emplace(part, m_.template add<Element>({width, width}, chunkmem::role::parameter));
+    const auto weight = m_.template add<Element>({width, width}, chunkmem::role::parameter);
+    m_.name(weight, "part " + std::to_string(part));
+    parts_.emplace(part, weight);
   }
   void fill()
   {
@@ -140,9 +144,25 @@ class managed_weights {
                         [&](chunkmem::tensor_handle it) { return layers_.part_of(it); });
     });
     skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1 : 0;
+    if (!between) return;
+    layers_.m().updates().keep_record();
+    scope_.reset();
+    between();
+    begin_batch("behind a save");
   }
+  std::function<void()> between{};  ///< called after each update, between two iterations
 
   [[nodiscard]] vector_type newest(std::uint32_t part) { return of(part, versions_.newest()); }
+  [[nodiscard]] std::uint32_t updates() const noexcept { return versions_.newest(); }
+  [[nodiscard]] manager_of_layers& m() noexcept { return layers_.m(); }
+  /// Calls `work()` between two iterations.
+  template <class Work>
+  void outside(Work work)
+  {
+    scope_.reset();
+    work();
+    begin_batch();
+  }
   [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
   [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0; }
   [[nodiscard]] chunkmem::report report() { return layers_.m().report(); }
@@ -150,7 +170,7 @@ class managed_weights {
  private:
   using iteration_type = chunkmem::iteration<manager_of_layers::engine_type>;
 
-  void begin_batch() { scope_.reset(new iteration_type(layers_.m().iteration("batch"))); }
+  void begin_batch(const char* name = "batch") { scope_.reset(new iteration_type(layers_.m().iteration(name))); }
 
   managed_layers<Element> layers_;
   Kernel kernel_;

@@ -271,6 +271,24 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK_THAT(gpt::help_text(), !ContainsSubstring("--update"));
 }
 
+TEST_CASE("stages take two micro-batches each by default, and what they cannot do is refused in a sentence", "[gpt]")
+{
+  CHECK(parse({}).stages == 0);
+  const gpt::options chosen = parse({"--stages", "3"});
+  CHECK((chosen.stages == 3 && chosen.size.micro_batches == 6 && chosen.schedule == "1f1b"));
+  const gpt::options own = parse({"--stages", "2", "--microbatches", "5", "--schedule", "mine.txt"});
+  CHECK((own.size.micro_batches == 5 && own.schedule == "mine.txt"));
+  for (const char* option : {"--microbatches", "--schedule"})
+    CHECK_THAT(refusal({option, "4"}), ContainsSubstring("goes with --stages alone"));
+  for (const char* option : {"--trace", "--report", "--export", "--ranks", "--sample", "--accumulate"})
+    CHECK_THAT(refusal({"--stages", "2", option, "2"}), ContainsSubstring(option));
+  CHECK_THAT(refusal({"--stages", "2", "--precision", "fp16"}), ContainsSubstring("choose fp32 or bf16"));
+  CHECK_THAT(refusal({"--stages", "2", "--activations", "karma"}), ContainsSubstring("choose swap or recompute"));
+  CHECK_THAT(refusal({"--stages", "2", "--precision", "bf16", "--gradient", "in_place"}),
+             ContainsSubstring("choose --gradient separate"));
+  CHECK_THAT(refusal({"--stages", "0"}), ContainsSubstring("--stages"));
+}
+
 TEST_CASE("ranks are threads by --ranks and processes without it, and what they cannot do is refused in a sentence",
           "[gpt]")
 {

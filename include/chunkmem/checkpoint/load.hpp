@@ -34,6 +34,7 @@ struct load_options {
   /// A folder without a generation, or with foreign generations alone, is no error. Look at `skipped` then: a
   /// generation of your own is foreign too once everybody may write to it.
   bool allow_fresh_start = false;
+  std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
   loader_limits limits{};
 };
 
@@ -45,6 +46,14 @@ struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
   std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why
 };
+
+/// Those of a list that have no higher number than `newest`.
+[[nodiscard]] inline std::vector<std::uint64_t> generations_up_to(std::uint64_t newest,
+                                                                  std::vector<std::uint64_t> generations)
+{
+  std::erase_if(generations, [newest](std::uint64_t number) { return number > newest; });
+  return generations;
+}
 
 namespace detail {
 
@@ -330,10 +339,11 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   const std::vector<model_item> items = detail::items_of(m);
   const bool has_own = !generations_in(folder).empty();
   loaded_generation result;
-  if (try_newest(all_generations_in(folder), result.skipped, [&](std::uint64_t number) {
-        detail::load_generation(m, items, folder, number, options.limits, workers);
-        result.number = number;
-      }))
+  if (try_newest(generations_up_to(options.newest, all_generations_in(folder)), result.skipped,
+                 [&](std::uint64_t number) {
+                   detail::load_generation(m, items, folder, number, options.limits, workers);
+                   result.number = number;
+                 }))
     return result;
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;

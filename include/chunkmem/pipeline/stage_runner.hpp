@@ -111,14 +111,20 @@ class stage_runner {
   stage_runner(const stage_runner&) = delete;
 
   /// Takes all steps, and returns when all have ended.
+  /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before, and the stage has
+  ///   the weights of version `first_batch` and the versions before that are kept, as after a load
   /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
   /// @throws usage_error  the schedule has a step that the stage has no function for
   template <pipeline_stage Stage>
-  void run(Stage& stage)
+  void run(Stage& stage, std::uint32_t first_batch = 0)
   {
     for (const operation& step : plan_->stages[links_->stage()]) expect_function<Stage>(step.kind);
     try {
       for (const operation& step : plan_->stages[links_->stage()]) {
+        if (plan_->batch_of(step.micro_batch) < first_batch) {
+          if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
+          continue;
+        }
         links_->check();
         take(stage, step);
       }
@@ -238,17 +244,24 @@ class stage_runner {
     links_->check();
   }
 
-  /// The bytes leave after all runs so far. The oldest send has to be over first where too many are on their way: its
-  /// buffer is used again by later runs.
-  void send(const operation& step, std::uint32_t to_part, boundary_kind kind)
+  /// The place of a send among those on their way. The oldest one has to be over first where too many are on their
+  /// way: its buffer is used again by later runs.
+  [[nodiscard]] event& next_send()
   {
     event& oldest = on_their_way_[sent_++ % on_their_way_.size()];
     backend_->wait(worker_, oldest);
+    oldest = event{};
+    return oldest;
+  }
+  /// The bytes leave after all runs so far.
+  void send(const operation& step, std::uint32_t to_part, boundary_kind kind)
+  {
+    event& its_end = next_send();
     const auto& out = *links_->find({links_->stage(), plan_->owners[to_part]});
     const std::span<std::byte> place = buffer(kind, step.part, step.micro_batch);
     backend_->wait(out.stream, backend_->record(worker_));
     out.ends->send(*backend_, out.stream, place.data(), bytes{place.size()}, rank_id{1}, label_of(to_part, step));
-    oldest = backend_->record(out.stream);
+    its_end = backend_->record(out.stream);
   }
   /// The bytes come into a buffer that earlier runs may still use.
   void receive(const operation& step, std::uint32_t from_part, boundary_kind kind)

@@ -141,14 +141,16 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::agree_on(
       ranks, options.allow_fresh_start ? 1 : 0,
       "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  collective::agree_on(ranks, options.newest, "ranks were given other values of newest (give all of them the same)");
   const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
   const content_type declared{*content};  // each generation is compared with it anew
   loaded_generation result;
-  if (try_newest(sharding::generations_of_first(ranks, folder, true), result.skipped, [&](std::uint64_t number) {
-        content.emplace(declared);
-        detail::load_over_ranks(model, *content, folder, number, options.limits, workers);
-        result.number = number;
-      }))
+  if (try_newest(generations_up_to(options.newest, sharding::generations_of_first(ranks, folder, true)), result.skipped,
+                 [&](std::uint64_t number) {
+                   content.emplace(declared);
+                   detail::load_over_ranks(model, *content, folder, number, options.limits, workers);
+                   result.number = number;
+                 }))
     return result;
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;

@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Stages are saved and taken up again, and refuse in one sentence: sh stages.sh GPT FOLDER
+set -eu
+gpt=$1
+folder=$2
+model="--layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 7"
+small="$model --microbatches 4"
+
+fail() {
+  echo "stages: $*" >&2
+  exit 1
+}
+
+# A training of seven steps, saved after three, six and seven of them; the newest save of one stage is gone.
+rm -rf "$folder"
+# shellcheck disable=SC2086
+"$gpt" $small --stages 2 --schedule 2bw --precision bf16 --checkpoint "$folder" --every 3 >/dev/null
+for stage in 0 1; do
+  [ -e "$folder/stage-$stage/generation-000003.manifest" ] || fail "stage $stage has no third generation"
+done
+rm "$folder/stage-1/generation-000003.manifest"
+# Both go on from the generation that both have, with another device and eviction, to the bits of one device.
+# shellcheck disable=SC2086
+out=$("$gpt" $small --stages 2 --schedule 2bw --precision bf16 --resume "$folder" --checkpoint "$folder" \
+  --eviction lru --device-memory 700KiB --verify) || fail "$out"
+echo "$out" | grep -q "resumed from generation 2" || fail "it did not resume from the second generation: $out"
+for stage in 0 1; do
+  [ -e "$folder/stage-$stage/generation-000003.manifest" ] || fail "stage $stage was not saved again"
+done
+
+# refused SENTENCE OPTION...
+refused() {
+  sentence=$1
+  shift
+  # shellcheck disable=SC2086
+  if said=$("$gpt" $model "$@" 2>&1); then fail "was taken: $*"; fi
+  [ "$(echo "$said" | wc -l)" -eq 1 ] || fail "more than one line for $*: $said"
+  case $said in
+    *"$sentence"*) ;;
+    *) fail "another sentence for $*: $said" ;;
+  esac
+}
+refused "each part needs a layer" --stages 5
+refused "each part needs a layer" --stages 4 --schedule zb-v
+refused "need 3 versions of the weights, not 2" --stages 4 --microbatches 2 --schedule 2bw
+refused "leave a partial group" --stages 2 --microbatches 3 --schedule interleaved
+refused "is neither a schedule nor a file that can be read" --stages 2 --schedule 1f2b
+refused "divides backward runs" --stages 2 --schedule zb-h1 --activations recompute
+printf 'chunkmem schedule 1\nname mine\nmicro_batches 4\n' >"$folder/short.txt"
+refused "schedule" --stages 2 --schedule "$folder/short.txt"
+# shellcheck disable=SC2086
+if said=$("$gpt" $model --stages 3 --resume "$folder" 2>&1); then fail "a third stage found a checkpoint"; fi
+echo "$said" | grep -q "stage-2' is no folder" || fail "another sentence for a stage without a folder: $said"

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+namespace detail {
+
+/// Removes generations that other stages do not have, and what saves that did not end left: the next save then has one
+/// number on all stages.
+template <file_folder Folder>
+void remove_newer(Folder& folder, std::uint64_t newest)
+{
+  bool has_removed = false;
+  for (const std::uint64_t number : checkpoint::generations_in(folder))
+    if (number > newest) has_removed = folder.remove(checkpoint::detail::manifest_name(number)) || has_removed;
+  if (has_removed) folder.sync();
+  (void)checkpoint::remove_leftovers(folder);
+}
+
+}  // namespace detail
+
+/// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
+///
+/// A generation has one number on all stages. If a stage cannot save, no stage has the generation. After a power cut
+/// some stages may have one generation more than others: `load_stages` passes it over, and the next save removes it.
+///
+///     io::posix_folder folder{"runs/a/stage-" + std::to_string(here.stage())};
+///     pipeline::save_stages(here.all(), m, folder);
+///
+/// @param stages    a communicator of all stages   @param options   keep at least 2: stages may be one apart
+/// @throws as checkpoint::save, on every stage what the first one threw that failed; comm_error
+/// @throws config_error   folders have other generations than those of other stages
+/// @complexity   as checkpoint::save; and an exchange of three words, which waits for the slowest stage
+template <class Ranks, class Manager, file_folder Folder>
+checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& folder,
+                                         const checkpoint::save_options& options = {})
+{
+  std::uint64_t newest = 0;
+  collective::all_or_none(stages, [&] {
+    expects(options.keep > 1, "stages that keep one generation alone: after a power cut they may have none in common");
+    const std::vector<std::uint64_t> own = checkpoint::generations_in(folder);
+    newest = own.empty() ? 0 : own.front();
+  });
+  const std::vector<std::uint64_t> all = collective::words_of_all(stages, newest);
+  const std::uint64_t common = std::ranges::min(all);
+  if (std::ranges::max(all) - common > 1)
+    throw config_error{error_text{} << "chunkmem: the folder of one stage has generation " << common
+                                    << ", and that of another has generation " << std::ranges::max(all)
+                                    << " (give each stage the folder that it had, or an empty one)"};
+  collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
+  std::optional<checkpoint::saved_generation> saved;
+  try {
+    collective::all_or_none(stages, [&] { saved = checkpoint::save(m, folder, options); });
+  } catch (const error&) {
+    if (saved) detail::remove_newer(folder, saved->number - 1);
+    throw;
+  }
+  return *saved;
+}
+
+/// Loads the newest generation that every stage has whole. Every stage calls it.
+///
+/// The number of stages, their parts and the versions of the weights are those of the save.
+/// @return   with the number 0 after a fresh start, which options allow: no stage has a generation
+/// @throws as checkpoint::load, on every stage what the first one threw that failed; comm_error
+/// @complexity   as checkpoint::load, and one pass over the bytes of a generation to see whether it is whole
+template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>
+checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folder& folder,
+                                          const checkpoint::load_options& options = {},
+                                          Executor& workers = on_this_thread)
+{
+  std::uint64_t whole = 0;
+  collective::all_or_none(stages, [&] {
+    std::vector<checkpoint::skipped_generation> skipped;
+    if (const auto found = checkpoint::newest_whole(folder, skipped, options.limits))
+      whole = found->generation().content.generation;
+    if (whole == 0 && !options.allow_fresh_start) (void)checkpoint::load(m, folder, options, workers);  // says why
+  });
+  const std::vector<std::uint64_t> all = collective::words_of_all(stages, whole);
+  const std::uint64_t common = std::ranges::min(all);
+  if (common == 0 && std::ranges::max(all) != 0)
+    throw config_error{"chunkmem: some stages have checkpoints, and others have none (give each stage its own folder)"};
+  if (common == 0) return {};  // a fresh start
+  checkpoint::load_options up_to = options;
+  up_to.newest = std::min(options.newest, common);
+  checkpoint::loaded_generation found;
+  collective::all_or_none(stages, [&] {
+    found = checkpoint::load(m, folder, up_to, workers);
+    if (found.number != up_to.newest)
+      throw config_error{error_text{} << "chunkmem: generation " << up_to.newest
+                                      << " of a stage is not whole, which other stages have (load an older one)"};
+  });
+  return found;
+}
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/stage_files.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+
+#include <support/catch.hpp>
+#include <support/managed_weights.hpp>
+#include <support/memory_folder.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/sanitized.hpp>
+
+#include "schedule_runs.hpp"
+
+#include <cerrno>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace stage_files_test {
+
+using namespace pipeline_test;
+using Catch::Matchers::ContainsSubstring;
+using chunkmem::pipeline::schedule;  // not that of a manager
+using support::managed_recipe;
+using support::vector_type;
+using support::width;
+
+namespace {
+
+/// A folder that may have no room for another file.
+struct small_folder : support::memory_folder {
+  [[nodiscard]] writer create(std::string_view name)
+  {
+    if (is_full) throw io::failed("creating", name, ENOSPC);
+    return memory_folder::create(name);
+  }
+  bool is_full = false;
+};
+using folders = std::vector<small_folder>;
+
+using weights_type = support::managed_weights<bf16, optimizer::adam, collective::local_threads>;
+
+/// Throws at one of its calls.
+struct breaking_stage : support::stage_of_layers<weights_type> {
+  using support::stage_of_layers<weights_type>::stage_of_layers;
+
+  void forward(const forward_run& run)
+  {
+    count();
+    stage_of_layers::forward(run);
+  }
+  void backward(const backward_run& run)
+  {
+    count();
+    stage_of_layers::backward(run);
+  }
+  void update(const operation& step)
+  {
+    count();
+    stage_of_layers::update(step);
+  }
+
+  std::uint32_t calls_left = UINT32_MAX;
+
+ private:
+  void count()
+  {
+    if (calls_left-- == 0) throw std::domain_error{"a stage broke"};
+  }
+};
+
+const optimizer::adam kernel{{.weight_decay = 0.01F}, {.masters = true}};
+
+/// Where a training breaks.
+struct breakage {
+  std::uint32_t stage = UINT32_MAX;
+  std::uint32_t call = 0;
+};
+
+struct trained {
+  std::vector<vector_type> weights;
+  std::uint32_t first_batch = 0;
+};
+
+/// Goes on from what the folders hold, and saves after every second batch.
+/// @throws std::domain_error   it broke; each other stage ended with a comm_error, or was through
+trained train(const schedule& plan, folders& saved, const managed_recipe& how, const breakage& at = {})
+{
+  trained found{.weights = std::vector<vector_type>(plan.part_count())};
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    small_folder& folder = saved[here.stage()];
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = buffers.size() + bytes{4'096}}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + bytes{1}),
+                                          buffers.size().count()};
+    auto links = here.links(memory);
+    breaking_stage stage{plan, here.stage(), here.all(), kernel, how, 2U};
+    if (here.stage() == at.stage) stage.calls_left = at.call;
+    weights_type& weights = stage.weights();
+    weights.outside([&] { (void)load_stages(here.all(), weights.m(), folder, {.allow_fresh_start = true}); });
+    weights.between = [&] {
+      if (weights.updates() % 2 == 0) (void)save_stages(here.all(), weights.m(), folder);
+    };
+    if (here.stage() == 0) found.first_batch = weights.updates();
+    stage_runner runner{plan, links, memory, buffers, boundaries};
+    runner.run(stage, weights.updates());
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == here.stage()) found.weights[part] = weights.newest(part);
+  });
+  return found;
+}
+
+/// One stage each in a thread, with a manager and a folder. @param work   `work(place, manager, folder)`
+template <class Work>
+void on_two_stages(folders& saved, Work work)
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    layers.fill();
+    work(here, layers.m(), saved[here.stage()]);
+  });
+}
+
+std::uint64_t newest_of(const small_folder& folder)
+{
+  const std::vector<std::uint64_t> all = checkpoint::generations_in(folder);
+  return all.empty() ? 0 : all.front();
+}
+
+}  // namespace
+
+TEST_CASE("a training that breaks at any call goes on from its last checkpoint with the same bits", "[pipeline]")
+{
+  const managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.5F}}};
+  for (const schedule& plan : {make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 7}),
+                               make_schedule(no_flush{.versions = 3}, {.stages = 3, .micro_batches = 2, .batches = 7}),
+                               make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 4, .batches = 7})}) {
+    const std::vector<vector_type> expected = support::train_managed_alone<bf16>(plan, kernel, how);
+    support::dice dice{11};
+    int resumed = 0;
+    for (int trial = 0; trial < (support::sanitized ? 4 : 20); ++trial) {
+      const breakage at{dice.below(3), dice.below(2 * plan.all_micro_batches() + plan.batches)};
+      CAPTURE(plan.name, plan.versions, trial, at.stage, at.call);
+      folders saved(3);
+      CHECK_THROWS_AS(train(plan, saved, how, at), std::domain_error);
+      const trained found = train(plan, saved, how);
+      CHECK(found.weights == expected);
+      resumed += found.first_batch > 0 ? 1 : 0;
+    }
+    CHECK(resumed > 0);
+  }
+}
+
+TEST_CASE("stages that are one generation apart load the older one, and save under one number again", "[pipeline]")
+{
+  folders saved(2);
+  const auto save_all = [&] {
+    on_two_stages(saved, [](auto& here, auto& m, auto& folder) { (void)save_stages(here.all(), m, folder); });
+  };
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    for (int number = 0; number < 3; ++number) (void)save_stages(here.all(), m, folder);
+    if (here.stage() == 1) (void)checkpoint::save(m, folder);  // a power cut in the middle
+  });
+  CHECK(newest_of(saved[0]) == 3);
+  CHECK(newest_of(saved[1]) == 4);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    CHECK(load_stages(here.all(), m, folder).number == 3);
+    CHECK(save_stages(here.all(), m, folder).number == 4);
+  });
+  CHECK(newest_of(saved[0]) == 4);
+  CHECK(newest_of(saved[1]) == 4);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    (void)load_stages(here.all(), m, folder);
+    if (here.stage() == 0)
+      for (int number = 0; number < 2; ++number) (void)checkpoint::save(m, folder);
+  });
+  CHECK_THROWS_WITH(save_all(), ContainsSubstring("give each stage the folder that it had"));
+}
+
+TEST_CASE("where one stage cannot save, no stage has the generation", "[pipeline]")
+{
+  folders saved(2);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    (void)save_stages(here.all(), m, folder);
+    folder.is_full = here.stage() == 0;
+    CHECK_THROWS_AS(save_stages(here.all(), m, folder), io_error);
+    CHECK(newest_of(folder) == 1);
+    folder.is_full = false;
+    CHECK(save_stages(here.all(), m, folder).number == 2);
+    CHECK_THROWS_AS(save_stages(here.all(), m, folder, {.keep = 1}), usage_error);
+  });
+}
+
+TEST_CASE("stages without any checkpoint start afresh where that is allowed, all or none", "[pipeline]")
+{
+  folders saved(2);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    CHECK(load_stages(here.all(), m, folder, {.allow_fresh_start = true}).number == 0);
+    CHECK_THROWS_AS(load_stages(here.all(), m, folder), error);
+    if (here.stage() == 0) (void)checkpoint::save(m, folder);
+  });
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    CHECK_THROWS_WITH(load_stages(here.all(), m, folder, {.allow_fresh_start = true}),
+                      ContainsSubstring("give each stage its own folder"));
+  });
+}
+
+}  // namespace stage_files_test
