@@ -111,8 +111,8 @@ class stage_runner {
   stage_runner(const stage_runner&) = delete;
 
   /// Takes all steps, and returns when all have ended.
-  /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before, and the stage has
-  ///   the weights of version `first_batch` and the versions before that are kept, as after a load
+  /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before. The stage has
+  ///   version `first_batch` of the weights, and the versions before that are kept, as after a load
   /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
   /// @throws usage_error  the schedule has a step that the stage has no function for
   template <pipeline_stage Stage>
