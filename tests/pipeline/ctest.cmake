@@ -2,12 +2,14 @@
 # Part stages: stages that are threads. The thread sanitizer runs it.
 set(chunkmem_labels threads)
 chunkmem_part(stages "stage_runner|managed_stages|weight_versions")
-# Part files: checkpoints of stages.
+# Part files: checkpoints of stages. Part stages has its sanitizers.
+set(chunkmem_labels "")
+set(chunkmem_unsanitized ON)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint)
 chunkmem_part(files "stage_files")
 set(chunkmem_why_not "")
 set(chunkmem_libraries "")
+set(chunkmem_unsanitized OFF)
 
 # The others plan.
-set(chunkmem_labels "")
