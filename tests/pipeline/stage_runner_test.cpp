@@ -3,6 +3,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/eager_one_f_one_b.hpp>
+#include <chunkmem/pipeline/executor_memory.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
@@ -14,6 +15,7 @@
 #include <chunkmem/pipeline/zb_v.hpp>
 
 #include <support/catch.hpp>
+#include <support/measured_stage.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
 #include <support/sanitized.hpp>
@@ -33,6 +35,7 @@
 namespace stage_runner_test {
 
 using namespace pipeline_test;
+using support::most_links;
 using support::small_optimizer;
 using support::small_stage;
 using support::train_alone;
@@ -84,17 +87,6 @@ std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool r
       if (plan.owners[part] == here.stage()) found[part] = stage.masters(part);
   });
   return found;
-}
-
-/// Of a stage; each needs an agent of its own.
-std::size_t most_links(const schedule& plan)
-{
-  std::vector<std::size_t> links(plan.stage_count(), 0);
-  for (const auto& [from, to] : pairs_of(plan)) {
-    ++links[from];
-    ++links[to];
-  }
-  return *std::ranges::max_element(links);
 }
 
 enum class outcome : std::uint8_t { ended, broke, lost_another };
@@ -245,6 +237,24 @@ TEST_CASE("boundaries take as many bytes as the replay counts, where all have on
       CHECK(boundary_buffers{plan, stage, inputs}.size() == peaks[stage].device);
     }
   }
+}
+
+TEST_CASE("stages take as many bytes as their schedule says", "[pipeline]")
+{
+  int compared = 0;
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 40U : 300U); ++seed) {
+    support::dice dice{seed};
+    const schedule plan = support::random_schedule{dice}.plan();
+    if (most_links(plan) > max_agents - built_in_agents) continue;
+    const auto size = [&] { return bytes{dice.below(2'000)}; };
+    std::vector<part_memory> parts;
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      parts.push_back({size(), size(), size(), size(), size(), size(), size(), size(), size()});
+    CAPTURE(seed);
+    CHECK(support::measured_memory(plan, parts) == executor_memory(plan, parts));
+    ++compared;
+  }
+  CHECK(compared >= (support::sanitized ? 20 : 200));
 }
 
 TEST_CASE("buffers of unequal boundaries keep their bytes while they live", "[pipeline]")
