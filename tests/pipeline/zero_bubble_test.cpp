@@ -99,4 +99,30 @@ TEST_CASE("limits that no micro-batch fits are refused", "[pipeline]")
   CHECK_THROWS_AS(make_schedule(zb_v{.kept = -1}, shape), config_error);
 }
 
+TEST_CASE("V-shaped orders save no more than V-Half and V-Min, and wait as long as V-Min", "[pipeline]")
+{
+  const auto limited = [](std::uint32_t d, std::uint32_t units, std::uint32_t trials) {
+    return zb_v{.limit = static_cast<double>(units) / d, .kept = 1, .trials = trials};
+  };
+  for (std::uint32_t d = 2; d <= 16; ++d)
+    for (const std::uint32_t units : {(d + 2) / 2, (d + 4) / 3}) {
+      CAPTURE(d, units);
+      const schedule plan = make_schedule(limited(d, units, 0), {.stages = d, .micro_batches = 3 * d});
+      const std::vector<part_memory> parts(2 * std::size_t{d},
+                                           part_memory{.saved = bytes{1}, .kept_for_weights = bytes{1}});
+      for (const stage_peak& it : replay_memory(plan, parts)) CHECK(it.device <= bytes{2 * units});
+    }
+  // As a part of the time that 1F1B waits, from the tables of its authors' generator.
+  const auto part_of_bubble = [&](std::uint32_t d, std::uint32_t units, std::uint32_t trials) {
+    const pipeline_shape shape{.stages = d, .micro_batches = 3 * d};
+    const double busy = 3.0 * shape.micro_batches;
+    return (timed(limited(d, units, trials), shape).times.seconds - busy) / (3.0 * (d - 1));
+  };
+  CHECK(part_of_bubble(4, 2, 20'000) <= 0.6115);
+  CHECK(part_of_bubble(8, 4, 20'000) <= 0.6435);
+  if (support::sanitized) return;
+  CHECK(part_of_bubble(16, 6, 20'000) <= 0.6565);
+  CHECK(part_of_bubble(4, 3, 400'000) <= 0.2785);
+}
+
 }  // namespace zero_bubble_test

@@ -34,19 +34,19 @@ class order_search {
   /// @param problem   outlives the search
   explicit order_search(const order_problem& problem) : problem_{problem}, clock_{problem} {}
 
-  /// The best of these rules, and of `trials` changes. @throws config_error   no rule leads to an end
-  [[nodiscard]] pass_orders best(const std::vector<greedy_rules>& rules, std::uint32_t trials)
+  /// The best of these rules and orders, and of `trials` changes. @param known   orders of other sources: those that do
+  /// not keep to the limit are left out   @throws config_error   no rule and no order leads to an end
+  [[nodiscard]] pass_orders best(const std::vector<greedy_rules>& rules, std::uint32_t trials,
+                                 const std::vector<pass_orders>& known = {})
   {
     greedy_orders greedy{problem_};
     best_.assign(problem_.stages, {});
     best_span_ = pass_clock::never;
-    for (const greedy_rules& it : rules) {
-      pass_orders orders = greedy.make(it);
-      const pass_clock::spans found = clock_.run(orders);
-      if (orders[0].empty() || !(found.longest < best_span_)) continue;
-      best_span_ = found.longest;
-      best_ = std::move(orders);
-    }
+    for (const pass_orders& orders : known)
+      if (std::ranges::all_of(orders, [&](const auto& runs) { return fits(problem_, runs, counts_); }))
+        consider(orders);
+    for (const greedy_rules& it : rules)
+      if (pass_orders orders = greedy.make(it); !orders[0].empty()) consider(std::move(orders));
     if (best_span_ == pass_clock::never)
       throw config_error{"no order of a pipeline's runs keeps to the limit of what stages save (raise the limit)"};
     if (best_span_ > shortest()) anneal(trials);
@@ -54,6 +54,14 @@ class order_search {
   }
 
  private:
+  void consider(pass_orders orders)
+  {
+    const pass_clock::spans found = clock_.run(orders);
+    if (!(found.longest < best_span_)) return;
+    best_span_ = found.longest;
+    best_ = std::move(orders);
+  }
+
   static constexpr std::uint64_t farthest = 6;  // places that a run moves
 
   /// No stage is faster than its runs.
@@ -119,7 +127,8 @@ class order_search {
 /// @param plan    without steps: its owners count   @param limit, kept   as zero_bubble's
 /// @throws config_error   a limit below one micro-batch, no part from 0 to 1, or no order keeps to the limit
 [[nodiscard]] inline schedule searched_schedule(schedule plan, const pipeline_shape& shape, double limit, double kept,
-                                                const std::vector<greedy_rules>& rules, std::uint32_t trials)
+                                                const std::vector<greedy_rules>& rules, std::uint32_t trials,
+                                                const std::vector<pass_orders>& known = {})
 {
   if (!(kept >= 0 && kept <= 1))
     throw config_error{"what gradients of weights read is no part of what is saved (give kept from 0 to 1)"};
@@ -135,7 +144,7 @@ class order_search {
                               .transfer = shape.seconds.transfer,
                               .kept = kept,
                               .limit = rounds * limit * shape.stages};
-  const pass_orders found = order_search{problem}.best(rules, trials);
+  const pass_orders found = order_search{problem}.best(rules, trials, known);
   for (std::uint32_t batch = 0; batch < shape.batches; ++batch) append_orders(plan, found, batch);
   return plan;
 }

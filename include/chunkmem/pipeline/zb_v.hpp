@@ -5,6 +5,8 @@
 #include <chunkmem/pipeline/order_search.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -19,8 +21,10 @@ namespace pipeline {
 /// Stage s owns the parts s and 2d - 1 - s. So the first and the last part share a stage, and every stage saves equally
 /// much, at most what `one_f_one_b` saves on its first stage. No stage is idle where F = B = W and m is at least
 /// 2d - 1. Twice as many bytes cross between stages.
-/// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241); rules and search are our own. Cost:
-/// O((9 d + trials) m d).
+/// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min (whole
+/// quotients in the inner brackets): the repeated orders of both are among those that the search begins with.
+/// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024, arXiv
+/// 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zb_v{}, {.stages = 4, .micro_batches = 8});
 class zb_v {
@@ -37,10 +41,52 @@ class zb_v {
   {
     schedule plan = empty_schedule(name, shape);
     for (std::uint32_t stage = shape.stages; stage-- > 0;) plan.owners.push_back(stage);
-    return searched_schedule(std::move(plan), shape, limit, kept, rules(), trials);
+    return searched_schedule(std::move(plan), shape, limit, kept, rules(), trials, patterns(shape));
   }
 
  private:
+  /// Orders in which every micro-batch repeats the runs of the one before, six slots later: those of V-Half and V-Min.
+  [[nodiscard]] static std::vector<pass_orders> patterns(const pipeline_shape& shape)
+  {
+    const std::uint32_t d = shape.stages;
+    const std::uint32_t half = d % 2 == 0 ? 3 : 0;
+    const std::uint32_t third = d % 3 == 0 ? 2 : 0;
+    pass_orders v_half;
+    pass_orders v_min;
+    for (std::uint32_t i = 0; i < d; ++i) {
+      v_half.push_back(repeated({2 * i, 3 * d - 2 - i, 3 * d + half - 1 + 2 * i, 6 * d + half - 2 - i}, i, shape));
+      v_min.push_back(repeated({i, 2 * d - 1 - i, 2 * d + third + i, 4 * d + third - 1 - i}, i, shape));
+    }
+    return {v_half, v_min};
+  }
+  /// @param slots   of the first micro-batch: forward through the first part of a stage and through the second one, back
+  ///   through the second and the first. Gradients of weights fill free slots
+  [[nodiscard]] static std::vector<pass> repeated(const std::array<std::uint32_t, 4>& slots, std::uint32_t stage,
+                                                  const pipeline_shape& shape)
+  {
+    using enum operation_kind;
+    constexpr std::uint32_t period = 6;
+    const std::uint32_t second = 2 * shape.stages - 1 - stage;
+    const std::array<pass, 4> runs{
+        {{forward, stage}, {forward, second}, {backward_input, second}, {backward_input, stage}}};
+    std::vector<pass> all;
+    std::uint32_t waiting = 0;
+    for (std::uint32_t slot = 0; slot < slots[3] + period * shape.micro_batches; ++slot) {
+      bool is_taken = false;
+      for (std::size_t which = 0; which < runs.size(); ++which) {
+        if (slot < slots[which] || (slot - slots[which]) % period != 0) continue;
+        is_taken = true;  // after the last micro-batch too: gradients of weights do not hold up those of inputs
+        if ((slot - slots[which]) / period >= shape.micro_batches) continue;
+        all.push_back(runs[which]);
+        waiting += runs[which].kind == backward_input ? 1 : 0;
+      }
+      if (is_taken || waiting == 0) continue;
+      all.push_back({backward_weight});
+      --waiting;
+    }
+    all.insert(all.end(), waiting, pass{backward_weight});
+    return all;
+  }
   [[nodiscard]] static std::vector<greedy_rules> rules()
   {
     using enum greedy_rules::order;
