@@ -100,8 +100,9 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
     app.add_option("--stages", raw.stages,
                    "stages of a pipeline: threads, or processes: mpirun -n 4 gpt --stages 4 --microbatches 8");
     app.add_option("--microbatches", raw.micro_batches, "batches that pass the stages in one step (2 for each stage)");
-    app.add_option("--schedule", raw.schedule,
-                   "of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2 or zb-v, or a file (1f1b)");
+    app.add_option(
+        "--schedule", raw.schedule,
+        "of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-1p, zb-2p or zb-v, or a file (1f1b)");
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");

@@ -132,9 +132,11 @@ class stage_session {
     const chunkmem::bytes moved = manager_.report().loaded + manager_.report().written_back;
     show.step({batch + std::size_t{1}, setup_.chosen.steps, trainer_.loss(batch),
                trainer_.settings().schedule.at(batch),
-               static_cast<double>(setup_.chosen.size.tokens_per_step()) / seconds, moved - moved_, false, seconds});
+               static_cast<double>(setup_.chosen.size.tokens_per_step()) / seconds, moved - moved_,
+               trainer_.skipped() > skipped_, seconds});
     before_ = now;
     moved_ = moved;
+    skipped_ = trainer_.skipped();
   }
 
   /// Losses of the stage that has them, and a hash of the weights of all stages in the order of the model.
@@ -201,6 +203,7 @@ class stage_session {
   stage_trainer<manager_type, ranks_type> trainer_;
   clock::time_point before_;
   chunkmem::bytes moved_;
+  std::size_t skipped_ = 0;
 };
 
 /// What a stage needs and is given.

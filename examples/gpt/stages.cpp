@@ -59,6 +59,16 @@ using plan_type = chunkmem::pipeline::schedule;
   expect(plan.stage_count(), stages, "stages", "--stages");
   expect(plan.micro_batches, chosen.size.micro_batches, "micro-batches in a step", "--microbatches");
   expect(plan.batches, chosen.steps, "steps", "--steps");
+  using kind = chunkmem::pipeline::operation_kind;
+  for (const auto& steps : plan.stages)
+    for (const chunkmem::pipeline::operation& step : steps)
+      if (step.kind == kind::recompute || step.kind == kind::offload || step.kind == kind::reload)
+        throw problem{"the schedule '" + chosen.schedule +
+                      "' recomputes, offloads or reloads, which gpt decides itself (leave these steps out, and choose "
+                      "--activations)"};
+  if (plan.gradient_sets > 1)
+    throw problem{"the schedule '" + chosen.schedule + "' has " + std::to_string(plan.gradient_sets) +
+                  " sets of gradients, and gpt keeps one (make it with one)"};
   if (divides_backward(plan) && chosen.activations == activation_mode::recompute)
     throw problem{"--activations recompute does not go with the schedule '" + chosen.schedule +
                   "', which divides backward runs: the second one needs the activations (choose swap)"};
@@ -92,11 +102,11 @@ using plan_type = chunkmem::pipeline::schedule;
 [[nodiscard]] int run_on_threads(const options& chosen, const training_text& text, const display& show)
 {
   const plan_type plan = plan_of(chosen, static_cast<std::uint32_t>(chosen.stages));
-  chunkmem::optimizer::thread_pool workers{1};
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const stage_setup setup{chosen, text, workers, plan};
   training_result found;
   thread_stages{plan}.run([&](thread_stages::place& here) {
-    chunkmem::optimizer::thread_pool own{1};
+    chunkmem::optimizer::thread_pool own{chosen.threads.value_or(1)};
     const stage_setup mine{chosen, text, own, plan};
     training_result result = run_stage(mine, here, &show);
     if (here.stage() == plan.owners.back()) found = std::move(result);
@@ -111,11 +121,11 @@ using plan_type = chunkmem::pipeline::schedule;
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   const auto stages = static_cast<std::uint32_t>(processes);
-  if (chosen.stages != 1 && chosen.stages != stages)
+  if (chosen.stages != stages)
     throw problem{"--stages " + std::to_string(chosen.stages) + " was started as " + std::to_string(stages) +
                   " processes (start as many as stages)"};
   const plan_type plan = plan_of(chosen, stages);
-  chunkmem::optimizer::thread_pool workers{1};
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const stage_setup setup{chosen, text, workers, plan};
   training_result found;
   {

@@ -260,6 +260,9 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
     CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);
   }
   CHECK_THROWS_AS(it.m.rehearse([&] { it.m.exchange(first, second); }), cm::usage_error);
+  it.m.updates().begin_update();
+  CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);  // a step is half done
+  it.m.updates().end_update();
   it.m.exchange(first, second);
   it.m.exchange(second, second);
   for (std::uint32_t index = 0; index < 6; ++index) {

@@ -30,6 +30,13 @@ void plan(cm::plans_by_order& plans, std::uint64_t number)
   plans[0].valid = true;
 }
 
+void change(cm::plans_by_order& plans, std::uint32_t number)
+{
+  const auto to = order(number);
+  plans.prepare(to);
+  plans.change(to);
+}
+
 }  // namespace
 
 TEST_CASE("plans come back with their order, as many orders as are kept", "[manager]")
@@ -39,8 +46,8 @@ TEST_CASE("plans come back with their order, as many orders as are kept", "[mana
   constexpr std::uint32_t turns = cm::plans_by_order::known_orders;
   for (int round = 0; round < 3; ++round)
     for (std::uint32_t number = 0; number < turns; ++number) {
-      plans.change(order(20));  // on the way, without a plan
-      plans.change(order(number));
+      change(plans, 20);  // on the way, without a plan
+      change(plans, number);
       if (round == 0 && number > 0) {
         CHECK(plans.size() == 0);
         plan(plans, 100 + number);
@@ -58,12 +65,12 @@ TEST_CASE("one order more puts out the plans that were put aside first", "[manag
   cm::plans_by_order plans;
   constexpr std::uint32_t turns = cm::plans_by_order::known_orders + 2;
   for (std::uint32_t number = 0; number < turns; ++number) {
-    plans.change(order(number));
+    change(plans, number);
     plan(plans, number);
   }
   std::uint32_t kept = 0;
   for (std::uint32_t number = turns; number-- > 0;) {
-    plans.change(order(number));
+    change(plans, number);
     kept += plans.size() == 1 && plans[0].made == number ? 1 : 0;
   }
   CHECK(kept == turns - 1);  // the current one, and those put aside
@@ -73,11 +80,11 @@ TEST_CASE("an order that stays keeps its plans", "[manager]")
 {
   cm::plans_by_order plans;
   plan(plans, 5);
-  plans.change(order(0));  // as declared
+  change(plans, 0);  // as declared
   CHECK(plans[0].made == 5);
-  plans.change(order(3));
+  change(plans, 3);
   plan(plans, 6);
-  plans.change(order(3));
+  change(plans, 3);
   CHECK(plans[0].made == 6);
   CHECK_FALSE(plans[0].is_marked);
 }
@@ -86,20 +93,20 @@ TEST_CASE("a record that changed has no plan in any order", "[manager]")
 {
   cm::plans_by_order plans;
   for (std::uint32_t number = 0; number < 3; ++number) {
-    plans.change(order(number));
+    change(plans, number);
     plan(plans, number);
     plans.grow(2);
     plans[1].valid = true;
   }
   plans.forget(0);
   for (std::uint32_t number = 0; number < 3; ++number) {
-    plans.change(order(number));
+    change(plans, number);
     CHECK_FALSE(plans[0].valid);
     CHECK(plans[1].valid);
   }
   plans.forget_all();
   for (std::uint32_t number = 0; number < 3; ++number) {
-    plans.change(order(number));
+    change(plans, number);
     CHECK_FALSE(plans[1].valid);
   }
 }

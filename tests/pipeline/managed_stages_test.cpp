@@ -141,7 +141,7 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     layers.fill();
     stage_step steps{here.all()};
     auto scope = layers.m().iteration();
-    layers.set_gradient(here.stage(), vector_type(width * width, 1));
+    layers.set_gradient(here.stage(), vector_type(width * width, 1 + static_cast<float>(here.stage())));
     const auto number = [&](tensor_handle) { return here.stage(); };
     const auto step_by = [&](float rate) {
       return steps.take(layers.m(), sgd, {.learning_rate = rate}, on_this_thread, number);
@@ -156,9 +156,21 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     } catch (const usage_error&) {
       ++refused[here.stage()];
     }
+    try {
+      (void)steps.take(layers.m(), sgd, {.learning_rate = 0.1F, .clip = {.norm = here.stage() == 0 ? 1.0F : -1.0F}},
+                       on_this_thread, number);
+    } catch (const usage_error&) {
+      ++refused[here.stage()];
+    }
+    try {  // two weights with one number
+      (void)steps.take(layers.m(), sgd, {.learning_rate = 0.1F, .clip = {.norm = 1}}, on_this_thread,
+                       [](tensor_handle) { return 0U; });
+    } catch (const usage_error&) {
+      ++refused[here.stage()];
+    }
     CHECK(step_by(0.1F) == optimizer::step_result::updated);
   });
-  CHECK(refused == std::vector{2, 2});
+  CHECK(refused == std::vector{4, 4});
 }
 
 }  // namespace managed_stages_test

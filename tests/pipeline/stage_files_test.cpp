@@ -211,8 +211,60 @@ TEST_CASE("stages without any checkpoint start afresh where that is allowed, all
   });
   on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
     CHECK_THROWS_WITH(load_stages(here.all(), m, folder, {.allow_fresh_start = true}),
-                      ContainsSubstring("give each stage its own folder"));
+                      ContainsSubstring("give each stage the folder that it had"));
   });
+}
+
+TEST_CASE("a load takes the newest generation that is whole on every stage, up to a number", "[pipeline]")
+{
+  folders saved(2);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    for (int number = 0; number < 4; ++number) (void)save_stages(here.all(), m, folder, {.keep = 9});
+  });
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    CHECK(load_stages(here.all(), m, folder, {.newest = 3}).number == 3);
+    CHECK_THROWS_AS(load_stages(here.all(), m, folder, {.newest = here.stage() + 1U}), error);
+  });
+  saved[0].flip("generation-000004.manifest", 40);
+  saved[1].flip("generation-000003.manifest", 40);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    CHECK(load_stages(here.all(), m, folder).number == 2);
+    CHECK(save_stages(here.all(), m, folder, {.keep = 9}).number == 5);
+  });
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    if (here.stage() == 0)
+      for (int number = 0; number < 2; ++number) {
+        (void)checkpoint::load(m, folder);
+        (void)checkpoint::save(m, folder, {.keep = 9});
+      }
+    CHECK_THROWS_WITH(load_stages(here.all(), m, folder), ContainsSubstring("give each stage the folder that it had"));
+  });
+}
+
+TEST_CASE("a load ends an update that was not finished", "[pipeline]")
+{
+  support::managed_layers<bf16> layers{64};
+  pipeline::weight_versions versions{layers.m(), 2, dtype::bfloat16};
+  layers.declare(0);
+  optimizer::adam adam = kernel;
+  layers.m().use(adam);
+  layers.fill();
+  versions.start();
+  support::memory_folder folder;
+  {
+    const auto scope = layers.m().iteration();
+  }
+  (void)checkpoint::save(layers.m(), folder);
+  const auto newest = [&] { return layers.read(versions.acquire(layers[0], versions.newest())); };
+  const vector_type before = newest();
+  versions.flip();
+  CHECK_THROWS_AS(newest(), usage_error);
+  (void)checkpoint::load(layers.m(), folder);
+  CHECK(newest() == before);
+  {
+    const auto scope = layers.m().iteration();
+  }
+  CHECK_NOTHROW(versions.flip());
 }
 
 }  // namespace stage_files_test

@@ -166,4 +166,57 @@ TEST_CASE("a pin of any version keeps versions from flipping, and nothing change
   CHECK_NOTHROW(it.versions.flip());
 }
 
+TEMPLATE_TEST_CASE("a weight without a gradient stays the same in every version", "[pipeline]", float, bf16)
+{
+  for (const std::uint32_t kept : {2U, 3U}) {
+    versioned_training<TestType> it{kept, 512};
+    for (int number = 0; number < 4; ++number) it.batch();
+    for (int number = 0; number < 6; ++number) {
+      CAPTURE(kept, number);
+      it.layers.m().drop_gradient(it.weights[1]);
+      const std::vector<vector_type> before = it.read(value_list);
+      it.versions.flip();
+      auto scope = it.layers.m().iteration("batch");
+      (void)it.step();
+      const std::vector<vector_type> after = it.read(value_list);
+      CHECK(after[1] == before[1]);
+      CHECK(after[2] != before[2]);
+      for (std::uint32_t part = 0; part < layers_of_model; ++part)
+        it.layers.set_gradient(part, vector_type(width * width, 1));
+    }
+  }
+}
+
+TEST_CASE("a version that could not be copied after a skip is copied by the next call", "[pipeline]")
+{
+  versioned_training<bf16> it{2, 512};
+  for (int number = 0; number < 3; ++number) it.batch();
+  const std::vector<vector_type> before = it.read(value_list);
+  it.versions.flip();
+  auto scope = it.layers.m().iteration("batch");
+  int steps = 0;
+  const auto skip = [&] {
+    ++steps;
+    it.layers.m().drop_gradients();
+    return optimizer::step_outcome{optimizer::step_result::skipped_nonfinite};
+  };
+  {
+    const auto in_the_way = it.layers.m().template acquire<bf16>(it.weights[0], it.layers.m().list("weights/1"),
+                                                                 access::read_write, memory_location::device);
+    CHECK_THROWS_AS(it.versions.update(skip), usage_error);
+  }
+  CHECK(it.versions.update(skip) == optimizer::step_result::skipped_nonfinite);
+  CHECK(steps == 1);
+  CHECK(it.read(value_list) == before);
+}
+
+TEST_CASE("versions of another type than their weights are refused before a byte is written", "[pipeline]")
+{
+  managed_layers<float> layers{64};
+  pipeline::weight_versions versions{layers.m(), 2, dtype::bfloat16};
+  layers.declare(0);
+  layers.fill();
+  CHECK_THROWS_AS(versions.start(), usage_error);
+}
+
 }  // namespace weight_versions_test

@@ -143,7 +143,7 @@ class managed_weights {
       return step_.take(layers_.m(), kernel_, how_.options, chunkmem::on_this_thread,
                         [&](chunkmem::tensor_handle it) { return layers_.part_of(it); });
     });
-    skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1 : 0;
+    skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1U : 0U;
     if (!between) return;
     layers_.m().updates().keep_record();
     scope_.reset();

@@ -337,7 +337,7 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   m.content().expect_unpinned();
   detail::older_check_of(m).wait();  // the last save may still remove generations
   const std::vector<model_item> items = detail::items_of(m);
-  const bool has_own = !generations_in(folder).empty();
+  const bool has_own = !generations_up_to(options.newest, generations_in(folder)).empty();
   loaded_generation result;
   if (try_newest(generations_up_to(options.newest, all_generations_in(folder)), result.skipped,
                  [&](std::uint64_t number) {

@@ -439,9 +439,9 @@ class basic_manager {
   /// Two lists exchange their bytes without a copy, as when weight versions flip. Plans come back with the order of
   /// lists that they were made for. Masters stay: they belong to the newest weights, and the next update writes weights
   /// from them. So exchange weights back before a step, or right before it, as pipeline::weight_versions does.
-  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned; or
-  ///                       weights with masters under gradient::in_place, or that were written since their masters were
-  ///                       made
+  /// @throws usage_error   inside an iteration or rehearsal; in the middle of an optimizer step that failed, or that
+  ///                       early_updates began; lists of two element types, or one of them is pinned; weights with
+  ///                       masters under gradient::in_place, or that were written since their masters were made
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
     guard_.within("exchange", from, [&] { exchange_lists(left, right); });
@@ -672,6 +672,7 @@ class basic_manager {
   void exchange_lists(list_id left, list_id right)
   try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
+    ledger_.expect_no_update("lists were to be exchanged");
     builder_.expect_ready();
     engine_.exchange(left, right);
     if (left != right && (left == gradient_list || right == gradient_list)) ledger_.forget_gradients();

@@ -200,6 +200,8 @@ class engine {
     ensure_arenas();
     if (tensors_.has_masters() && (left == value_list || right == value_list)) expect_masters_stay_true(left, right);
     places_.refuse_exchange(tensors_, left, right);
+    tensors_.expect_exchangeable(left, right);
+    schedule_.prepare(tensors_.order_after(left, right));  // from here on nothing fails
     tensors_.exchange(left, right, [this](slot_id a, slot_id b) { chunks_.exchange_live(a, b); });
     places_.follow_values(tensors_);
     schedule_.rearrange();

@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 /// find their plans. Cost: O(lists) for a change of order, without allocation for an order that is known.
 ///
 ///     plans_by_order plans;
-///     plans.change({1, 0});                           // lists have exchanged places
+///     plans.prepare(order), plans.change(order);      // lists have exchanged places
 ///     if (plans[record].valid) follow(plans[record]);
 class plans_by_order {
  public:
@@ -38,11 +38,20 @@ class plans_by_order {
     if (now_.plans.size() < records) now_.plans.resize(records);
   }
 
-  /// Lists have this order now. The plans of the order before are put aside, in the place of the oldest others.
-  void change(std::span<const list_id> order)
+  /// Memory for a change to this order, so that the change itself cannot fail. @throws std::bad_alloc
+  void prepare(std::span<const list_id> order)
   {
     if (now_.order.empty())
       for (const list_id each : ids<list_id>(static_cast<std::uint32_t>(order.size()))) now_.order.push_back(each);
+    if (now_.plans.empty() || std::ranges::equal(now_.order, order) || find(order) != nullptr) return;
+    arranged& place = free_place();
+    place.order.assign(order);
+    place.plans.clear();
+  }
+  /// Lists have this order now. The plans of the order before are put aside, in the place of the oldest others.
+  /// @pre prepare(order) was the last call
+  void change(std::span<const list_id> order) noexcept
+  {
     if (!std::ranges::equal(now_.order, order)) bring(order);
     for (iteration_plan& it : now_.plans) it.is_marked = false;  // entries have the marks of the other plans
   }
@@ -67,15 +76,10 @@ class plans_by_order {
     std::vector<iteration_plan> plans;
   };
 
-  void bring(std::span<const list_id> order)
+  void bring(std::span<const list_id> order) noexcept
   {
-    arranged* known = find(order);
-    if (known == nullptr && now_.plans.empty()) return now_.order.assign(order);  // on the way to another order
-    if (known == nullptr) {
-      known = &free_place();
-      known->order.assign(order);
-      known->plans.clear();
-    }
+    arranged* const known = find(order);
+    if (known == nullptr) return now_.order.assign(order);  // on the way to another order: nothing to put aside
     std::swap(now_, *known);
     if (known->plans.empty()) known->order.clear();
   }

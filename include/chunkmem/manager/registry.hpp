@@ -248,11 +248,8 @@ class registry {
                                    << " (call use with the optimizer before)"};
   }
 
-  /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep
-  /// their names, so a record stays true. Calls `exchanged(left, right)` for each pair of slots. O(parameters).
-  /// @throws usage_error   not sealed, a tensor of them is pinned, or the element types differ; nothing changed
-  template <class Exchanged>
-  void exchange(list_id left, list_id right, Exchanged exchanged)
+  /// @throws usage_error   not sealed, no such list, a tensor of them is pinned, or the element types differ
+  void expect_exchangeable(list_id left, list_id right) const
   {
     expects(sealed_, "lists can be exchanged only after the manager was sealed");
     expects(index_of(left) < lists() && index_of(right) < lists(), "a list that this manager does not have");
@@ -266,6 +263,13 @@ class registry {
       expects((first.chunk == chunk_id::none) == (second.chunk == chunk_id::none),
               "a master list was to be exchanged with a list that has more parameters");
     }
+  }
+  /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep
+  /// their names, so a record stays true. Calls `exchanged(left, right)` for each pair of slots. O(parameters).
+  /// @pre expect_exchangeable
+  template <class Exchanged>
+  void exchange(list_id left, list_id right, Exchanged exchanged)
+  {
     for (std::uint32_t index = 0; index < parameters_; ++index) {
       const slot_id first = slot_of(left, index);
       const slot_id second = slot_of(right, index);
@@ -280,6 +284,13 @@ class registry {
   }
   /// By list: whose bytes it has, as exchanges left them. Empty before the manager was sealed.
   [[nodiscard]] std::span<const list_id> order() const noexcept { return std::span{order_}; }
+  /// The order that an exchange of these two would leave. Good until the next call. @pre sealed, and the lists exist
+  [[nodiscard]] std::span<const list_id> order_after(list_id left, list_id right)
+  {
+    next_order_ = order_;
+    std::swap(next_order_[index_of(left)], next_order_[index_of(right)]);
+    return std::span{next_order_};
+  }
 
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
   void move_gradient(slot_id value_slot, chunk_id chunk, std::uint64_t offset) noexcept
@@ -437,6 +448,7 @@ class registry {
   sequence<slot_id> value_slots_;     // by tensor: parameters list by list, then all others
   sequence<tensor_id> of_parameter_;  // in the order of parameters
   sequence<list_id> order_;           // by list: whose bytes it has
+  sequence<list_id> next_order_;      // kept for its memory
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;

@@ -142,7 +142,9 @@ class schedule {
     relink_records();
     plans_.forget_all();
   }
-  /// Lists have exchanged places. Plans come back that were made for their order.
+  /// Memory for `rearrange`. @param order   that lists will have   @throws std::bad_alloc
+  void prepare(std::span<const list_id> order) { plans_.prepare(order); }
+  /// Lists have exchanged places. Plans come back that were made for their order. @pre prepare was called for it
   void rearrange()
   {
     relink_records();

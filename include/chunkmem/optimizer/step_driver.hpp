@@ -154,6 +154,22 @@ class step_driver {
     check_rates(options);
     check_updates(kernel_.progress.number);
   }
+  /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
+  /// masters that the kernel does not know
+  void prepare(const step_options& options)
+  {
+    options_ = options;
+    list_count_ = 0;
+    has_master_ = false;
+    for (const list_spec& spec : kernel_.lists()) {
+      expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
+      specs_[list_count_] = spec;
+      has_master_ |= spec.use == list_use::master;
+      lists_[list_count_++] = owner_.list(spec.name);
+    }
+    optimizer::check(options.clip);
+    owner_.for_each_parameter([&](tensor_handle, const tensor_info& info) { check_parameter(info); });
+  }
   /// Does the updates that still wait. @throws as their updates: call again
   void finish_waiting() { owner_.updates().finish_updates(); }
 
@@ -399,22 +415,6 @@ class step_driver {
 
   [[nodiscard]] step_rules rules() const noexcept { return step_rules{options_}; }
 
-  /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
-  /// masters that the kernel does not know
-  void prepare(const step_options& options)
-  {
-    options_ = options;
-    list_count_ = 0;
-    has_master_ = false;
-    for (const list_spec& spec : kernel_.lists()) {
-      expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
-      specs_[list_count_] = spec;
-      has_master_ |= spec.use == list_use::master;
-      lists_[list_count_++] = owner_.list(spec.name);
-    }
-    optimizer::check(options.clip);
-    owner_.for_each_parameter([&](tensor_handle, const tensor_info& info) { check_parameter(info); });
-  }
   void check_parameter(const tensor_info& info) const
   {
     expects(info.type == dtype::float32 || is_16_bit(info.type),

@@ -17,8 +17,8 @@ namespace pipeline {
 
 /// The most bytes that each stage takes where a stage_runner runs it, with its boundaries.
 ///
-/// Boundaries have their places for the whole run, so their bytes and the most bytes of the rest add up. `replay_memory`
-/// counts the boundaries of each moment instead, and gives less.
+/// Boundaries have their places for the whole run, so their bytes and the most bytes of the rest add up.
+/// `replay_memory` counts the boundaries of each moment instead, and gives less.
 ///
 /// Use:
 ///

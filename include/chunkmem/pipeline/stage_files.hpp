@@ -22,6 +22,28 @@ namespace pipeline {
 
 namespace detail {
 
+/// Stages of one training are at most one generation apart. @return   the newest that every stage has
+/// @throws config_error   on every stage: they are not; comm_error
+template <class Ranks>
+[[nodiscard]] std::uint64_t common_generation(Ranks& stages, std::uint64_t newest)
+{
+  const std::vector<std::uint64_t> all = collective::words_of_all(stages, newest);
+  const auto [least, most] = std::ranges::minmax(all);
+  if (most - least > 1 || (least == 0 && most != 0))
+    throw config_error{error_text{} << "chunkmem: the folder of one stage has generation " << most
+                                    << ", and that of another has generation " << least << (least == 0 ? ": none" : "")
+                                    << " (give each stage the folder that it had, or an empty one to all of them)"};
+  return least;
+}
+
+/// Of those that have a manifest, whole or not.
+template <file_folder Folder>
+[[nodiscard]] std::uint64_t newest_in(const Folder& folder)
+{
+  const std::vector<std::uint64_t> own = checkpoint::generations_in(folder);
+  return own.empty() ? 0 : own.front();
+}
+
 /// Removes generations that other stages do not have, and what saves that did not end left: the next save then has one
 /// number on all stages.
 template <file_folder Folder>
@@ -55,15 +77,9 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   std::uint64_t newest = 0;
   collective::all_or_none(stages, [&] {
     expects(options.keep > 1, "stages that keep one generation alone: after a power cut they may have none in common");
-    const std::vector<std::uint64_t> own = checkpoint::generations_in(folder);
-    newest = own.empty() ? 0 : own.front();
+    newest = detail::newest_in(folder);
   });
-  const std::vector<std::uint64_t> all = collective::words_of_all(stages, newest);
-  const std::uint64_t common = std::ranges::min(all);
-  if (std::ranges::max(all) - common > 1)
-    throw config_error{error_text{} << "chunkmem: the folder of one stage has generation " << common
-                                    << ", and that of another has generation " << std::ranges::max(all)
-                                    << " (give each stage the folder that it had, or an empty one)"};
+  const std::uint64_t common = detail::common_generation(stages, newest);
   collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
   std::optional<checkpoint::saved_generation> saved;
   try {
@@ -78,35 +94,39 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
 /// Loads the newest generation that every stage has whole. Every stage calls it.
 ///
 /// The number of stages, their parts and the versions of the weights are those of the save.
-/// @return   with the number 0 after a fresh start, which options allow: no stage has a generation
+/// @return   with the number 0 after a fresh start, which options allow: the stages have no whole generation in common
 /// @throws as checkpoint::load, on every stage what the first one threw that failed; comm_error
+/// @throws config_error   folders have generations that are more than one apart
 /// @complexity   as checkpoint::load, and one pass over the bytes of a generation to see whether it is whole
 template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>
 checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folder& folder,
                                           const checkpoint::load_options& options = {},
                                           Executor& workers = on_this_thread)
 {
-  std::uint64_t whole = 0;
-  collective::all_or_none(stages, [&] {
-    std::vector<checkpoint::skipped_generation> skipped;
-    if (const auto found = checkpoint::newest_whole(folder, skipped, options.limits))
-      whole = found->generation().content.generation;
-    if (whole == 0 && !options.allow_fresh_start) (void)checkpoint::load(m, folder, options, workers);  // says why
-  });
-  const std::vector<std::uint64_t> all = collective::words_of_all(stages, whole);
-  const std::uint64_t common = std::ranges::min(all);
-  if (common == 0 && std::ranges::max(all) != 0)
-    throw config_error{"chunkmem: some stages have checkpoints, and others have none (give each stage its own folder)"};
-  if (common == 0) return {};  // a fresh start
+  collective::agree_on(stages, options.newest, "stages were given other values of newest (give all of them the same)");
+  std::uint64_t newest = 0;
+  collective::all_or_none(stages, [&] { newest = detail::newest_in(folder); });
+  (void)detail::common_generation(stages, newest);  // a save would refuse them later
   checkpoint::load_options up_to = options;
-  up_to.newest = std::min(options.newest, common);
+  std::uint64_t whole = 0;
+  do {
+    collective::all_or_none(stages, [&] {
+      std::vector<checkpoint::skipped_generation> skipped;
+      whole = 0;
+      (void)checkpoint::try_newest(
+          checkpoint::generations_up_to(up_to.newest, checkpoint::all_generations_in(folder)), skipped,
+          [&](std::uint64_t number) {
+            whole = checkpoint::check_generation(folder, number, options.limits).generation().content.generation;
+          });
+      if (whole == 0 && !options.allow_fresh_start) (void)checkpoint::load(m, folder, up_to, workers);  // says why
+    });
+    const std::vector<std::uint64_t> all = collective::words_of_all(stages, whole);
+    up_to.newest = std::ranges::min(all);
+    if (std::ranges::max(all) == up_to.newest) break;
+  } while (up_to.newest != 0);
   checkpoint::loaded_generation found;
-  collective::all_or_none(stages, [&] {
-    found = checkpoint::load(m, folder, up_to, workers);
-    if (found.number != up_to.newest)
-      throw config_error{error_text{} << "chunkmem: generation " << up_to.newest
-                                      << " of a stage is not whole, which other stages have (load an older one)"};
-  });
+  if (up_to.newest == 0) return found;  // a fresh start
+  collective::all_or_none(stages, [&] { found = checkpoint::load(m, folder, up_to, workers); });
   return found;
 }
 

@@ -68,8 +68,8 @@ concept pipeline_stage =
 ///   The agent of the stage's runs waits for their bytes: the calling thread, or another one such as `agent::compute`.
 /// - Boundaries lie in memory that the caller gives, such as a lease. `boundary_buffers` says how much, and where.
 /// - A stage that throws ends the groups of its links, so other stages end with a comm_error at once, and not by their
-///   deadline. A receive starts early, so the deadline of a group has to be longer than the time in which a micro-batch
-///   passes all stages and comes back.
+///   deadline. The group of all stages ends with the stage's place. A receive starts early, so the deadline of a group
+///   has to be longer than the time in which a micro-batch passes all stages and comes back.
 ///
 /// Nothing is allocated while the schedule runs. Cost: a call of the communicator for each send and receive.
 ///

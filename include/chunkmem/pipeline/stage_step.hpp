@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
@@ -19,7 +20,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -38,8 +38,9 @@ namespace pipeline {
 ///     stage_step steps{here.all()};
 ///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
 ///
-/// If the step throws, call it again, as optimizer::step. Cost: one pass over the gradients that gradient_done did not
-/// measure, and 32 B from each stage to each other for each parameter. A stage waits for all others.
+/// If one stage cannot begin the step, no stage takes it, and each says why. If a step throws, call it again on every
+/// stage that it threw on, as optimizer::step. Cost: one pass over the gradients that gradient_done did not measure,
+/// and 32 B from each stage to each other for each parameter. A stage waits for all others.
 /// @tparam Ranks   a communicator of all stages: exchanges words
 template <class Ranks>
 class stage_step {
@@ -49,10 +50,10 @@ class stage_step {
   stage_step(const stage_step&) = delete;
 
   /// One step. @param number_of   `number_of(handle)`: place of a parameter in the whole model. Copies of a tied weight
-  ///   have one number, and count once
+  ///   have one number and equal gradients, and count once
   /// @throws comm_error    another stage failed or did not come
-  /// @throws usage_error   on every stage: one cannot take the step, or stages were given other options or have made
-  ///   other numbers of updates; and as optimizer::step
+  /// @throws usage_error   on every stage: one cannot begin the step, stages were given other options or have made
+  ///   other numbers of updates, or two parameters with different gradients have one number; and as optimizer::step
   template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                NumberOf number_of)
@@ -77,49 +78,32 @@ class stage_step {
   void agree(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
   {
     const bool needs_measures = optimizer::detail::step_rules{options}.needs_measures();
-    const std::size_t most = agree_on_settings(driver, m, options);
-    if (!needs_measures) return;
     mine_.clear();
-    m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
-      if (!driver.has_gradient(it)) return;
-      driver.measure(it, info);
-      mine_.push_back(number_of(it) + std::uint64_t{1});
-      for (const std::uint64_t word : words_of(driver.measure_of(it))) mine_.push_back(word);
-    });
-    mine_.resize(most * words_of_gradient);  // a number of 0 is no gradient
-    all_.resize(mine_.size() * stages_.ranks());
-    stages_.exchange(mine_, all_);
-    driver.decide_by(sum_in_order());
-  }
-
-  /// @return   the most parameters of a stage
-  template <class Driver, class Manager>
-  [[nodiscard]] std::size_t agree_on_settings(Driver& driver, Manager& m, const optimizer::step_options& options)
-  {
-    constexpr std::uint64_t refused = 0;
-    std::optional<usage_error> wrong;
-    try {
+    collective::all_or_none(stages_, [&] {
       driver.check(options);
-    } catch (const usage_error& found) {
-      wrong = found;
-    }
-    std::uint64_t parameters = 0;
-    m.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
+      driver.prepare(options);
+      if (!needs_measures) return;
+      mine_.clear();
+      m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+        if (!driver.has_gradient(it)) return;
+        driver.measure(it, info);
+        mine_.push_back(number_of(it) + std::uint64_t{1});
+        for (const std::uint64_t word : words_of(driver.measure_of(it))) mine_.push_back(word);
+      });
+    });
     collective::fingerprint word;
     word.add(optimizer::settings_word(options));
     word.add(driver.progress().number);
-    mine_.assign({wrong ? refused : (word.value() | 1U), parameters});
-    all_.resize(mine_.size() * stages_.ranks());
-    stages_.exchange(mine_, all_);
-    if (wrong) throw *wrong;
-    std::size_t most = 0;
-    for (std::size_t stage = 0; stage < stages_.ranks(); ++stage) {
-      expects(all_[2 * stage] == mine_[0],
+    for (const std::uint64_t other : collective::words_of_all(stages_, word.value()))
+      expects(other == word.value(),
               "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
               "(give all of them the same options, and load checkpoints of the same step)");
-      most = std::max<std::size_t>(most, all_[2 * stage + 1]);
-    }
-    return most;
+    if (!needs_measures) return;
+    const std::vector<std::uint64_t> sizes = collective::words_of_all(stages_, mine_.size());
+    mine_.resize(std::ranges::max(sizes));  // a number of 0 is no gradient
+    all_.resize(mine_.size() * stages_.ranks());
+    stages_.exchange(mine_, all_);
+    driver.decide_by(sum_in_order());
   }
 
   [[nodiscard]] gradient_measure sum_in_order()
@@ -130,8 +114,14 @@ class stage_step {
     std::ranges::stable_sort(measures_, {}, &numbered_measure::number);
     const float_environment standard;
     gradient_measure sum;
-    for (std::size_t index = 0; index < measures_.size(); ++index)
-      if (index == 0 || measures_[index].number != measures_[index - 1].number) sum.add(measures_[index].measure);
+    for (std::size_t index = 0; index < measures_.size(); ++index) {
+      const bool is_copy = index > 0 && measures_[index].number == measures_[index - 1].number;
+      expects(
+          !is_copy || words_of(measures_[index].measure) == words_of(measures_[index - 1].measure),
+          "two parameters of a step have one number and other gradients (number them as in the whole model, and add "
+          "the gradients of a tied weight up before the step)");
+      if (!is_copy) sum.add(measures_[index].measure);
+    }
     return sum;
   }
 

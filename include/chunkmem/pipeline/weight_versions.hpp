@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,9 +26,9 @@ namespace pipeline {
 ///
 /// The newest version is the value of each parameter, with masters and states. An older one is a list beside it. An
 /// update makes a new version in the bytes of the oldest: lists exchange their places, and 16-bit weights are written
-/// from their masters. So nothing is cast again, and no weight with a master is copied. A float32 weight is its own
-/// master: it is copied once for each update. Every version can be read in one iteration, and chunks of all versions
-/// leave the device and come back like others.
+/// from their masters. So nothing is cast again, and no weight with a master is copied, if it has a gradient. A float32
+/// weight is its own master: it is copied once for each update, as is a weight without a gradient. Every version can be
+/// read in one iteration, and chunks of all versions leave the device and come back like others.
 ///
 /// Use, with `gradient::separate`:
 ///
@@ -40,7 +41,8 @@ namespace pipeline {
 ///     versions.update([&] { return optimizer::step(m, adam, options, pool); });
 ///
 /// In a rehearsal a flip only counts; call `start` after it.
-/// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped.
+/// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped. A load of a
+/// checkpoint ends an update that was not finished. The object lives as long as its manager saves and loads.
 /// Cost: 2 or 4 bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records).
 /// Source: double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of
 /// versions.
@@ -53,7 +55,7 @@ class weight_versions {
   /// Declares the lists. @param m   outlives this   @param type   of all weights
   /// @throws config_error   no version, or more than most_versions
   /// @throws usage_error    the manager is sealed, or has such lists already
-  weight_versions(Manager& m, std::uint32_t versions, dtype type) : m_{m}, versions_{versions}
+  weight_versions(Manager& m, std::uint32_t versions, dtype type) : m_{m}, versions_{versions}, type_{type}
   {
     if (versions == 0 || versions > most_versions)
       throw config_error{error_text{} << "chunkmem: " << versions << " versions of the weights (keep 1 to "
@@ -64,32 +66,34 @@ class weight_versions {
       m.use(std::span{&spec, 1});
       lists_[age] = m.list(spec.name);
     }
-    m.state("weight_versions/newest", std::as_writable_bytes(std::span{&newest_, 1}));
+    m.state("weight_versions", std::as_writable_bytes(std::span{&now_, 1}));
   }
   weight_versions(const weight_versions&) = delete;
 
   /// All versions become copies of the weights, which are version `first`. Between iterations.
-  /// @throws out_of_memory, device_error; usage_error   a weight was not written, or is pinned
+  /// @throws out_of_memory, device_error; usage_error   a weight was not written, is pinned, or has another type
   void start(std::uint32_t first = 0)
   {
+    m_.for_each_parameter([&](tensor_handle, const tensor_info& info) {
+      expects(versions_ == 1 || info.type == type_, "a weight has another element type than its versions");
+    });
     for (std::uint32_t age = 1; age < versions_; ++age)
       m_.for_each_parameter([&](tensor_handle it, const tensor_info&) { copy(it, value_list, lists_[age]); });
-    newest_ = first;
-    awaits_update_ = has_copied_ = false;
+    now_ = {.newest = first};
   }
   [[nodiscard]] std::uint32_t kept() const noexcept { return versions_; }
   /// The version that the last update made, or that the next call of `update` makes.
-  [[nodiscard]] std::uint32_t newest() const noexcept { return newest_; }
+  [[nodiscard]] std::uint32_t newest() const noexcept { return now_.newest; }
   /// @throws usage_error   the version is not kept any more, or is not made yet
   [[nodiscard]] list_id list_of(std::uint32_t version) const
   {
-    const bool is_made = version < newest_ || (version == newest_ && !awaits_update_);
-    if (!is_made || newest_ - version >= versions_)
+    const std::uint32_t made = now_.newest - now_.awaits_update;
+    if (version > made || now_.newest - version >= versions_)
       throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights was to be read, and "
-                                     << (is_made ? "is not kept any more" : "is not made yet") << " (of " << versions_
-                                     << (versions_ == 1 ? " version" : " versions") << " the newest is "
-                                     << (newest_ - (awaits_update_ ? 1 : 0)) << ")"};
-    return lists_[newest_ - version];
+                                     << (version > made ? "is not made yet" : "is not kept any more") << " (of "
+                                     << versions_ << (versions_ == 1 ? " version" : " versions") << " the newest is "
+                                     << made << ")"};
+    return lists_[now_.newest - version];
   }
 
   /// A pin of a weight as it was in a version, for reading. @param stream   works on it
@@ -105,7 +109,7 @@ class weight_versions {
   /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned
   void flip()
   {
-    expects(!awaits_update_, "versions of weights were flipped twice without an update between");
+    expects(now_.awaits_update == 0, "versions of weights were flipped twice without an update between");
     std::uint32_t age = versions_ - 1;
     try {
       for (; age > 0 && !m_.rehearsing(); --age) m_.exchange(lists_[age], lists_[age - 1]);
@@ -113,9 +117,9 @@ class weight_versions {
       for (; ++age < versions_;) m_.exchange(lists_[age], lists_[age - 1]);
       throw;
     }
-    awaits_update_ = true;
     has_copied_ = false;
-    ++newest_;
+    done_.reset();
+    now_ = {.newest = now_.newest + 1, .awaits_update = 1};
   }
 
   /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
@@ -124,26 +128,32 @@ class weight_versions {
   template <class Step>
   optimizer::step_outcome update(Step&& step)
   {
-    expects(awaits_update_, "a version of weights was to be made without a flip before");
-    if (!has_copied_) copy_newest(false);
+    expects(now_.awaits_update != 0, "a version of weights was to be made without a flip before");
+    if (!has_copied_) copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
     has_copied_ = true;
-    const optimizer::step_outcome done = step();
-    if (done == optimizer::step_result::skipped_nonfinite) copy_newest(true);
-    awaits_update_ = false;
-    return done;
+    if (!done_) done_ = step();
+    if (*done_ == optimizer::step_result::skipped_nonfinite)
+      copy_newest([](tensor_handle, const tensor_info&) { return true; });
+    now_.awaits_update = 0;
+    return *done_;
   }
 
  private:
   static constexpr std::array<std::string_view, most_versions - 1> names{
       "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
 
-  [[nodiscard]] bool has_master(const tensor_info& info) const { return m_.has_masters() && size_of(info.type) == 2; }
-  /// The bytes of the version before, for weights with masters or for the others.
-  void copy_newest(bool with_masters)
+  /// The step writes the weight as a whole, from its master.
+  [[nodiscard]] bool is_written(tensor_handle it, const tensor_info& info) const
+  {
+    return m_.has_masters() && size_of(info.type) == 2 && (m_.rehearsing() || m_.has_gradient(it));
+  }
+  /// The bytes of the version before. @param wants   `wants(handle, info)`: this weight
+  template <class Wants>
+  void copy_newest(Wants wants)
   {
     if (versions_ == 1) return;
     m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
-      if (has_master(info) == with_masters) copy(it, lists_[1], value_list);
+      if (wants(it, info)) copy(it, lists_[1], value_list);
     });
   }
   void copy(tensor_handle parameter, list_id from, list_id to)
@@ -154,12 +164,19 @@ class weight_versions {
     if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
   }
 
+  /// Saved with the manager: a load ends an update that was not finished.
+  struct progress {
+    std::uint32_t newest = 0;
+    std::uint32_t awaits_update = 0;  // 1 between a flip and the end of its update
+  };
+
   Manager& m_;
   std::uint32_t versions_;
-  std::uint32_t newest_ = 0;
-  bool awaits_update_ = false;
+  dtype type_;
+  progress now_;
   bool has_copied_ = false;
-  std::array<list_id, most_versions> lists_{};  // by age
+  std::optional<optimizer::step_outcome> done_;  // by a step whose version is not whole yet
+  std::array<list_id, most_versions> lists_{};   // by age
 };
 
 }  // namespace pipeline

@@ -21,10 +21,10 @@ namespace pipeline {
 /// Stage s owns the parts s and 2d - 1 - s. So the first and the last part share a stage, and every stage saves equally
 /// much, at most what `one_f_one_b` saves on its first stage. No stage is idle where F = B = W and m is at least
 /// 2d - 1. Twice as many bytes cross between stages.
-/// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min (whole
-/// quotients in the inner brackets): the repeated orders of both are among those that the search begins with.
-/// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024, arXiv
-/// 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d).
+/// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min.
+/// Inner brackets are whole quotients. The search begins with the repeated orders of both, too.
+/// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024,
+/// arXiv 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zb_v{}, {.stages = 4, .micro_batches = 8});
 class zb_v {
@@ -59,8 +59,8 @@ class zb_v {
     }
     return {v_half, v_min};
   }
-  /// @param slots   of the first micro-batch: forward through the first part of a stage and through the second one, back
-  ///   through the second and the first. Gradients of weights fill free slots
+  /// @param slots   of the first micro-batch: forward through the first part of a stage and through the second one,
+  ///   back through the second and the first. Gradients of weights fill free slots
   [[nodiscard]] static std::vector<pass> repeated(const std::array<std::uint32_t, 4>& slots, std::uint32_t stage,
                                                   const pipeline_shape& shape)
   {
@@ -75,10 +75,10 @@ class zb_v {
       bool is_taken = false;
       for (std::size_t which = 0; which < runs.size(); ++which) {
         if (slot < slots[which] || (slot - slots[which]) % period != 0) continue;
-        is_taken = true;  // after the last micro-batch too: gradients of weights do not hold up those of inputs
+        is_taken = true;  // after the last micro-batch too: gradients of weights hold up none of an input
         if ((slot - slots[which]) / period >= shape.micro_batches) continue;
         all.push_back(runs[which]);
-        waiting += runs[which].kind == backward_input ? 1 : 0;
+        waiting += runs[which].kind == backward_input ? 1U : 0U;
       }
       if (is_taken || waiting == 0) continue;
       all.push_back({backward_weight});

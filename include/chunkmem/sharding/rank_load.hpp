@@ -142,7 +142,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
       ranks, options.allow_fresh_start ? 1 : 0,
       "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
   collective::agree_on(ranks, options.newest, "ranks were given other values of newest (give all of them the same)");
-  const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
+  const bool has_own = !generations_up_to(options.newest, sharding::generations_of_first(ranks, folder)).empty();
   const content_type declared{*content};  // each generation is compared with it anew
   loaded_generation result;
   if (try_newest(generations_up_to(options.newest, sharding::generations_of_first(ranks, folder, true)), result.skipped,
