@@ -313,8 +313,6 @@ void check_stages(const raw_options& raw, const options& chosen)
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
         "--gradient in_place does not go with --stages: several micro-batches add up (choose --gradient separate)"};
-  if (chosen.precision == chunkmem::dtype::float16)
-    throw problem{"--precision fp16 does not go with --stages, which have no loss scale (choose fp32 or bf16)"};
   if (chosen.activations != activation_mode::swap && chosen.activations != activation_mode::recompute)
     throw problem{"--activations " + raw.activations + " does not go with --stages (choose swap or recompute)"};
 }

@@ -12,6 +12,7 @@
 #include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
@@ -60,6 +61,7 @@ class stage_trainer {
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == stage) parts_.try_emplace(part, *this, part);
     manager.use(adam_);
+    manager.use(scale_);
     losses_.resize(plan.batches);
     manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
   }
@@ -144,7 +146,10 @@ class stage_trainer {
     versions_.flip();
     begin();
     const auto done = versions_.update([&] {
-      return steps_.take(m_, adam_, {.learning_rate = settings_.schedule.at(batch), .clip = {.norm = settings_.clip}},
+      return steps_.take(m_, adam_,
+                         {.learning_rate = settings_.schedule.at(batch),
+                          .clip = {.norm = settings_.clip},
+                          .loss_scale = scales() ? &scale_ : nullptr},
                          workers_, [&](chunkmem::tensor_handle it) { return number_of(it); });
     });
     if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
@@ -281,7 +286,12 @@ class stage_trainer {
     return {training_tokens(text_, size_.context, settings_.seed, batch, in_batch * size_.batch + row), 0,
             static_cast<kernels::index>(size_.context)};
   }
-  [[nodiscard]] float weight_of_position() const { return 1.0f / static_cast<float>(size_.tokens_per_step()); }
+  [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
+  /// Times the loss scale, which changes in updates alone: the whole batch has one.
+  [[nodiscard]] float weight_of_position() const
+  {
+    return scale_.scale() / static_cast<float>(size_.tokens_per_step());
+  }
   [[nodiscard]] std::size_t bytes_of_row() const { return size_.context * size_.width * sizeof(float); }
 
   // --- Boundaries ---
@@ -376,6 +386,8 @@ class stage_trainer {
   trainer_settings settings_;
   chunkmem::optimizer::thread_pool& workers_;
   chunkmem::optimizer::adam adam_{settings_.adam};
+  chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
+                                                    : chunkmem::optimizer::loss_scale::fixed(1.0f);
   chunkmem::pipeline::weight_versions<Manager> versions_;
   chunkmem::pipeline::stage_step<Ranks> steps_;
   std::map<std::uint32_t, one_part> parts_;

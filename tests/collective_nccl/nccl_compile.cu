@@ -6,8 +6,12 @@
 #include <chunkmem/collective/nccl.hpp>
 #include <chunkmem/collective/nccl_runtime.hpp>
 #include <chunkmem/collective/self.hpp>
+#include <chunkmem/pipeline/nccl_stages.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
 
 using gpu_ranks = chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
 template class chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
 static_assert(chunkmem::communicator<gpu_ranks, chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>>);
+template class chunkmem::pipeline::nccl_stages<chunkmem::collective::nccl_runtime,
+                                               chunkmem::pipeline::thread_stages::place>;
 #endif

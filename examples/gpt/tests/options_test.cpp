@@ -282,7 +282,6 @@ TEST_CASE("stages take two micro-batches each by default, and what they cannot d
     CHECK_THAT(refusal({option, "4"}), ContainsSubstring("goes with --stages alone"));
   for (const char* option : {"--trace", "--report", "--export", "--ranks", "--sample", "--accumulate"})
     CHECK_THAT(refusal({"--stages", "2", option, "2"}), ContainsSubstring(option));
-  CHECK_THAT(refusal({"--stages", "2", "--precision", "fp16"}), ContainsSubstring("choose fp32 or bf16"));
   CHECK_THAT(refusal({"--stages", "2", "--activations", "karma"}), ContainsSubstring("choose swap or recompute"));
   CHECK_THAT(refusal({"--stages", "2", "--precision", "bf16", "--gradient", "in_place"}),
              ContainsSubstring("choose --gradient separate"));

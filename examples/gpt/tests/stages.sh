@@ -46,6 +46,7 @@ refused "each part needs a layer" --stages 4 --schedule zb-v
 refused "need 3 versions of the weights, not 2" --stages 4 --microbatches 2 --schedule 2bw
 refused "leave a partial group" --stages 2 --microbatches 3 --schedule interleaved
 refused "is neither a schedule nor a file that can be read" --stages 2 --schedule 1f2b
+refused "batches overlap" --stages 2 --schedule 2bw --precision fp16
 refused "divides backward runs" --stages 2 --schedule zb-h1 --activations recompute
 printf 'chunkmem schedule 1\nname mine\nmicro_batches 4\n' >"$folder/short.txt"
 refused "schedule" --stages 2 --schedule "$folder/short.txt"

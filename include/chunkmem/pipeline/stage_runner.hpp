@@ -280,7 +280,10 @@ class stage_runner {
 
   void finish()
   {
-    for (const auto& it : links_->all()) backend_->wait(agent::host, backend_->record(it.stream));
+    for (const auto& it : links_->all()) {
+      if constexpr (requires { it.ends->finish(*backend_, it.stream); }) it.ends->finish(*backend_, it.stream);
+      backend_->wait(agent::host, backend_->record(it.stream));
+    }
     backend_->wait(agent::host, backend_->record(worker_));
     links_->check();
   }

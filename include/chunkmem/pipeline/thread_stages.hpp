@@ -55,6 +55,13 @@ class thread_stages {
     [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
     /// This stage's end of a group of all stages, as for stage_step.
     [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
+    using communicator_type = collective::local_threads;
+    /// Calls `visit(pair, end)` for each link, in ascending order.
+    template <class Visit>
+    void for_each_end(Visit visit)
+    {
+      for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
+    }
     /// The links, each with an agent of this backend. Call it once for a backend.
     /// @throws usage_error   the backend has no more agents
     template <stream_backend Backend>

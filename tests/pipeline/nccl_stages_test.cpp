@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/nccl_stages.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/zb_h1.hpp>
+
+#include <support/catch.hpp>
+#include <support/fake_cuda.hpp>
+#include <support/fake_nccl.hpp>
+#include <support/small_stage.hpp>
+
+#include "schedule_runs.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace nccl_stages_test {
+
+using namespace pipeline_test;
+using chunkmem::pipeline::schedule;  // not that of a manager
+using support::fake_nccl;
+using support::small_optimizer;
+using support::small_stage;
+using support::vector_type;
+using support::width;
+
+namespace {
+
+using device = backend::cuda_device<support::fake_cuda>;
+using worlds = std::map<stage_pair, std::shared_ptr<support::fake_nccl_world>>;
+
+/// The arithmetic of small_stage as kernels on a stream.
+struct enqueued_stage : small_stage {
+  using small_stage::small_stage;
+
+  void forward(const forward_run& run)
+  {
+    enqueue([this, run] { small_stage::forward(run); });
+  }
+  void backward(const backward_run& run)
+  {
+    enqueue([this, run] { small_stage::backward(run); });
+  }
+  void update(const operation& step)
+  {
+    enqueue([this, step] { small_stage::update(step); });
+  }
+
+  device* gpu = nullptr;
+
+ private:
+  template <class Kernel>
+  void enqueue(Kernel kernel)
+  {
+    gpu->launch(agent::compute, [&](support::fake_stream_handle stream) { launch_kernel(stream, kernel); });
+  }
+};
+
+struct trained {
+  std::vector<vector_type> weights;
+  int misuses = 0;
+  std::uint32_t lost = 0;  ///< stages that ended with a comm_error
+};
+
+/// Runs a schedule on threads with a device each. Links are groups of NCCL.
+/// @param failing   the link whose sender fails at a call of NCCL   @param at   which call
+template <class Stage>
+trained train(const schedule& plan, small_optimizer how, stage_pair failing = {0, 0}, int at = -1)
+{
+  worlds links_of;
+  for (const stage_pair& pair : pairs_of(plan)) links_of[pair] = std::make_shared<support::fake_nccl_world>(2);
+  trained found{.weights = std::vector<vector_type>(plan.part_count())};
+  std::vector<std::uint32_t> lost(plan.stage_count(), 0);
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan}.run([&](thread_stages::place& hosts) {
+    const std::uint32_t stage_number = hosts.stage();
+    const support::fake_cuda cuda{support::fake_cuda_options{.seed = stage_number + 1}};
+    device gpu{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}, cuda};
+    const boundary_buffers buffers{plan, stage_number, inputs};
+    const std::span<std::byte> boundaries{gpu.allocate(tier::device, 64_KiB), buffers.size().count()};
+    const auto api_of = [&](stage_pair pair) {
+      const bool fails = pair == failing && pair.first == stage_number;
+      return fake_nccl{links_of[pair], cuda, pair.first == stage_number ? 0 : 1,
+                       fails ? fake_nccl::plan{.fail_at = at, .number = 3} : fake_nccl::plan{}};
+    };
+    nccl_stages<fake_nccl, thread_stages::place> here{hosts, {.deadline = 20'000'000'000}, api_of};
+    auto links = here.links(gpu);
+    Stage stage{plan, stage_number, how, false};
+    agent worker = agent::host;
+    if constexpr (requires { stage.gpu; }) {
+      stage.gpu = &gpu;
+      worker = agent::compute;
+    }
+    stage_runner runner{plan, links, gpu, buffers, boundaries, worker};
+    try {
+      runner.run(stage);
+      if (!stage.is_clean()) throw std::logic_error{"something was left over"};
+      for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+        if (plan.owners[part] == stage_number) found.weights[part] = stage.masters(part);
+    } catch (const comm_error&) {
+      if (at < 0) throw;
+      lost[stage_number] = 1;
+    }
+  });
+  for (const auto& [pair, world] : links_of) found.misuses += world->misuses;
+  for (const std::uint32_t each : lost) found.lost += each;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("stages over groups of NCCL have the bits of one device", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 3};
+  for (const schedule& plan :
+       {make_schedule(one_f_one_b{}, shape), make_schedule(no_flush{}, shape), make_schedule(zb_h1{}, shape)}) {
+    CAPTURE(plan.name);
+    const trained found = train<small_stage>(plan, small_optimizer::adam);
+    CHECK(found.weights == train_alone(plan, small_optimizer::adam, false));
+    CHECK(found.misuses == 0);
+  }
+  const schedule plan = make_schedule(no_flush{}, shape);
+  CHECK(train<enqueued_stage>(plan, small_optimizer::adam).weights == train_alone(plan, small_optimizer::adam, false));
+}
+
+TEST_CASE("a link of NCCL that fails ends every stage with an error", "[pipeline]")
+{
+  const schedule plan = make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 3});
+  for (const stage_pair& failing : {stage_pair{0, 1}, stage_pair{1, 2}, stage_pair{2, 1}})
+    for (const int at : {4, 9, 14}) {
+      CAPTURE(failing.first, failing.second, at);
+      CHECK(train<enqueued_stage>(plan, small_optimizer::sgd, failing, at).lost == 3);
+    }
+}
+
+}  // namespace nccl_stages_test
