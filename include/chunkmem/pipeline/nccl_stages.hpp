@@ -28,7 +28,7 @@ namespace pipeline {
 ///     runner.run(my_stage);
 ///
 /// Runs are enqueued on a stream. NCCL does not bound waits of the host for work that waits for another stage. So a
-/// stage whose thread waits for its runs, as a pin for the calling thread does, may wait for ever where a stage is lost.
+/// stage whose thread waits for its runs, as a pin for the calling thread does, may wait for ever if a stage is lost.
 /// @tparam Api    of NCCL, see nccl_api
 /// @tparam Hosts  joins the processes of the stages: mpi_stages, or a place of thread_stages
 template <nccl_api Api, class Hosts>
