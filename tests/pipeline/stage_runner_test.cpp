@@ -35,6 +35,7 @@
 namespace stage_runner_test {
 
 using namespace pipeline_test;
+using chunkmem::pipeline::schedule;  // not that of a manager
 using support::most_links;
 using support::small_optimizer;
 using support::small_stage;
