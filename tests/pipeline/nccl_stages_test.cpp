@@ -92,7 +92,8 @@ trained train(const schedule& plan, small_optimizer how, stage_pair failing = {0
       return fake_nccl{links_of[pair], cuda, pair.first == stage_number ? 0 : 1,
                        fails ? fake_nccl::plan{.fail_at = at, .number = 3} : fake_nccl::plan{}};
     };
-    nccl_stages<fake_nccl, thread_stages::place> here{hosts, {.deadline = 20'000'000'000}, api_of};
+    const std::uint64_t deadline = at < 0 ? 20'000'000'000 : 1'000'000'000;  // a failure may be heard of by it alone
+    nccl_stages<fake_nccl, thread_stages::place> here{hosts, {.deadline = deadline}, api_of};
     auto links = here.links(gpu);
     Stage stage{plan, stage_number, how, false};
     agent worker = agent::host;
