@@ -60,8 +60,8 @@ class network {
   [[nodiscard]] auto gradient(const weight& of) const { return gradient_type{m_, of, !keeps_saved_}; }
   [[nodiscard]] auto scratch(index count) const { return lease_floats(m_, static_cast<std::uint64_t>(count)); }
 
-  /// A backward run from now on makes no gradients of weights, and leaves what the forward run saved as it is: another
-  /// one comes that does. So what would be overwritten is a copy.
+  /// The next backward runs make no gradients of weights, and leave saved activations as they are. A second backward
+  /// run needs these activations, so gradients are written over copies of them.
   void keep_saved(bool keeps) noexcept { keeps_saved_ = keeps; }
   [[nodiscard]] bool keeps_saved() const noexcept { return keeps_saved_; }
 
@@ -159,7 +159,7 @@ class network {
   const model& net_;
   chunkmem::list_id list_ = chunkmem::value_list;
   bool keeps_saved_ = false;
-  mutable std::map<std::uint32_t, lease_type> copies_;  // by tensor: while what was saved is kept
+  mutable std::map<std::uint32_t, lease_type> copies_;  // by tensor, while saved activations are kept
   index width_;
   index heads_;
   index context_;

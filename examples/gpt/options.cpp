@@ -296,7 +296,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
 
-/// What a pipeline has no way to.
+/// Refuses the options that a pipeline cannot have.
 void check_stages(const raw_options& raw, const options& chosen)
 {
   if (chosen.stages == 0) {

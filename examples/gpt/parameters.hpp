@@ -111,7 +111,7 @@ layer_weights declare_weights(parameter_declaration<Manager>& make, const extent
   return layer;
 }
 
-/// Names for files: what a weight is, with the number of its layer. @param first   number of the first layer
+/// Names for files: the name of a weight, with the number of its layer. @param first   number of the first layer
 template <class Manager>
 void name_layers(Manager& manager, const parameter_set& net, std::size_t first = 0)
 {

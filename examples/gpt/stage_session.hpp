@@ -20,7 +20,7 @@
 
 namespace gpt {
 
-/// What all stages train.
+/// The training that all stages share.
 struct stage_setup {
   const options& chosen;
   const training_text& text;
@@ -77,7 +77,7 @@ class stage_session {
   }
   stage_session(const stage_session&) = delete;
 
-  /// What the stage needs. Stages do not talk in it.
+  /// The memory that the stage needs. Stages do not talk in a rehearsal.
   [[nodiscard]] auto rehearse()
   {
     return manager_.rehearse([this] {
@@ -206,7 +206,7 @@ class stage_session {
   std::size_t skipped_ = 0;
 };
 
-/// What a stage needs and is given.
+/// The memory that a stage needs, and the memory that it is given.
 struct stage_budget {
   chunkmem::bytes everything, smallest_device, device, host;
 };
@@ -270,7 +270,7 @@ void show_stages(const stage_setup& setup, Here& here, const stage_budget& budge
   }
 }
 
-/// What one stage does, that of the last part with words.
+/// Trains one stage. The stage of the last part prints.
 template <class Here>
 [[nodiscard]] training_result run_stage(const stage_setup& setup, Here& here, const display* show)
 {

@@ -31,7 +31,7 @@
 
 namespace gpt {
 
-/// Trains the parts of a model that belong to one stage of a pipeline: what a stage_runner calls.
+/// Trains the parts of a model that belong to one stage of a pipeline. A stage_runner calls it.
 ///
 /// An iteration of the manager is a batch. Its update is the first thing in the iteration that follows. The table of
 /// tokens is tied to that of the logits: the stages that have a copy add the gradients of both up before each update.
@@ -102,7 +102,7 @@ class stage_trainer {
     if (part.range.begins) return;
     for (std::size_t row = 0; row < size_.batch; ++row) read(place.row(row).slope, run.input_gradient, row);
   }
-  /// What the forward run saved stays, for the gradients of the weights.
+  /// Saved activations stay: the gradients of the weights need them later.
   void backward_input(const backward_run& run)
   {
     one_part& part = parts_.at(run.step.part);

@@ -8,7 +8,7 @@
 namespace gpt {
 
 /// Trains in a pipeline whose stages are threads of this process, or the processes that a launcher of MPI started.
-/// @return what the program exits with   @throws what the first stage that failed threw
+/// @return   the exit code of the program   @throws the error of the first stage that failed
 [[nodiscard]] int run_stages(const options& chosen, const training_text& text, const display& show);
 
 }  // namespace gpt

@@ -90,7 +90,7 @@ struct trained {
   std::uint32_t first_batch = 0;
 };
 
-/// Goes on from what the folders hold, and saves after every second batch.
+/// Goes on from the checkpoints in the folders, and saves after every second batch.
 /// @throws std::domain_error   it broke; each other stage ended with a comm_error, or was through
 trained train(const schedule& plan, folders& saved, const managed_recipe& how, const breakage& at = {})
 {

@@ -70,7 +70,7 @@ struct versioned_training {
     seen_firsts.push_back(made[0][versions.newest() % made[0].size()]);
     return good;
   }
-  /// The first number of a version is what it was when the version was new.
+  /// The first number of a version has not changed since the version was new.
   bool is_as_made(std::uint32_t part, std::uint32_t version)
   {
     const float found = to_float(versions.acquire(weights[part], version).span()[0]);

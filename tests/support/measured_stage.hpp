@@ -24,7 +24,7 @@
 
 namespace support {
 
-/// A stage that allocates what its parts take, from a heap that counts, and computes nothing.
+/// A stage that allocates the bytes of its parts from a heap that counts, and computes nothing.
 class measured_stage {
  public:
   using schedule = chunkmem::pipeline::schedule;

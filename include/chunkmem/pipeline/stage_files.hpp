@@ -44,7 +44,7 @@ template <file_folder Folder>
   return own.empty() ? 0 : own.front();
 }
 
-/// Removes generations that other stages do not have, and what saves that did not end left: the next save then has one
+/// Removes generations that other stages do not have, and files of saves that did not end. The next save then has one
 /// number on all stages.
 template <file_folder Folder>
 void remove_newer(Folder& folder, std::uint64_t newest)
@@ -67,7 +67,7 @@ void remove_newer(Folder& folder, std::uint64_t newest)
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
 /// @param stages    a communicator of all stages   @param options   keep at least 2: stages may be one apart
-/// @throws as checkpoint::save, on every stage what the first one threw that failed; comm_error
+/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
 /// @throws config_error   folders have other generations than those of other stages
 /// @complexity   as checkpoint::save; and an exchange of three words, which waits for the slowest stage
 template <class Ranks, class Manager, file_folder Folder>
@@ -95,7 +95,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
 ///
 /// The number of stages, their parts and the versions of the weights are those of the save.
 /// @return   with the number 0 after a fresh start, which options allow: the stages have no whole generation in common
-/// @throws as checkpoint::load, on every stage what the first one threw that failed; comm_error
+/// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error
 /// @throws config_error   folders have generations that are more than one apart
 /// @complexity   as checkpoint::load, and one pass over the bytes of a generation to see whether it is whole
 template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>

@@ -124,7 +124,7 @@ class weight_versions {
 
   /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
   /// @param step   `step()` gives an optimizer::step_outcome
-  /// @throws what the step throws; out_of_memory, device_error: call it again
+  /// @throws the errors of the step; out_of_memory, device_error: call `update` again
   template <class Step>
   optimizer::step_outcome update(Step&& step)
   {
