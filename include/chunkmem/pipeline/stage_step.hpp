@@ -38,6 +38,9 @@ namespace pipeline {
 ///     stage_step steps{here.all()};
 ///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
 ///
+/// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and makes a stage_step of the
+/// stages of that pipeline. All replicas then have the norm of all stages.
+///
 /// If one stage cannot begin the step, no stage takes it, and each says why. If a step throws, call it again on every
 /// stage that it threw on, as optimizer::step. Cost: one pass over the gradients that gradient_done did not measure,
 /// and 32 B from each stage to each other for each parameter. A stage waits for all others.
@@ -58,13 +61,14 @@ class stage_step {
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                NumberOf number_of)
   {
-    using site = optimizer::detail::caller_site<Manager, Executor>;
-    optimizer::detail::step_driver<Manager, Kernel, site> driver{m, kernel, site{m.backend(), workers}};
-    if (m.rehearsing())
-      driver.decide_by(gradient_measure{});
-    else if (!driver.is_decided())
-      agree(driver, m, options, number_of);
-    return driver.run(options, optimizer::detail::update_at_once{});
+    if constexpr (requires { m.ranks(); }) {
+      return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
+        return sum_over_stages(
+            options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
+      });
+    } else {
+      return take_alone(m, kernel, options, workers, number_of);
+    }
   }
 
  private:
@@ -74,36 +78,65 @@ class stage_step {
     gradient_measure measure{};
   };
 
-  template <class Driver, class Manager, class NumberOf>
-  void agree(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
+  /// The step of a stage that is one rank.
+  template <class Manager, class Kernel, class Executor, class NumberOf>
+  optimizer::step_outcome take_alone(Manager& m, Kernel& kernel, const optimizer::step_options& options,
+                                     Executor& workers, NumberOf number_of)
   {
-    const bool needs_measures = optimizer::detail::step_rules{options}.needs_measures();
-    mine_.clear();
-    collective::all_or_none(stages_, [&] {
-      driver.check(options);
-      driver.prepare(options);
-      if (!needs_measures) return;
-      mine_.clear();
+    using site = optimizer::detail::caller_site<Manager, Executor>;
+    optimizer::detail::step_driver<Manager, Kernel, site> driver{m, kernel, site{m.backend(), workers}};
+    const auto measure = [&](auto visit) {
       m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
         if (!driver.has_gradient(it)) return;
         driver.measure(it, info);
+        visit(it, driver.measure_of(it));
+      });
+    };
+    if (m.rehearsing()) {
+      driver.decide_by(gradient_measure{});
+    } else if (!driver.is_decided()) {
+      const auto begin = [&] {
+        driver.check(options);
+        driver.prepare(options);
+      };
+      const gradient_measure all = sum_over_stages(options, driver.progress().number, begin, measure, number_of);
+      if (needs_measures(options)) driver.decide_by(all);
+    }
+    return driver.run(options, optimizer::detail::update_at_once{});
+  }
+  [[nodiscard]] static bool needs_measures(const optimizer::step_options& options)
+  {
+    return optimizer::detail::step_rules{options}.needs_measures();
+  }
+
+  /// The measure of all stages, if the step needs one. @param begin   this stage's part of the beginning
+  /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
+  template <class Begin, class Measure, class NumberOf>
+  gradient_measure sum_over_stages(const optimizer::step_options& options, std::uint64_t updates, Begin begin,
+                                   Measure measure, NumberOf number_of)
+  {
+    collective::all_or_none(stages_, [&] {
+      begin();
+      mine_.clear();
+      if (!needs_measures(options)) return;
+      measure([&](tensor_handle it, const gradient_measure& found) {
         mine_.push_back(number_of(it) + std::uint64_t{1});
-        for (const std::uint64_t word : words_of(driver.measure_of(it))) mine_.push_back(word);
+        for (const std::uint64_t word : words_of(found)) mine_.push_back(word);
       });
     });
     collective::fingerprint word;
     word.add(optimizer::settings_word(options));
-    word.add(driver.progress().number);
+    word.add(updates);
     for (const std::uint64_t other : collective::words_of_all(stages_, word.value()))
       expects(other == word.value(),
               "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
               "(give all of them the same options, and load checkpoints of the same step)");
-    if (!needs_measures) return;
+    if (!needs_measures(options)) return {};
     const std::vector<std::uint64_t> sizes = collective::words_of_all(stages_, mine_.size());
     mine_.resize(std::ranges::max(sizes));  // a number of 0 is no gradient
     all_.resize(mine_.size() * stages_.ranks());
     stages_.exchange(mine_, all_);
-    driver.decide_by(sum_in_order());
+    return sum_in_order();
   }
 
   [[nodiscard]] gradient_measure sum_in_order()

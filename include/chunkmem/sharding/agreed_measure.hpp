@@ -100,6 +100,13 @@ class agreed_measure {
       if (has_gradient_[index] != 0) all.add(of_tensor_[index]);
     return all;
   }
+  /// Calls `visit(tensor, measure)` for each tensor with a gradient, in order. @pre as total
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    for (std::uint32_t index = 0; index < of_tensor_.size(); ++index)
+      if (has_gradient_[index] != 0) visit(index, of_tensor_[index]);
+  }
 
  private:
   [[noreturn]] static void refuse_sets()

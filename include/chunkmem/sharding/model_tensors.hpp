@@ -57,7 +57,7 @@ class model_tensors {
     const std::uint32_t index = size();
     if (is_sharded(fresh.part)) of_plan_.push_back(index);
     entries_.push_back(std::move(fresh));
-    return {tensor_id{index}, owner()};
+    return handle_of(index);
   }
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
@@ -75,6 +75,7 @@ class model_tensors {
   [[nodiscard]] const entry& operator[](std::uint32_t tensor) const noexcept { return entries_[tensor]; }
   /// @param planned   by its number in the plan
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return of_plan_[planned]; }
+  [[nodiscard]] tensor_handle handle_of(std::uint32_t tensor) const noexcept { return {tensor_id{tensor}, owner()}; }
   /// One without a name is "tensor.<number>", as one rank alone would call it.
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const
   {

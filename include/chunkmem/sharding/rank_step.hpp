@@ -47,11 +47,12 @@ class rank_step {
   rank_step(const rank_step&) = delete;
 
   /// One step. @param settle   waits until the work of the group is done
+  /// @param decide   `decide(agree, updates, measures)`: calls `agree()`, and gives the measure to decide by
   /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
   ///   call again to go on
-  template <class Ranks, class Settle, optimizer_kernel Kernel, executor Executor>
+  template <class Ranks, class Settle, optimizer_kernel Kernel, executor Executor, class Decide>
   optimizer::step_outcome take(Ranks& ranks, Settle settle, Kernel& kernel, const optimizer::step_options& options,
-                               Executor& workers)
+                               Executor& workers, Decide decide)
   {
     if (!updated_) {
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
@@ -59,7 +60,13 @@ class rank_step {
       using site = share_site<optimizer::detail::caller_site<Manager, Executor>>;
       optimizer::detail::step_driver<Manager, Kernel, site> driver{
           m_, kernel, {{m_.backend(), workers}, units_.runs()}};
-      agree(ranks, driver, options, workers);
+      if (m_.rehearsing()) {
+        rehearse_measures(ranks, driver, options, workers);
+      } else if (!driver.is_decided()) {
+        const auto these_agree = [&] { agree(ranks, driver, options, workers); };
+        const gradient_measure all = decide(these_agree, driver.progress().number, measure_);
+        if (optimizer::detail::step_rules{options}.needs_measures()) driver.decide_by(all);
+      }
       const changing_shares now{*this};
       now.begin();
       is_updating_ = !m_.rehearsing();
@@ -137,29 +144,35 @@ class rank_step {
     m_.gathered().gather_now(whole.id);
   }
 
-  /// All ranks take the same step, and decide it by the measure of all their gradients if the step needs one. A rank
-  /// whose step failed, and which calls it again, talks to the others where it stopped.
+  /// All ranks take the same step, and measure all their gradients if the step needs that. A rank whose step failed,
+  /// and which calls it again, talks to the others where it stopped.
   template <class Ranks, class Driver, class Executor>
   void agree(Ranks& ranks, Driver& driver, const optimizer::step_options& options, Executor& workers)
   {
-    const bool rehearses = m_.rehearsing();
-    if (driver.is_decided() && !rehearses) return;
-    const gradient_version now = driver.version();
-    if (!rehearses && agreed_on_ != now) {
+    const std::pair now{driver.version(), optimizer::settings_word(options)};
+    if (agreed_on_ != now) {
       agree_on_settings(ranks, driver, options);
       agreed_on_ = now;
       measured_ = 0;
     }
     if (!optimizer::detail::step_rules{options}.needs_measures()) return;
-    for (std::uint32_t index = rehearses ? 0 : measured_; index < units_.size(); ++index) {
-      const unit_tensors& unit = units_[index];
-      if (unit.is_trained && driver.has_gradient(unit.share))
-        driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
-          measure_.add(ranks, plan_, index, unit.gradient_type, gradient, workers);
-        });
-      if (!rehearses) measured_ = index + 1;
-    }
-    driver.decide_by(rehearses ? gradient_measure{} : measure_.total());
+    for (; measured_ < units_.size(); ++measured_) measure(ranks, driver, measured_, workers);
+  }
+  template <class Ranks, class Driver, class Executor>
+  void rehearse_measures(Ranks& ranks, Driver& driver, const optimizer::step_options& options, Executor& workers)
+  {
+    if (!optimizer::detail::step_rules{options}.needs_measures()) return;
+    for (std::uint32_t index = 0; index < units_.size(); ++index) measure(ranks, driver, index, workers);
+    driver.decide_by(gradient_measure{});
+  }
+  template <class Ranks, class Driver, class Executor>
+  void measure(Ranks& ranks, Driver& driver, std::uint32_t index, Executor& workers)
+  {
+    const unit_tensors& unit = units_[index];
+    if (!unit.is_trained || !driver.has_gradient(unit.share)) return;
+    driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
+      measure_.add(ranks, plan_, index, unit.gradient_type, gradient, workers);
+    });
   }
   /// If one rank cannot take the step, no rank takes it: that rank says why, and the others that ranks differ.
   /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were
@@ -171,6 +184,7 @@ class rank_step {
     std::optional<usage_error> wrong;
     try {
       driver.check(options);
+      driver.prepare(options);
     } catch (const usage_error& found) {
       wrong = found;
     }
@@ -201,7 +215,7 @@ class rank_step {
   unit_gradients<Manager>& gradients_;
   const unit_runs& runs_;
   agreed_measure measure_;
-  std::optional<gradient_version> agreed_on_;                               // the gradients that ranks have agreed on
+  std::optional<std::pair<gradient_version, std::uint64_t>> agreed_on_;     // gradients and settings
   std::uint32_t measured_ = 0;                                              // units, of these gradients
   std::vector<typename Manager::template pin_type<std::uint8_t>> changes_;  // of a step, kept for its memory
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet

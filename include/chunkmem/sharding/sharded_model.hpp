@@ -14,6 +14,7 @@
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/model_tensors.hpp>
@@ -26,6 +27,7 @@
 #include <chunkmem/sharding/unit_gradients.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/sharding/zero.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/tensor/registration.hpp>
@@ -403,8 +405,25 @@ class sharded_model {
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
                                Executor& workers = on_this_thread)
   {
+    return step_by(kernel, options, workers, [](auto agree, std::uint64_t, const auto& measures) {
+      agree();
+      return measures.total();
+    });
+  }
+  /// The same as part of a larger step, such as that of all stages of a pipeline.
+  /// @param decide   `decide(agree, updates, measures)` gives the measure that the step is decided by, if it needs one.
+  ///   `agree()` is a step's talk among these ranks. Behind it, `measures.total()` and `measures.for_each(visit)` are
+  ///   theirs, the same on each: `visit(tensor_handle, gradient_measure)`
+  /// @throws as step; and what `decide` throws
+  template <optimizer_kernel Kernel, executor Executor, class Decide>
+  optimizer::step_outcome step_by(Kernel& kernel, const optimizer::step_options& options, Executor& workers,
+                                  Decide decide)
+  {
     return steps_.take(
-        ranks(), [this] { settle(); }, kernel, options, workers);
+        ranks(), [this] { settle(); }, kernel, options, workers,
+        [&](auto agree, std::uint64_t updates, const sharding::agreed_measure& found) {
+          return decide(agree, updates, measures_of_step{tensors_, found});
+        });
   }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
   /// anew. Every rank has to call it.
@@ -458,6 +477,19 @@ class sharded_model {
     else
       return given;
   }
+  /// Those of a step, by handles.
+  struct measures_of_step {
+    [[nodiscard]] gradient_measure total() const noexcept { return found.total(); }
+    template <class Visit>
+    void for_each(Visit visit) const
+    {
+      found.for_each([&](std::uint32_t planned, const gradient_measure& measure) {
+        visit(tensors.handle_of(tensors.tensor_of_plan(planned)), measure);
+      });
+    }
+    const sharding::model_tensors& tensors;
+    const sharding::agreed_measure& found;
+  };
   struct rehearsed_until_end {
     sharded_model& model;
     ~rehearsed_until_end()
