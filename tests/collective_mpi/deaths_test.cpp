@@ -44,16 +44,18 @@ struct outcome {
   double late = -1e9;  // of the last survivor's error, behind death + deadline [s]
 };
 
-outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds deadline, std::chrono::seconds patience)
+/// @param program   the variable that says which program each rank is
+outcome run(const char* program, std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds deadline,
+            std::chrono::seconds patience)
 {
   const fs::path folder =
       fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
   fs::remove_all(folder);
   fs::create_directories(folder);
   std::vector<std::string> words = support::split(std::getenv("CHUNKMEM_MPIRUN"));
-  for (const std::string& word : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks),
-                                  std::string{std::getenv("CHUNKMEM_MPI_RANK")}, folder.string(), std::to_string(seed),
-                                  std::to_string(deadline.count())})
+  for (const std::string& word :
+       {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv(program)},
+        folder.string(), std::to_string(seed), std::to_string(deadline.count())})
     words.push_back(word);
   outcome result;
   {
@@ -100,7 +102,7 @@ double check_runs(std::uint32_t first, std::uint32_t runs, std::chrono::millisec
   std::uint32_t deaths = 0;
   for (std::uint32_t seed = first; seed < first + runs; ++seed) {
     const std::uint32_t ranks = 2 + seed % 3;
-    const outcome result = run(seed, ranks, deadline, std::chrono::seconds{60});
+    const outcome result = run("CHUNKMEM_MPI_RANK", seed, ranks, deadline, std::chrono::seconds{60});
     INFO("seed " << seed << ", ranks " << ranks << ", said: " << result.other);
     CHECK(result.other.empty());
     CHECK(result.finished == 0);
@@ -113,14 +115,37 @@ double check_runs(std::uint32_t first, std::uint32_t runs, std::chrono::millisec
   return late;
 }
 
-bool can_run()
+/// Runs of a pipeline of three stages, of which one dies unless the seed is a multiple of 11.
+/// @return   how late the latest error of all runs was [s]
+double check_pipelines(std::uint32_t first, std::uint32_t deaths, std::chrono::milliseconds deadline)
 {
-  return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv("CHUNKMEM_MPI_RANK") != nullptr;
+  constexpr std::uint32_t stages = 3;
+  double late = -1e9;
+  for (std::uint32_t seed = first; deaths > 0; ++seed) {
+    const outcome result = run("CHUNKMEM_MPI_STAGE", seed, stages, deadline, std::chrono::seconds{60});
+    const bool dies = seed % 11 != 0;
+    INFO("seed " << seed << ", said: " << result.other << ", late: " << result.late << " s");
+    CHECK(result.other.empty());
+    CHECK(result.died == dies);
+    CHECK(result.finished == (dies ? 0 : stages));
+    CHECK(result.missing == (dies ? 1 : 0));  // of the dead there is no verdict
+    CHECK(result.failed == (dies ? stages - 1 : 0));
+    if (!dies) continue;
+    CHECK(result.late <= 0.5);
+    late = std::max(late, result.late);
+    --deaths;
+  }
+  return late;
+}
+
+bool can_run(const char* program)
+{
+  return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv(program) != nullptr;
 }
 
 TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "[collective_mpi][deaths]")
 {
-  if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  if (!can_run("CHUNKMEM_MPI_RANK")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   const double late = check_runs(1, 5, std::chrono::milliseconds{1'000});
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/test_collective_mpi.json"}
@@ -131,8 +156,18 @@ TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "
 
 TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective_mpi][deaths][.slow]")
 {
-  if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  if (!can_run("CHUNKMEM_MPI_RANK")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   const double late = check_runs(1'000, 50, std::chrono::milliseconds{3'000});
+  std::ostringstream said;
+  said << "latest error " << late << " s after death and deadline";
+  WARN(said.str());
+}
+
+TEST_CASE("every other stage of a pipeline gets an error when one was killed or stopped at one of fifty calls",
+          "[collective_mpi][deaths][.slow]")
+{
+  if (!can_run("CHUNKMEM_MPI_STAGE")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_STAGE say what to run");
+  const double late = check_pipelines(2'001, 50, std::chrono::milliseconds{1'000});
   std::ostringstream said;
   said << "latest error " << late << " s after death and deadline";
   WARN(said.str());
