@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/eager_one_f_one_b.hpp>
+#include <chunkmem/pipeline/find_fault.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace generators_test {
@@ -215,6 +217,30 @@ TEST_CASE("an update that comes later gives the same times while its stage waits
     CHECK(it.plan.gradient_sets == 2);
     CHECK(it.times.seconds == (8 * 7 + 3) * 3.0);
   }
+}
+
+TEST_CASE("updates for all stages come one pair later from stage to stage, and cost no time", "[pipeline]")
+{
+  for (const auto& [d, m] : {std::pair{2U, 2U}, {3U, 3U}, {4U, 4U}, {4U, 7U}, {8U, 8U}, {8U, 16U}}) {
+    const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = 5, .seconds = whole};
+    const timed_schedule it = timed(no_flush{.for_all_stages = true}, shape);
+    CAPTURE(d, m);
+    CHECK_NOTHROW(check_schedule(it.plan));
+    CHECK(it.plan.gradient_sets == 2);
+    CHECK(it.times.seconds == (5.0 * m + d - 1) * 3.0);
+    for (std::uint32_t stage = 0; stage < d; ++stage) {
+      std::uint32_t backward_runs = 0;
+      for (const operation& step : it.plan.stages[stage]) {
+        if (step.kind == operation_kind::update) break;
+        backward_runs += step.kind == operation_kind::backward ? 1U : 0U;
+      }
+      CHECK(backward_runs == m + stage);
+    }
+  }
+  const pipeline_shape tight{.stages = 4, .micro_batches = 3, .batches = 2};
+  CHECK_NOTHROW(make_schedule(no_flush{}, tight));
+  CHECK_THROWS_WITH(make_schedule(no_flush{.for_all_stages = true}, tight),
+                    Catch::Matchers::ContainsSubstring("up to 3 pairs of runs late, and the next batch ends after 3"));
 }
 
 TEST_CASE("stages save as many micro-batches as the schedules say", "[pipeline]")

@@ -129,6 +129,64 @@ TEST_CASE("all stages clip by one norm, and skip together", "[pipeline][delayed]
   }
 }
 
+TEST_CASE("updates for all stages in the slack have the bits of delayed training on one device", "[pipeline][delayed]")
+{
+  managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
+  for (const std::uint32_t delay : {0U, 1U, 3U}) {
+    const schedule plan = make_schedule(no_flush{.update_delay = delay, .for_all_stages = true},
+                                        {.stages = 4, .micro_batches = 7, .batches = 7});
+    CHECK(plan.gradient_sets == 2);
+    how.infinite_batch = UINT32_MAX;
+    every_optimizer(plan, how);
+    how.infinite_batch = 2;
+    every_optimizer(plan, how);
+  }
+  how.infinite_batch = 1;
+  every_optimizer(
+      make_schedule(no_flush{.versions = 3, .for_all_stages = true}, {.stages = 3, .micro_batches = 3, .batches = 9}),
+      how);
+}
+
+TEST_CASE("batches with two sets of gradients follow their plans", "[pipeline]")
+{
+  using weights_type = support::managed_weights<bf16, optimizer::adam, collective::local_threads>;
+  struct watched_stage : support::stage_of_layers<weights_type> {
+    using stage_of_layers::stage_of_layers;
+    void update(const operation& step)
+    {
+      stage_of_layers::update(step);
+      reports.push_back(weights().report());
+    }
+    std::vector<chunkmem::report> reports{};
+  };
+  const schedule plan =
+      make_schedule(no_flush{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 16});
+  const managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
+  const optimizer::adam kernel = adam(0.01F, true);
+  std::vector<std::vector<chunkmem::report>> reports(plan.stage_count());
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = buffers.size() + bytes{4'096}}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + bytes{1}),
+                                          buffers.size().count()};
+    auto links = here.links(memory);
+    watched_stage stage{plan, here.stage(), here.all(), kernel, how, 2U};
+    stage_runner runner{plan, links, memory, buffers, boundaries};
+    runner.run(stage);
+    reports[here.stage()] = stage.reports;
+  });
+  for (const std::vector<chunkmem::report>& of_stage : reports) {
+    REQUIRE(of_stage.size() == plan.batches);
+    const chunkmem::report& early = of_stage[6];
+    const chunkmem::report& late = of_stage[13];  // behind it batches have no other one behind them
+    CHECK(late.divergences == early.divergences);
+    CHECK(late.replans == early.replans);
+    CHECK(late.abandoned_plans == early.abandoned_plans);
+    CHECK(late.evictions > early.evictions);
+  }
+}
+
 TEST_CASE("stages refuse a step with other options, and none of them waits", "[pipeline]")
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});

@@ -175,9 +175,11 @@ std::uint64_t newest_of(const small_folder& folder)
 TEST_CASE("a training that breaks at any call goes on from its last checkpoint with the same bits", "[pipeline]")
 {
   const managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.5F}}};
-  for (const schedule& plan : {make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 7}),
-                               make_schedule(no_flush{.versions = 3}, {.stages = 3, .micro_batches = 2, .batches = 7}),
-                               make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 4, .batches = 7})}) {
+  for (const schedule& plan :
+       {make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 7}),
+        make_schedule(no_flush{.versions = 3}, {.stages = 3, .micro_batches = 2, .batches = 7}),
+        make_schedule(no_flush{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 7}),
+        make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 4, .batches = 7})}) {
     const std::vector<vector_type> expected = support::train_managed_alone<bf16>(plan, kernel, how);
     support::dice dice{11};
     int resumed = 0;

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/pipeline/next_gradients.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
@@ -16,6 +17,8 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,11 +75,16 @@ class managed_layers {
   void add_gradient(std::uint32_t part, const vector_type& of_hidden, const vector_type& input)
   {
     const auto pin = m_.template gradient<float>(parts_.at(part));
+    add_to(pin.span(), pin.beta(), of_hidden, input);
+  }
+  /// @param beta   0: what is there counts for nothing
+  static void add_to(std::span<float> place, float beta, const vector_type& of_hidden, const vector_type& input)
+  {
     vector_type sum(width * width, 0);
-    if (pin.beta() != 0)
-      for (std::size_t index = 0; index < sum.size(); ++index) sum[index] = pin.span()[index];
+    if (beta != 0)
+      for (std::size_t index = 0; index < sum.size(); ++index) sum[index] = place[index];
     small_layer::add_gradient(sum, of_hidden, input);
-    for (std::size_t index = 0; index < sum.size(); ++index) pin.span()[index] = sum[index];
+    for (std::size_t index = 0; index < sum.size(); ++index) place[index] = sum[index];
   }
   void set_gradient(std::uint32_t part, const vector_type& sum)
   {
@@ -112,8 +120,10 @@ class managed_weights {
         kernel_{kernel},
         versions_{layers_.m(), plan.versions, chunkmem::dtype_of<Element>},
         step_{stages},
-        how_{how}
+        how_{how},
+        micro_batches_{plan.micro_batches}
   {
+    if (plan.gradient_sets > 1) next_.emplace(layers_.m());
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == stage) layers_.declare(part);
     layers_.m().use(kernel_);
@@ -129,7 +139,13 @@ class managed_weights {
   void add_gradient(std::uint32_t part, std::uint32_t batch, vector_type of_hidden, const vector_type& input)
   {
     if (part == 0 && batch == how_.infinite_batch) spoil(of_hidden);
-    layers_.add_gradient(part, of_hidden, input);
+    if (!next_) return layers_.add_gradient(part, of_hidden, input);
+    next_->template add<float>(layers_[part], batch, [&](std::span<float> sum, float beta) {
+      managed_layers<Element>::add_to(sum, beta, of_hidden, input);
+    });
+    if (++added_ < layers_.parts().size() * micro_batches_) return;
+    added_ = 0;
+    step_.begin(layers_.m(), kernel_, how_.options, number_of());
   }
   /// The step is taken when the last part's update comes.
   void update(const chunkmem::pipeline::operation&)
@@ -139,16 +155,15 @@ class managed_weights {
     scope_.reset();
     versions_.flip();
     begin_batch();
-    const auto done = versions_.update([&] {
-      return step_.take(layers_.m(), kernel_, how_.options, chunkmem::on_this_thread,
-                        [&](chunkmem::tensor_handle it) { return layers_.part_of(it); });
-    });
+    const auto done = versions_.update(
+        [&] { return step_.take(layers_.m(), kernel_, how_.options, chunkmem::on_this_thread, number_of()); });
     skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1U : 0U;
-    if (!between) return;
+    if (!between) return adopt();
     layers_.m().updates().keep_record();
     scope_.reset();
     between();
     begin_batch("behind a save");
+    adopt();
   }
   std::function<void()> between{};  ///< called after each update, between two iterations
 
@@ -161,6 +176,7 @@ class managed_weights {
   {
     scope_.reset();
     work();
+    if (next_) next_->start(versions_.newest());
     begin_batch();
   }
   [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
@@ -170,6 +186,14 @@ class managed_weights {
  private:
   using iteration_type = chunkmem::iteration<manager_of_layers::engine_type>;
 
+  [[nodiscard]] auto number_of()
+  {
+    return [this](chunkmem::tensor_handle it) { return layers_.part_of(it); };
+  }
+  void adopt()
+  {
+    if (next_) next_->template adopt<float>();
+  }
   void begin_batch(const char* name = "batch") { scope_.reset(new iteration_type(layers_.m().iteration(name))); }
 
   managed_layers<Element> layers_;
@@ -177,6 +201,9 @@ class managed_weights {
   chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
   chunkmem::pipeline::stage_step<Stages> step_;
   managed_recipe how_;
+  std::uint32_t micro_batches_;
+  std::optional<chunkmem::pipeline::next_gradients<manager_of_layers>> next_;
+  std::size_t added_ = 0;  // of the batch that is added up
   std::unique_ptr<iteration_type> scope_;
   std::size_t updated_ = 0;
   std::uint32_t skipped_ = 0;

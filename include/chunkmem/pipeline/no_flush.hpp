@@ -42,9 +42,11 @@ class no_flush {
   using policy_kind = pipeline_kind;
   static constexpr std::string_view name = "no_flush";
 
-  std::uint32_t versions = 2;       ///< of the weights; at least fewest_versions(d, m)
-  std::uint32_t update_delay = 0;   ///< pairs of runs between the last backward run of a batch and its update; at most
-                                    ///< update_slack. Above 0, a stage needs two sets of gradients.
+  std::uint32_t versions = 2;      ///< of the weights; at least fewest_versions(d, m)
+  std::uint32_t update_delay = 0;  ///< pairs of runs between the last backward run of a batch and its update; at most
+                                   ///< update_slack. Above 0, a stage needs two sets of gradients.
+  bool for_all_stages = false;  ///< an update needs gradients of all stages, such as a norm: stage s has its update s
+                                ///< pairs later than stage 0, so that no stage waits. Needs two sets of gradients.
   std::uint32_t gradient_sets = 0;  ///< two let the next batch add up while an update runs; 0: as many as needed
 
   /// @throws config_error   too few versions, or a delay that a stage has no time for
@@ -60,12 +62,19 @@ class no_flush {
       throw config_error{error_text{} << "chunkmem: an update cannot come " << update_delay
                                       << " pairs of runs late: stage 0 has " << slack << " pairs, and a batch has "
                                       << shape.micro_batches << " (choose a smaller delay)"};
+    const std::uint64_t latest = std::uint64_t{update_delay} + (for_all_stages ? shape.stages - 1 : 0);
+    if (for_all_stages && latest >= shape.micro_batches)
+      throw config_error{error_text{} << "chunkmem: updates for all stages come up to " << latest
+                                      << " pairs of runs late, and the next batch ends after " << shape.micro_batches
+                                      << " (add micro-batches)"};
     schedule plan = empty_schedule(name, shape);
     plan.versions = versions;
-    plan.gradient_sets = std::max(gradient_sets, update_delay == 0 ? 1U : 2U);
+    plan.gradient_sets = std::max(gradient_sets, latest == 0 ? 1U : 2U);
     for (std::uint32_t stage = 0; stage < shape.stages; ++stage)
-      in_flight_order{.ahead = shape.stages - stage, .updates_within = true, .update_delay = update_delay}.append(
-          plan, stage, 0, plan.all_micro_batches());
+      in_flight_order{.ahead = shape.stages - stage,
+                      .updates_within = true,
+                      .update_delay = update_delay + (for_all_stages ? stage : 0)}
+          .append(plan, stage, 0, plan.all_micro_batches());
     return plan;
   }
 };

@@ -13,6 +13,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/pipeline/task_aside.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/measure_words.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -20,6 +21,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -38,6 +41,9 @@ namespace pipeline {
 ///     stage_step steps{here.all()};
 ///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
 ///
+/// Where the schedule has updates later than their batches (`no_flush{.for_all_stages = true}`), `begin` behind the
+/// last backward run of a batch lets stages talk while they go on.
+///
 /// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and makes a stage_step of the
 /// stages of that pipeline. All replicas then have the norm of all stages.
 ///
@@ -51,6 +57,10 @@ class stage_step {
   /// @param stages   outlives this
   explicit stage_step(Ranks& stages) : stages_{stages} {}
   stage_step(const stage_step&) = delete;
+  ~stage_step()
+  {
+    if (talk_aside_.is_running()) stages_.revoke();  // a stage that failed: nobody hears its talk
+  }
 
   /// One step. @param number_of   `number_of(handle)`: place of a parameter in the whole model. Copies of a tied weight
   ///   have one number and equal gradients, and count once
@@ -63,12 +73,34 @@ class stage_step {
   {
     if constexpr (requires { m.ranks(); }) {
       return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
-        return sum_over_stages(
+        propose(
             options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
+        return talk();
       });
     } else {
       return take_alone(m, kernel, options, workers, number_of);
     }
+  }
+  /// Begins a step whose gradients are complete, while this stage goes on: those of other stages come later. `take`
+  /// then waits for them. Until then, these gradients stay as they are, and nobody else uses the group of the stages.
+  /// @throws device_error   the system gives no thread. What is wrong with the step, `take` throws on every stage
+  template <class Manager, optimizer_kernel Kernel, class NumberOf>
+  void begin(Manager& m, Kernel& kernel, const optimizer::step_options& options, NumberOf number_of)
+  {
+    static_assert(
+        !requires { m.ranks(); }, "chunkmem: the step of a stage with replicas is not begun before it is taken");
+    expects(!talk_aside_.is_running(), "a step of all stages was begun twice (take it between)");
+    if (m.rehearsing()) return;
+    driver_of<Manager, Kernel, const serial> driver{m, kernel, {m.backend(), on_this_thread}};
+    propose_gradients(driver, m, options, number_of);
+    talk_aside_.start([this]() noexcept {
+      failure_ = nullptr;
+      try {
+        answer_ = talk();
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
   }
 
  private:
@@ -78,13 +110,34 @@ class stage_step {
     gradient_measure measure{};
   };
 
+  template <class Manager, class Kernel, class Executor>
+  using driver_of = optimizer::detail::step_driver<Manager, Kernel, optimizer::detail::caller_site<Manager, Executor>>;
+
   /// The step of a stage that is one rank.
   template <class Manager, class Kernel, class Executor, class NumberOf>
   optimizer::step_outcome take_alone(Manager& m, Kernel& kernel, const optimizer::step_options& options,
                                      Executor& workers, NumberOf number_of)
   {
-    using site = optimizer::detail::caller_site<Manager, Executor>;
-    optimizer::detail::step_driver<Manager, Kernel, site> driver{m, kernel, site{m.backend(), workers}};
+    driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
+    if (m.rehearsing()) {
+      driver.decide_by(gradient_measure{});
+    } else if (!driver.is_decided()) {
+      if (!talk_aside_.is_running())
+        propose_gradients(driver, m, options, number_of);
+      else if (word_ != word_of(options, driver.progress().number))
+        throw usage_error{"chunkmem: a step was begun with other options than it is taken with (give both the same)"};
+      const gradient_measure all = hear();
+      if (needs_measures(options)) driver.decide_by(all);
+    }
+    return driver.run(options, optimizer::detail::update_at_once{});
+  }
+  template <class Driver, class Manager, class NumberOf>
+  void propose_gradients(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
+  {
+    const auto begin = [&] {
+      driver.check(options);
+      driver.prepare(options);
+    };
     const auto measure = [&](auto visit) {
       m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
         if (!driver.has_gradient(it)) return;
@@ -92,51 +145,66 @@ class stage_step {
         visit(it, driver.measure_of(it));
       });
     };
-    if (m.rehearsing()) {
-      driver.decide_by(gradient_measure{});
-    } else if (!driver.is_decided()) {
-      const auto begin = [&] {
-        driver.check(options);
-        driver.prepare(options);
-      };
-      const gradient_measure all = sum_over_stages(options, driver.progress().number, begin, measure, number_of);
-      if (needs_measures(options)) driver.decide_by(all);
-    }
-    return driver.run(options, optimizer::detail::update_at_once{});
+    propose(options, driver.progress().number, begin, measure, number_of);
   }
   [[nodiscard]] static bool needs_measures(const optimizer::step_options& options)
   {
     return optimizer::detail::step_rules{options}.needs_measures();
   }
+  /// The same on every stage, if they take the same step.
+  [[nodiscard]] static std::uint64_t word_of(const optimizer::step_options& options, std::uint64_t updates)
+  {
+    collective::fingerprint word;
+    word.add(optimizer::settings_word(options));
+    word.add(updates);
+    return word.value();
+  }
 
-  /// The measure of all stages, if the step needs one. @param begin   this stage's part of the beginning
+  /// Collects what this stage says. @param begin   this stage's part of the beginning
   /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
   template <class Begin, class Measure, class NumberOf>
-  gradient_measure sum_over_stages(const optimizer::step_options& options, std::uint64_t updates, Begin begin,
-                                   Measure measure, NumberOf number_of)
+  void propose(const optimizer::step_options& options, std::uint64_t updates, Begin begin, Measure measure,
+               NumberOf number_of)
   {
-    collective::all_or_none(stages_, [&] {
+    word_ = word_of(options, updates);
+    needs_measures_ = needs_measures(options);
+    wrong_ = nullptr;
+    mine_.clear();
+    try {
       begin();
-      mine_.clear();
-      if (!needs_measures(options)) return;
+      if (!needs_measures_) return;
       measure([&](tensor_handle it, const gradient_measure& found) {
         mine_.push_back(number_of(it) + std::uint64_t{1});
         for (const std::uint64_t word : words_of(found)) mine_.push_back(word);
       });
+    } catch (...) {
+      wrong_ = std::current_exception();
+    }
+  }
+  /// The measure of all stages, if the step needs one.
+  [[nodiscard]] gradient_measure talk()
+  {
+    collective::all_or_none(stages_, [this] {
+      if (wrong_) std::rethrow_exception(wrong_);
     });
-    collective::fingerprint word;
-    word.add(optimizer::settings_word(options));
-    word.add(updates);
-    for (const std::uint64_t other : collective::words_of_all(stages_, word.value()))
-      expects(other == word.value(),
+    for (const std::uint64_t other : collective::words_of_all(stages_, word_))
+      expects(other == word_,
               "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
               "(give all of them the same options, and load checkpoints of the same step)");
-    if (!needs_measures(options)) return {};
+    if (!needs_measures_) return {};
     const std::vector<std::uint64_t> sizes = collective::words_of_all(stages_, mine_.size());
     mine_.resize(std::ranges::max(sizes));  // a number of 0 is no gradient
     all_.resize(mine_.size() * stages_.ranks());
     stages_.exchange(mine_, all_);
     return sum_in_order();
+  }
+  /// What the talk gave that runs aside, or that takes place now.
+  [[nodiscard]] gradient_measure hear()
+  {
+    if (!talk_aside_.is_running()) return talk();
+    talk_aside_.wait();
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return answer_;
   }
 
   [[nodiscard]] gradient_measure sum_in_order()
@@ -159,9 +227,15 @@ class stage_step {
   }
 
   Ranks& stages_;
+  std::uint64_t word_ = 0;
+  bool needs_measures_ = false;
+  std::exception_ptr wrong_;  // what keeps this stage from the step
   std::vector<std::uint64_t> mine_;
   std::vector<std::uint64_t> all_;
   std::vector<numbered_measure> measures_;
+  gradient_measure answer_{};   // of a talk aside
+  std::exception_ptr failure_;  // of a talk aside
+  task_aside talk_aside_;       // last: it ends before what it uses
 };
 
 }  // namespace pipeline

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace pipeline {
+
+/// A second set of gradients of a stage, in chunks: the next batch adds up while the update of the batch before waits.
+///
+/// The manager's gradients belong to the batch whose update comes next. Gradients of the batch behind it add up in a
+/// list of their own. `adopt`, called behind each update, copies them to the manager's gradients.
+///
+/// Use, with a schedule that has two sets of gradients:
+///
+///     next_gradients gradients{m};                           // before anything is acquired
+///     gradients.add<float>(weight, batch, [&](std::span<float> sum, float beta) { ... });  // sum = beta sum + new
+///     versions.update([&] { return steps.take(m, adam, options, pool, number_of); });
+///     gradients.adopt();
+///
+/// Behind a load, `start` says which batch comes next; sums of a batch that was not updated begin anew.
+/// Cost: 4 B of each parameter, for gradients of float32, and one copy of them on the device for each batch.
+/// @tparam Manager   with `gradient::separate`   @threads   one caller, that of the manager
+template <class Manager>
+class next_gradients {
+ public:
+  /// Declares the list. @param m   outlives this   @param type   of gradients
+  /// @throws usage_error   the manager is sealed, or has such a list already
+  explicit next_gradients(Manager& m, dtype type = dtype::float32) : m_{m}
+  {
+    const list_spec spec{"gradients/next", type};
+    m.use(std::span{&spec, 1});
+    list_ = m.list(spec.name);
+  }
+  next_gradients(const next_gradients&) = delete;
+
+  /// Batch `due` has the next update. Nothing is added up yet.
+  void start(std::uint32_t due) noexcept
+  {
+    due_ = due;
+    is_begun_.assign(is_begun_.size(), 0);
+  }
+  [[nodiscard]] std::uint32_t due() const noexcept { return due_; }
+
+  /// Adds to the gradient of a weight. @param write   `write(std::span<Kind> sum, float beta)`: sum = beta sum + what
+  ///   is new; enqueued on `stream`, or done by the calling thread
+  /// @throws usage_error   the batch is neither the one that is due nor the one behind it; and as gradient of a manager
+  template <element Kind, element Element, class Write>
+  void add(tensor<Element> weight, std::uint32_t batch, Write write, agent stream = agent::host)
+  {
+    if (batch == due_) {
+      const auto pin = m_.template gradient<Kind>(weight, stream);
+      return write(pin.span(), pin.beta());
+    }
+    if (batch != due_ + 1)
+      throw usage_error{error_text{} << "chunkmem: a gradient of batch " << batch
+                                     << " came, and the next update is that "
+                                     << "of batch " << due_ << " (a stage keeps gradients of two batches)"};
+    std::uint8_t& is_begun = begun(weight);
+    const auto pin =
+        m_.template acquire<Kind>(weight, list_, is_begun != 0 ? access::read_write : access::write, stream);
+    write(pin.span(), is_begun != 0 ? 1.0F : 0.0F);
+    is_begun = 1;
+  }
+
+  /// The due batch has its update: gradients of the batch behind it are the manager's now.
+  /// @param stream   copies   @throws out_of_memory, device_error   call it again
+  template <element Kind>
+  void adopt(agent stream = agent::host)
+  {
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+      if (begun(it) == 0) return;
+      if (info.type == dtype::float32) copy<Kind>(tensor<float>{it}, stream);
+      if (info.type == dtype::bfloat16) copy<Kind>(tensor<bf16>{it}, stream);
+      if (info.type == dtype::float16) copy<Kind>(tensor<fp16>{it}, stream);
+      begun(it) = 0;
+    });
+    ++due_;
+  }
+
+ private:
+  template <element Kind, element Element>
+  void copy(tensor<Element> weight, agent stream)
+  {
+    const auto source = m_.template acquire<Kind>(weight, list_, access::read, stream);
+    const auto target = m_.template gradient<Kind>(weight, stream);
+    if (!m_.rehearsing())
+      m_.backend().copy(reinterpret_cast<std::byte*>(target.data()), reinterpret_cast<const std::byte*>(source.data()),
+                        bytes{source.size() * sizeof(Kind)}, stream);
+  }
+  [[nodiscard]] std::uint8_t& begun(tensor_handle it)
+  {
+    const std::size_t index = index_of(it.id);
+    if (index >= is_begun_.size()) is_begun_.resize(index + 1);
+    return is_begun_[index];
+  }
+
+  Manager& m_;
+  list_id list_{};
+  std::uint32_t due_ = 0;
+  std::vector<std::uint8_t> is_begun_;  // by parameter: the list has a sum of the batch behind the due one
+};
+
+}  // namespace pipeline
+
+}  // namespace chunkmem::inline v0
