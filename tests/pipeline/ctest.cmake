@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part stages: stages that are threads. The thread sanitizer runs it.
 set(chunkmem_labels threads)
-chunkmem_part(stages "stage_runner|managed_stages|nccl_stages|sharded_stages|weight_versions")
+chunkmem_part(stages "stage_runner|managed_stages|nccl_stages|next_gradients|sharded_stages|weight_versions")
 # Part files: checkpoints of stages. Part stages has its sanitizers.
 set(chunkmem_labels "")
 set(chunkmem_unsanitized ON)

@@ -388,4 +388,39 @@ TEST_CASE("where one replica of a stage has other options, no rank takes the ste
   CHECK(updated == std::vector{1, 1, 1, 1});
 }
 
+TEST_CASE("a rank that could not begin its updates takes the step that the others took", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::vector<int> refused(4, 0);
+  std::vector<int> updated(4, 0);
+  on_grid(plan, 2, [&](thread_stages::place& here, ranks_type& replicas, std::uint32_t number) {
+    backend::host_arena memory{{.device_capacity = block * 64, .host_capacity = block * 64}};
+    model_type m{memory, replicas, {.chunk_bytes = block * 2}};
+    optimizer::adam adam{{}, {.masters = false}};
+    m.use(adam);
+    const auto weight = m.add<float>({10}, role::parameter);
+    for (float& it : m.acquire(weight, access::write).span()) it = 1;
+    const auto scope = m.iteration();
+    auto pin = m.acquire(weight, access::read);
+    if (number != 2) pin.release();
+    for (float& it : m.gradient(weight).span()) it = 1 + static_cast<float>(number);
+    stage_step steps{here.all()};
+    const auto take = [&] {
+      return steps.take(m, adam, {.learning_rate = 0.1F, .clip = {.norm = 1}}, on_this_thread,
+                        [&](tensor_handle) { return here.stage(); });
+    };
+    if (number == 2) {
+      try {
+        (void)take();
+      } catch (const usage_error&) {
+        ++refused[number];
+      }
+      pin.release();
+    }
+    updated[number] = take() == optimizer::step_result::updated ? 1 : 0;
+  });
+  CHECK(refused == std::vector{0, 0, 1, 0});
+  CHECK(updated == std::vector{1, 1, 1, 1});
+}
+
 }  // namespace sharded_stages_test

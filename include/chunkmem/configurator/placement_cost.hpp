@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -67,7 +68,8 @@ class placement_cost {
       throw config_error{error_text{} << "chunkmem: " << plan.stages << " stages and " << plan.replicas
                                       << " replicas do not fit " << links.nodes()
                                       << " nodes (give one or more of each, and a node for each rank)"};
-    if (!(plan.round_trips >= 0)) throw config_error{"round trips of a batch are negative or no number"};
+    if (!(plan.round_trips >= 0 && plan.round_trips <= std::numeric_limits<double>::max()))
+      throw config_error{"round trips of a batch are negative, or no finite number"};
     placement sorted = places_;
     std::ranges::sort(sorted);
     if (sorted != identity_placement(links.nodes()))

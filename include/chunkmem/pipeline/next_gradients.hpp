@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,10 +30,12 @@ namespace pipeline {
 ///
 ///     next_gradients gradients{m};                           // before anything is acquired
 ///     gradients.add<float>(weight, batch, [&](std::span<float> sum, float beta) { ... });  // sum = beta sum + new
-///     versions.update([&] { return steps.take(m, adam, options, pool, number_of); });
-///     gradients.adopt();
+///     steps.begin(m, adam, options, number_of);              // the last backward run of a batch is over
+///     versions.update([&] { return steps.take(m, adam, options, pool, number_of); });  // at its update
+///     gradients.adopt<float>();
 ///
-/// Behind a load, `start` says which batch comes next; sums of a batch that was not updated begin anew.
+/// Behind a load, `start` says which batch comes next; sums of a batch that was not updated begin anew. Behind a
+/// rehearsal everything is as before it.
 /// Cost: 4 B of each parameter, for gradients of float32, and one copy of them on the device for each batch.
 /// @tparam Manager   with `gradient::separate`   @threads   one caller, that of the manager
 template <class Manager>
@@ -50,10 +54,11 @@ class next_gradients {
   /// Batch `due` has the next update. Nothing is added up yet.
   void start(std::uint32_t due) noexcept
   {
-    due_ = due;
-    is_begun_.assign(is_begun_.size(), 0);
+    real_.due = due;
+    real_.is_begun.assign(real_.is_begun.size(), 0);
+    real_.is_adopting = false;
   }
-  [[nodiscard]] std::uint32_t due() const noexcept { return due_; }
+  [[nodiscard]] std::uint32_t due() const noexcept { return real_.due; }
 
   /// Adds to the gradient of a weight. @param write   `write(std::span<Kind> sum, float beta)`: sum = beta sum + what
   ///   is new; enqueued on `stream`, or done by the calling thread
@@ -61,34 +66,43 @@ class next_gradients {
   template <element Kind, element Element, class Write>
   void add(tensor<Element> weight, std::uint32_t batch, Write write, agent stream = agent::host)
   {
-    if (batch == due_) {
+    progress& now = progress_now();
+    if (batch == now.due) {
       const auto pin = m_.template gradient<Kind>(weight, stream);
       return write(pin.span(), pin.beta());
     }
-    if (batch != due_ + 1)
+    if (batch != now.due + 1)
       throw usage_error{error_text{} << "chunkmem: a gradient of batch " << batch
-                                     << " came, and the next update is that "
-                                     << "of batch " << due_ << " (a stage keeps gradients of two batches)"};
-    std::uint8_t& is_begun = begun(weight);
-    const auto pin =
-        m_.template acquire<Kind>(weight, list_, is_begun != 0 ? access::read_write : access::write, stream);
-    write(pin.span(), is_begun != 0 ? 1.0F : 0.0F);
-    is_begun = 1;
+                                     << " came, and the next update is that of batch " << now.due
+                                     << " (a stage keeps gradients of two batches; call adopt behind each update)"};
+    const bool is_begun = now.begun(weight) != 0;
+    const auto pin = m_.template acquire<Kind>(weight, list_, is_begun ? access::read_write : access::write, stream);
+    write(pin.span(), is_begun ? 1.0F : 0.0F);
+    now.begun(weight) = 1;
   }
 
   /// The due batch has its update: gradients of the batch behind it are the manager's now.
-  /// @param stream   copies   @throws out_of_memory, device_error   call it again
+  /// @param stream   copies   @throws usage_error   a gradient of the due batch has no update yet
+  /// @throws out_of_memory, device_error   call it again
   template <element Kind>
   void adopt(agent stream = agent::host)
   {
+    progress& now = progress_now();
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      expects(
+          now.is_adopting || m_.rehearsing() || !m_.has_gradient(it),
+          "gradients of a batch were to be adopted before the update of the batch ahead of it (take the step first)");
+    });
+    now.is_adopting = true;
     m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
-      if (begun(it) == 0) return;
+      if (now.begun(it) == 0) return;
       if (info.type == dtype::float32) copy<Kind>(tensor<float>{it}, stream);
       if (info.type == dtype::bfloat16) copy<Kind>(tensor<bf16>{it}, stream);
       if (info.type == dtype::float16) copy<Kind>(tensor<fp16>{it}, stream);
-      begun(it) = 0;
+      now.begun(it) = 0;
     });
-    ++due_;
+    now.is_adopting = false;
+    ++now.due;
   }
 
  private:
@@ -101,17 +115,33 @@ class next_gradients {
       m_.backend().copy(reinterpret_cast<std::byte*>(target.data()), reinterpret_cast<const std::byte*>(source.data()),
                         bytes{source.size() * sizeof(Kind)}, stream);
   }
-  [[nodiscard]] std::uint8_t& begun(tensor_handle it)
+  struct progress {
+    std::uint32_t due = 0;
+    bool is_adopting = false;
+    std::vector<std::uint8_t> is_begun{};  // by parameter: the list has a sum of the batch behind the due one
+
+    [[nodiscard]] std::uint8_t& begun(tensor_handle it)
+    {
+      const std::size_t index = index_of(it.id);
+      if (index >= is_begun.size()) is_begun.resize(index + 1);
+      return is_begun[index];
+    }
+  };
+  /// A rehearsal works on a copy.
+  [[nodiscard]] progress& progress_now()
   {
-    const std::size_t index = index_of(it.id);
-    if (index >= is_begun_.size()) is_begun_.resize(index + 1);
-    return is_begun_[index];
+    if (!m_.rehearsing()) {
+      rehearsed_.reset();
+      return real_;
+    }
+    if (!rehearsed_) rehearsed_ = real_;
+    return *rehearsed_;
   }
 
   Manager& m_;
   list_id list_{};
-  std::uint32_t due_ = 0;
-  std::vector<std::uint8_t> is_begun_;  // by parameter: the list has a sum of the batch behind the due one
+  progress real_;
+  std::optional<progress> rehearsed_;
 };
 
 }  // namespace pipeline

@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -59,13 +61,14 @@ class stage_step {
   stage_step(const stage_step&) = delete;
   ~stage_step()
   {
-    if (talk_aside_.is_running()) stages_.revoke();  // a stage that failed: nobody hears its talk
+    if (talk_aside_.is_running()) stages_.revoke();  // this stage failed: others may have heard it, and updated
   }
 
   /// One step. @param number_of   `number_of(handle)`: place of a parameter in the whole model. Copies of a tied weight
   ///   have one number and equal gradients, and count once
   /// @throws comm_error    another stage failed or did not come
-  /// @throws usage_error   on every stage: one cannot begin the step, stages were given other options or have made
+  /// @throws usage_error   a step was begun with other gradients or options, on this stage alone: call it again with
+  ///   those of `begin`; on every stage: one cannot begin the step, stages were given other options or have made
   ///   other numbers of updates, or two parameters with different gradients have one number; and as optimizer::step
   template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
@@ -82,8 +85,11 @@ class stage_step {
     }
   }
   /// Begins a step whose gradients are complete, while this stage goes on: those of other stages come later. `take`
-  /// then waits for them. Until then, these gradients stay as they are, and nobody else uses the group of the stages.
-  /// @throws device_error   the system gives no thread. What is wrong with the step, `take` throws on every stage
+  /// then waits for them, with the same options. Until then, these gradients stay as they are, and nobody else uses the
+  /// group of the stages. One step is begun at a time: an update comes before the gradients of the next batch are
+  /// complete.
+  /// @throws device_error   the system gives no thread   @throws usage_error   a step was begun and not taken. What is
+  ///   wrong with the step itself, `take` throws on every stage
   template <class Manager, optimizer_kernel Kernel, class NumberOf>
   void begin(Manager& m, Kernel& kernel, const optimizer::step_options& options, NumberOf number_of)
   {
@@ -93,6 +99,7 @@ class stage_step {
     if (m.rehearsing()) return;
     driver_of<Manager, Kernel, const serial> driver{m, kernel, {m.backend(), on_this_thread}};
     propose_gradients(driver, m, options, number_of);
+    begun_ = {driver.version(), word_};
     talk_aside_.start([this]() noexcept {
       failure_ = nullptr;
       try {
@@ -102,6 +109,14 @@ class stage_step {
       }
     });
   }
+  /// A step that was begun does not count any more, as when its gradients were dropped or a checkpoint was loaded. Call
+  /// it on every stage. Waits until the stages have talked.
+  void forget() noexcept
+  {
+    if (talk_aside_.is_running()) talk_aside_.wait();
+    failure_ = nullptr;
+    heard_.reset();
+  }
 
  private:
   static constexpr std::size_t words_of_gradient = 1 + words_of_measure;
@@ -110,6 +125,7 @@ class stage_step {
     gradient_measure measure{};
   };
 
+  using step_key = std::pair<optimizer::detail::gradient_version, std::uint64_t>;  // gradients, and word_
   template <class Manager, class Kernel, class Executor>
   using driver_of = optimizer::detail::step_driver<Manager, Kernel, optimizer::detail::caller_site<Manager, Executor>>;
 
@@ -122,14 +138,21 @@ class stage_step {
     if (m.rehearsing()) {
       driver.decide_by(gradient_measure{});
     } else if (!driver.is_decided()) {
-      if (!talk_aside_.is_running())
-        propose_gradients(driver, m, options, number_of);
-      else if (word_ != word_of(options, driver.progress().number))
-        throw usage_error{"chunkmem: a step was begun with other options than it is taken with (give both the same)"};
-      const gradient_measure all = hear();
-      if (needs_measures(options)) driver.decide_by(all);
+      const step_key now{driver.version(), word_of(options, driver.progress().number)};
+      if (talk_aside_.is_running() && begun_ != now)
+        throw usage_error{
+            "a step was begun with other gradients or options than it is taken with (give take the options of begin, "
+            "and "
+            "begin a step when its gradients are complete; forget it on every stage to begin anew)"};
+      if (!heard_ || heard_->first != now) {
+        if (!talk_aside_.is_running()) propose_gradients(driver, m, options, number_of);
+        heard_ = {now, hear()};
+      }
+      if (needs_measures(options)) driver.decide_by(heard_->second);
     }
-    return driver.run(options, optimizer::detail::update_at_once{});
+    const optimizer::step_outcome done = driver.run(options, optimizer::detail::update_at_once{});
+    heard_.reset();
+    return done;
   }
   template <class Driver, class Manager, class NumberOf>
   void propose_gradients(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
@@ -181,12 +204,29 @@ class stage_step {
       wrong_ = std::current_exception();
     }
   }
+  /// Errors that stages do not tell each other end their group.
+  void tell_what_is_wrong()
+  {
+    try {
+      collective::all_or_none(stages_, [this] {
+        if (wrong_) std::rethrow_exception(wrong_);
+      });
+    } catch (const comm_error&) {
+      stages_.revoke();
+      throw;
+    } catch (const error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {
+      stages_.revoke();
+      throw;
+    }
+  }
   /// The measure of all stages, if the step needs one.
   [[nodiscard]] gradient_measure talk()
   {
-    collective::all_or_none(stages_, [this] {
-      if (wrong_) std::rethrow_exception(wrong_);
-    });
+    tell_what_is_wrong();
     for (const std::uint64_t other : collective::words_of_all(stages_, word_))
       expects(other == word_,
               "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
@@ -229,7 +269,9 @@ class stage_step {
   Ranks& stages_;
   std::uint64_t word_ = 0;
   bool needs_measures_ = false;
-  std::exception_ptr wrong_;  // what keeps this stage from the step
+  step_key begun_{};                                            // of a talk aside
+  std::optional<std::pair<step_key, gradient_measure>> heard_;  // of a step that did not end: nobody is asked again
+  std::exception_ptr wrong_;                                    // what keeps this stage from the step
   std::vector<std::uint64_t> mine_;
   std::vector<std::uint64_t> all_;
   std::vector<numbered_measure> measures_;

@@ -5,6 +5,7 @@
 #include <chunkmem/backend/operation.hpp>
 #include <chunkmem/backend/wait_totals.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/process_owned.hpp>
 
 #include <memory>
 #include <utility>
@@ -20,7 +21,8 @@ namespace pipeline {
 ///     go_on();
 ///     aside.wait();
 ///
-/// Cost: nothing without a task; two wake-ups for each. No allocation after the first. Its end waits for the task.
+/// Cost: nothing without a task; two wake-ups for each. No allocation after the first. Its end waits for the task, but
+/// not in a forked child.
 /// @threads   one caller
 class task_aside {
  public:
@@ -31,23 +33,28 @@ class task_aside {
   template <class Work>
   void start(Work work)
   {
-    if (!worker_) worker_ = std::make_unique<backend::agent_worker>(agent::host, done_, waits_);
-    worker_->enqueue(backend::operation::launching(std::move(work)));
+    if (!thread_) thread_ = std::make_unique<process_owned<own_thread>>();
+    (*thread_)->worker.enqueue(backend::operation::launching(std::move(work)));
     is_running_ = true;
   }
   /// A task was started, and nobody has waited for it yet.
-  [[nodiscard]] bool is_running() const noexcept { return is_running_; }
+  [[nodiscard]] bool is_running() const noexcept { return is_running_ && thread_->is_owner(); }
   /// @pre a task is running
   void wait() noexcept
   {
-    done_[index_of(agent::host)].wait_for(worker_->given());
+    (*thread_)->done[index_of(agent::host)].wait_for((*thread_)->worker.given());
     is_running_ = false;
   }
 
  private:
-  backend::progress_table done_;
-  backend::wait_totals waits_;
-  std::unique_ptr<backend::agent_worker> worker_;
+  /// A thread, and what it works with. A forked child has none of it.
+  struct own_thread {
+    backend::progress_table done{};
+    backend::wait_totals waits{};
+    backend::agent_worker worker{agent::host, done, waits};
+  };
+
+  std::unique_ptr<process_owned<own_thread>> thread_;
   bool is_running_ = false;
 };
 

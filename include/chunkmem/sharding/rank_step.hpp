@@ -63,9 +63,12 @@ class rank_step {
       if (m_.rehearsing()) {
         rehearse_measures(ranks, driver, options, workers);
       } else if (!driver.is_decided()) {
-        const auto these_agree = [&] { agree(ranks, driver, options, workers); };
-        const gradient_measure all = decide(these_agree, driver.progress().number, measure_);
-        if (optimizer::detail::step_rules{options}.needs_measures()) driver.decide_by(all);
+        const step_key now{driver.version(), optimizer::settings_word(options)};
+        if (!decided_by_ || decided_by_->first != now) {
+          const auto these_agree = [&] { agree(ranks, driver, options, workers); };
+          decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
+        }
+        if (optimizer::detail::step_rules{options}.needs_measures()) driver.decide_by(decided_by_->second);
       }
       const changing_shares now{*this};
       now.begin();
@@ -73,6 +76,7 @@ class rank_step {
       updated_ = driver.run(options, optimizer::detail::update_at_once{});
       gradients_.forget_step();
       agreed_on_.reset();
+      decided_by_.reset();
     }
     for (; gathered_ < units_.size(); ++gathered_)
       if (units_[gathered_].is_kept && units_[gathered_].is_trained) gather(units_[gathered_].whole);
@@ -89,6 +93,7 @@ class rank_step {
     expects(!m_.is_iterating() && !m_.rehearsing(), "weights were to be gathered in an iteration (end it first)");
     forget();
     agreed_on_.reset();
+    decided_by_.reset();
     for (const unit_tensors& unit : units_.all()) {
       if (unit.is_kept)
         gather(unit.whole);
@@ -114,6 +119,7 @@ class rank_step {
 
  private:
   using gradient_version = optimizer::detail::gradient_version;
+  using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
 
   /// While it lives shares change: units that are not kept have no whole, and runs know whether they have a gradient.
   struct changing_shares {
@@ -149,7 +155,7 @@ class rank_step {
   template <class Ranks, class Driver, class Executor>
   void agree(Ranks& ranks, Driver& driver, const optimizer::step_options& options, Executor& workers)
   {
-    const std::pair now{driver.version(), optimizer::settings_word(options)};
+    const step_key now{driver.version(), optimizer::settings_word(options)};
     if (agreed_on_ != now) {
       agree_on_settings(ranks, driver, options);
       agreed_on_ = now;
@@ -215,8 +221,10 @@ class rank_step {
   unit_gradients<Manager>& gradients_;
   const unit_runs& runs_;
   agreed_measure measure_;
-  std::optional<std::pair<gradient_version, std::uint64_t>> agreed_on_;     // gradients and settings
-  std::uint32_t measured_ = 0;                                              // units, of these gradients
+  std::optional<step_key> agreed_on_;
+  std::optional<std::pair<step_key, gradient_measure>>
+      decided_by_;              // of a step that did not end: nobody is asked again
+  std::uint32_t measured_ = 0;  // units, of these gradients
   std::vector<typename Manager::template pin_type<std::uint8_t>> changes_;  // of a step, kept for its memory
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
   std::uint32_t gathered_ = 0;                      // kept units, of this step
