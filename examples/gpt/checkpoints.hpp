@@ -9,15 +9,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #ifdef GPT_HAS_CHECKPOINTS
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
+#include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
 
 #include <unistd.h>
@@ -38,7 +41,8 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 
 #ifdef GPT_HAS_CHECKPOINTS
 
-/// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`.
+/// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`, and
+/// `others`: the folders of as many other stages that saved.
 struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto save(Model& model, Folder& folder)
@@ -48,7 +52,12 @@ struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto load(Model& model, const Folder& folder)
   {
-    return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
+    if (model.others.empty()) return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
+    using folder_type = chunkmem::io::posix_folder;
+    std::vector<folder_type> all;
+    for (const std::filesystem::path& each : model.others) all.emplace_back(each.string());
+    return chunkmem::pipeline::load_from_stages(model.stages, model.manager, std::span<const folder_type>{all},
+                                                {.copies = {{"head_table", "token_table"}}});
   }
 };
 

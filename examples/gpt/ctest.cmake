@@ -79,7 +79,7 @@ foreach(choice IN ITEMS "gpipe 2 4 swap" "1f1b 3 6 recompute" "eager 3 6 swap" "
                         --activations ${activations} --precision bf16 --clip 0.5)
 endforeach()
 chunkmem_test(example.gpt_stages.fp16 LABELS example TIMEOUT 120
-              COMMAND gpt ${gpt_in_stages} --schedule 1f1b --stages 2 --microbatches 4 --precision fp16 --clip 0.5)
+              COMMAND gpt ${gpt_in_stages} --schedule 2bw --stages 2 --microbatches 4 --precision fp16 --clip 0.5)
 set(file "${PROJECT_BINARY_DIR}/gpt_schedule.txt")
 chunkmem_test(example.gpt_stages.file LABELS example TIMEOUT 120
               COMMAND sh -c "\"$1\" --schedule zb-1p --stages 2 --microbatches 4 --batches 5 --text '${file}' && \

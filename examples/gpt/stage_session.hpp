@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 namespace gpt {
@@ -61,7 +63,8 @@ class stage_session {
 
   stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host)
       : setup_{setup},
-        files_{own_files(setup, here.stage())},
+        others_{folders_of_others(setup)},
+        files_{own_files(setup, here.stage(), others_)},
         here_{here},
         buffers_{setup.plan, here.stage(), setup.inputs()},
         memory_{{.device_capacity = device, .host_capacity = host}},
@@ -93,7 +96,7 @@ class stage_session {
     (void)rehearse();
     trainer_.fill();
     checkpoints<files_of_stages> saves{files_};
-    saved_stage saved{here_.all(), manager_};
+    saved_stage saved{here_.all(), manager_, others_};
     const bool prints = show != nullptr && trainer_.has_loss();
     if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
     if (prints) trainer_.on_update([this, show](std::uint32_t it) { tell(*show, it); });
@@ -178,23 +181,46 @@ class stage_session {
     return by_stage;
   }
 
+  using folder_paths = std::vector<std::filesystem::path>;
   struct saved_stage {
     ranks_type& stages;
     manager_type& manager;
+    const folder_paths& others;
   };
+  [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
+  /// Those of the stages that saved what is resumed, if there were more or fewer of them than now.
+  /// @throws problem   this training would be saved there
+  [[nodiscard]] static folder_paths folders_of_others(const stage_setup& setup)
+  {
+    folder_paths found;
+    const options& chosen = setup.chosen;
+    if (!setup.is_limited || !chosen.resume) return found;
+    std::error_code ignored;
+    while (std::filesystem::is_directory(*chosen.resume / folder_of(found.size()), ignored))
+      found.push_back(*chosen.resume / folder_of(found.size()));
+    if (found.size() == setup.plan.stage_count()) return {};
+    if (!found.empty() && chosen.checkpoint && std::filesystem::equivalent(*chosen.checkpoint, *chosen.resume, ignored))
+      throw problem{"--checkpoint '" + chosen.checkpoint->string() + "' holds a training of " +
+                    std::to_string(found.size()) + " stages, and --stages says " +
+                    std::to_string(setup.plan.stage_count()) + " (save into another folder)"};
+    return found;
+  }
   /// The folders of the command line have one for each stage. A training without a limit has none.
-  [[nodiscard]] static options own_files(const stage_setup& setup, std::uint32_t stage)
+  [[nodiscard]] static options own_files(const stage_setup& setup, std::uint32_t stage, const folder_paths& others)
   {
     options own = setup.chosen;
-    for (auto* folder : {&own.checkpoint, &own.resume}) {
-      if (!setup.is_limited) folder->reset();
-      if (*folder) **folder /= "stage-" + std::to_string(stage);
+    if (!setup.is_limited) {
+      own.checkpoint.reset();
+      own.resume.reset();
     }
+    if (own.checkpoint) *own.checkpoint /= folder_of(stage);
+    if (own.resume) *own.resume = others.empty() ? *own.resume / folder_of(stage) : others.front();
     if (own.checkpoint) std::filesystem::create_directories(*own.checkpoint);
     return own;
   }
 
   stage_setup setup_;
+  folder_paths others_;
   options files_;
   Here& here_;
   chunkmem::pipeline::boundary_buffers buffers_;

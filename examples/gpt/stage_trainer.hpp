@@ -63,7 +63,7 @@ class stage_trainer {
     manager.use(adam_);
     manager.use(scale_);
     losses_.resize(plan.batches);
-    manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
+    if (has_loss()) manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));  // others have none
   }
   stage_trainer(const stage_trainer&) = delete;
 
@@ -287,7 +287,8 @@ class stage_trainer {
             static_cast<kernels::index>(size_.context)};
   }
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
-  /// Times the loss scale, which changes in updates alone: the whole batch has one.
+  /// Times the loss scale. It changes in updates alone, and no gradient of the next batch comes before that: so the
+  /// whole batch has one, on every stage.
   [[nodiscard]] float weight_of_position() const
   {
     return scale_.scale() / static_cast<float>(size_.tokens_per_step());

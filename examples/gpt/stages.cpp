@@ -66,9 +66,6 @@ using plan_type = chunkmem::pipeline::schedule;
         throw problem{"the schedule '" + chosen.schedule +
                       "' recomputes, offloads or reloads, which gpt decides itself (leave these steps out, and choose "
                       "--activations)"};
-  if (plan.versions > 1 && chosen.precision == chunkmem::dtype::float16)
-    throw problem{"--precision fp16 does not go with the schedule '" + chosen.schedule +
-                  "': batches overlap, and have one loss scale (choose bf16 or fp32, or a schedule with one version)"};
   if (plan.gradient_sets > 1)
     throw problem{"the schedule '" + chosen.schedule + "' has " + std::to_string(plan.gradient_sets) +
                   " sets of gradients, and gpt keeps one (make it with one)"};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
@@ -145,6 +144,15 @@ TEST_CASE("updates for all stages in the slack have the bits of delayed training
   every_optimizer(
       make_schedule(no_flush{.versions = 3, .for_all_stages = true}, {.stages = 3, .micro_batches = 3, .batches = 9}),
       how);
+}
+
+TEST_CASE("batches that overlap have loss scales", "[pipeline][delayed]")
+{
+  managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .infinite_batch = 3, .scales = true};
+  const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 9};
+  every_optimizer(make_schedule(no_flush{}, shape), how);
+  every_optimizer(make_schedule(no_flush{.for_all_stages = true}, shape), how);
+  every_optimizer(make_schedule(no_flush{.versions = 3, .update_delay = 1, .for_all_stages = true}, shape), how);
 }
 
 TEST_CASE("batches with two sets of gradients follow their plans", "[pipeline]")

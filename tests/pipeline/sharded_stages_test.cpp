@@ -7,10 +7,12 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
 #include <chunkmem/pipeline/one_f_one_b.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
 #include <chunkmem/pipeline/zb_h1.hpp>
 #include <chunkmem/pipeline/zb_v.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
@@ -78,7 +80,8 @@ class sharded_weights {
            {.chunk_bytes = chunk(replicas)},
            {.divided = how.divided},
            gradient::separate{.wide = true}},
-        kernel_{kernel}
+        kernel_{kernel},
+        versions_{m_, plan.versions, dtype_of<Element>}
   {
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == here.stage())
@@ -89,6 +92,7 @@ class sharded_weights {
       const vector_type first = support::numbers_of(part + 1, width * width);
       for (std::size_t index = 0; index < first.size(); ++index) pin.span()[index] = round_to<Element>(first[index]);
     }
+    versions_.start();
     begin_batch();
   }
   sharded_weights(const sharded_weights&) = delete;
@@ -97,9 +101,9 @@ class sharded_weights {
   {
     scope_->pass(during, micro_batch % micro_batches_);
   }
-  [[nodiscard]] vector_type of(std::uint32_t part, std::uint32_t)
+  [[nodiscard]] vector_type of(std::uint32_t part, std::uint32_t version)
   {
-    return support::managed_layers<Element>::read(m_.acquire(parts_.at(part), access::read));
+    return support::managed_layers<Element>::read(versions_.acquire(parts_.at(part), version));
   }
   void add_gradient(std::uint32_t part, std::uint32_t, vector_type of_hidden, const vector_type& input)
   {
@@ -117,16 +121,20 @@ class sharded_weights {
   {
     if (++updated_ < parts_.size()) return;
     updated_ = 0;
-    const auto done = step_.take(m_, kernel_, how_.options, on_this_thread, [this](tensor_handle it) {
-      for (const auto& [part, weight] : parts_)
-        if (it == weight) return part;
-      throw std::logic_error{"a gradient of something else"};
+    scope_.reset();
+    versions_.flip();
+    begin_batch();
+    const auto done = versions_.update([&] {
+      return step_.take(m_, kernel_, how_.options, on_this_thread, [this](tensor_handle it) {
+        for (const auto& [part, weight] : parts_)
+          if (it == weight) return part;
+        throw std::logic_error{"a gradient of something else"};
+      });
     });
     skipped_ += done == optimizer::step_result::skipped_nonfinite ? 1U : 0U;
     ++batch_;
-    begin_batch();
   }
-  [[nodiscard]] vector_type newest(std::uint32_t part) { return of(part, 0); }
+  [[nodiscard]] vector_type newest(std::uint32_t part) { return of(part, versions_.newest()); }
   [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0; }
   [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
 
@@ -134,11 +142,7 @@ class sharded_weights {
   using scope_type = decltype(std::declval<model_type&>().iteration("batch"));
 
   static bytes chunk(const ranks_type& replicas) { return block * replicas.ranks(); }
-  void begin_batch()
-  {
-    scope_.reset();
-    scope_.reset(new scope_type(m_.iteration("batch", micro_batches_)));
-  }
+  void begin_batch() { scope_.reset(new scope_type(m_.iteration("batch", micro_batches_))); }
 
   std::uint32_t micro_batches_;
   replication how_;
@@ -147,6 +151,7 @@ class sharded_weights {
   backend::host_arena memory_;
   model_type m_;
   optimizer::adam kernel_;
+  weight_versions<model_type> versions_;
   std::map<std::uint32_t, tensor<Element>> parts_;
   std::unique_ptr<scope_type> scope_;
   std::size_t updated_ = 0;
@@ -294,17 +299,19 @@ std::vector<vector_type> train_alone(const schedule& plan, optimizer::adam kerne
       all.push_back(layers.read(layers.m().acquire(weight, access::read)));
     return all;
   };
-  std::vector<vector_type> weights = read_all();
+  const std::uint32_t delay = plan.versions - 1;
+  std::vector<std::vector<vector_type>> history(plan.versions, read_all());  // the newest is the last
   for (std::uint32_t batch = 0; batch < plan.batches; ++batch) {
     auto scope = layers.m().iteration();
+    const std::vector<vector_type> read = history[history.size() - 1 - delay];
     std::vector<vector_type> sums =
-        gradients_of_all(plan, how, batch, [&](std::uint32_t part) -> const vector_type& { return weights[part]; });
+        gradients_of_all(plan, how, batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
     if (batch == how.infinite_batch) support::spoil(sums[0]);
     for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.set_gradient(part, sums[part]);
     optimizer::step(layers.m(), kernel, how.options);
-    weights = read_all();
+    history.push_back(read_all());
   }
-  return weights;
+  return history.back();
 }
 
 template <class Element>
@@ -336,6 +343,71 @@ TEST_CASE("pipelines side by side divide the weights of each stage, and have the
         has_the_bits_of_one_device<bf16>(plan, {replicas, divided});
         if (!support::sanitized) has_the_bits_of_one_device<float>(plan, {replicas, divided});
       }
+}
+
+TEST_CASE("replicas keep several versions of the weights, and have the bits of delayed training", "[pipeline][delayed]")
+{
+  struct shape {
+    std::uint32_t d, m, versions;
+  };
+  for (const auto [d, m, versions] : {shape{1, 2, 2}, {2, 2, 2}, {2, 4, 2}, {3, 4, 2}, {4, 2, 3}}) {
+    if (support::sanitized && d != 3) continue;
+    const schedule plan =
+        make_schedule(no_flush{.versions = versions}, {.stages = d, .micro_batches = m, .batches = 6});
+    for (const sharding::zero divided :
+         {sharding::zero_1, sharding::zero_2, sharding::zero_3, sharding::zero_3_reduce_last}) {
+      replication how{.replicas = 2, .divided = divided};
+      has_the_bits_of_one_device<bf16>(plan, how);
+      if (!support::sanitized) has_the_bits_of_one_device<float>(plan, how);
+      how.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}};
+      how.infinite_batch = 2;
+      has_the_bits_of_one_device<bf16>(plan, how);
+      if (!support::sanitized) has_the_bits_of_one_device<float>(plan, how);
+    }
+  }
+}
+
+TEST_CASE("batches of replicas with several versions follow their plans", "[pipeline]")
+{
+  const schedule plan = make_schedule(no_flush{}, {.stages = 1, .micro_batches = 2, .batches = 1});
+  for (const sharding::zero divided : {sharding::zero_1, sharding::zero_3}) {
+    std::vector<std::vector<chunkmem::report>> reports(2);
+    on_grid(plan, 2, [&](thread_stages::place&, ranks_type& replicas, std::uint32_t number) {
+      backend::host_arena memory{{.device_capacity = block * 10, .host_capacity = block * 64}};
+      model_type m{memory, replicas, {.chunk_bytes = block * 2}, {.divided = divided}};
+      optimizer::adam adam{{}, {.masters = true}};
+      m.use(adam);
+      weight_versions<model_type> versions{m, 3, dtype::bfloat16};
+      std::vector<tensor<bf16>> weights;
+      for (int layer = 0; layer < 4; ++layer) weights.push_back(m.add<bf16>({16'000}, role::parameter));
+      for (std::uint32_t layer = 0; layer < 4; ++layer)
+        for (bf16& it : m.acquire(weights[layer], access::write).span()) it = bf16{1.0F};
+      versions.start();
+      for (std::uint32_t batch = 0; batch < 60; ++batch) {
+        if (batch > 0) versions.flip();
+        const auto scope = m.iteration("batch");
+        if (batch > 0) (void)versions.update([&] { return m.step(adam, {.learning_rate = 0.1F}); });
+        for (std::uint32_t layer = 0; layer < 4; ++layer) {
+          const auto oldest = versions.acquire(weights[layer], batch < 2 ? 0 : batch - 2);
+          const auto newest = versions.acquire(weights[layer], batch);
+          if ((to_float(oldest.span()[0]) == to_float(newest.span()[0])) != (batch == 0))
+            throw std::logic_error{"versions that are none"};
+        }
+        for (std::uint32_t layer = 4; layer-- > 0;) {
+          auto gradient = m.gradient(weights[layer]);
+          for (bf16& it : gradient.span()) it = bf16{1.0F};
+          m.gradient_done(std::move(gradient));
+        }
+        reports[number].push_back(m.report());
+      }
+    });
+    for (const std::vector<chunkmem::report>& of_rank : reports) {
+      CAPTURE(divided.parameters);
+      CHECK(of_rank[58].divergences == of_rank[38].divergences);
+      CHECK(of_rank[58].replans == of_rank[38].replans);
+      CHECK(of_rank[58].evictions > of_rank[38].evictions);
+    }
+  }
 }
 
 TEST_CASE("all replicas of all stages clip by one norm, and skip together", "[pipeline]")

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/run_threads.hpp>
+#include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
@@ -6,6 +10,11 @@
 #include <chunkmem/pipeline/stage_files.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
+#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/rank_save.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/tensor/half.hpp>
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>
@@ -282,6 +291,64 @@ TEST_CASE("a load takes the newest generation that is whole on every stage, up t
     return std::vector{load(here, m, folder), save(here, m, folder, {.keep = 9})};
   });
   CHECK(damaged == answers{{"2", "5"}, {"2", "5"}});
+}
+
+TEST_CASE("versions of weights of replicas load into another number of replicas", "[pipeline]")
+{
+  support::memory_folder folder;
+  const auto train_on = [&](std::uint32_t replicas, sharding::zero divided, std::uint32_t batches, bool loads) {
+    collective::thread_group group{replicas};
+    std::vector<std::vector<float>> newest(replicas), oldest(replicas);
+    collective::run_threads(replicas, [&](std::uint32_t rank) {
+      collective::local_threads ranks{group, rank_id{rank}};
+      backend::host_arena memory{{.device_capacity = bytes{1 << 18}, .host_capacity = bytes{1 << 20}}};
+      using model_type = sharded_model<backend::host_arena, collective::local_threads>;
+      model_type m{memory, ranks, {.chunk_bytes = bytes{1 << 14} * replicas}, {.divided = divided}};
+      optimizer::adam adam{{}, {.masters = true}};
+      m.use(adam);
+      pipeline::weight_versions<model_type> versions{m, 2, dtype::bfloat16};
+      const auto weight = m.add<bf16>({2'000}, role::parameter);
+      for (bf16& it : m.acquire(weight, access::write).span()) it = bf16{1.0F};
+      versions.start();
+      if (loads) (void)checkpoint::load(m, folder);
+      for (std::uint32_t batch = 0; batch < batches; ++batch) {
+        {
+          const auto scope = m.iteration();
+          auto gradient = m.gradient(weight);
+          for (std::size_t index = 0; index < gradient.size(); ++index)
+            gradient.span()[index] = bf16{rank == 0 ? static_cast<float>(1 + (index + versions.newest()) % 7) : 0.0F};
+          m.gradient_done(std::move(gradient));
+        }
+        versions.flip();
+        const auto scope = m.iteration("update");
+        (void)versions.update([&] { return m.step(adam, {.learning_rate = 0.1F}); });
+      }
+      if (!loads) (void)checkpoint::save(m, folder);
+      const auto numbers = [&](std::uint32_t version) {
+        std::vector<float> all;
+        const auto pin = versions.acquire(weight, version);
+        for (const bf16 it : pin.span()) all.push_back(to_float(it));
+        return all;
+      };
+      newest[rank] = numbers(versions.newest());
+      oldest[rank] = numbers(versions.newest() - 1);
+    });
+    newest.insert(newest.end(), oldest.begin(), oldest.end());
+    return newest;
+  };
+  const auto saved = train_on(2, sharding::zero_1, 3, false);
+  CHECK(saved[0] == saved[1]);
+  CHECK(saved[0] != saved[2]);
+  for (const sharding::zero divided : {sharding::zero_1, sharding::zero_3})
+    for (const std::uint32_t replicas : {1U, 2U, 3U}) {
+      CAPTURE(divided.parameters, replicas);
+      const auto loaded = train_on(replicas, divided, 0, true);
+      for (std::uint32_t rank = 0; rank < replicas; ++rank) {
+        CHECK(loaded[rank] == saved[0]);
+        CHECK(loaded[replicas + rank] == saved[2]);
+      }
+      CHECK(train_on(replicas, divided, 2, true)[0] != saved[0]);
+    }
 }
 
 TEST_CASE("a load ends an update that was not finished", "[pipeline]")

@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -20,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -104,6 +107,36 @@ class managed_layers {
 struct managed_recipe {
   chunkmem::optimizer::step_options options{};
   std::uint32_t infinite_batch = UINT32_MAX;  ///< a gradient of part 0 is no number in it
+  bool scales = false;                        ///< gradients are multiplied with a loss scale
+};
+
+/// A loss scale for each set of gradients: batches that overlap have scales of their own.
+class scales_of_batches {
+ public:
+  scales_of_batches(const managed_recipe& how, std::uint32_t gradient_sets)
+  {
+    if (!how.scales) return;
+    static constexpr std::string_view names[] = {"loss scale", "loss scale of odd batches"};
+    for (std::uint32_t set = 0; set < gradient_sets; ++set)
+      scales_.push_back(
+          chunkmem::optimizer::loss_scale::dynamic({.initial = 1024, .window = 2, .growth = 4, .name = names[set]}));
+  }
+  void be_used(manager_of_layers& m)
+  {
+    for (chunkmem::optimizer::loss_scale& it : scales_) m.use(it);
+  }
+  [[nodiscard]] float factor(std::uint32_t batch) const
+  {
+    return scales_.empty() ? 1.0F : scales_[batch % scales_.size()].scale();
+  }
+  [[nodiscard]] chunkmem::optimizer::step_options options(chunkmem::optimizer::step_options of, std::uint32_t batch)
+  {
+    of.loss_scale = scales_.empty() ? nullptr : &scales_[batch % scales_.size()];
+    return of;
+  }
+
+ private:
+  std::deque<chunkmem::optimizer::loss_scale> scales_;  // stay where they are
 };
 inline void spoil(vector_type& of_hidden)
 {
@@ -121,12 +154,14 @@ class managed_weights {
         versions_{layers_.m(), plan.versions, chunkmem::dtype_of<Element>},
         step_{stages},
         how_{how},
+        scales_{how, plan.gradient_sets},
         micro_batches_{plan.micro_batches}
   {
     if (plan.gradient_sets > 1) next_.emplace(layers_.m());
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == stage) layers_.declare(part);
     layers_.m().use(kernel_);
+    scales_.be_used(layers_.m());
     layers_.fill();
     versions_.start();
     begin_batch();
@@ -139,13 +174,14 @@ class managed_weights {
   void add_gradient(std::uint32_t part, std::uint32_t batch, vector_type of_hidden, const vector_type& input)
   {
     if (part == 0 && batch == how_.infinite_batch) spoil(of_hidden);
+    for (float& it : of_hidden) it *= scales_.factor(batch);
     if (!next_) return layers_.add_gradient(part, of_hidden, input);
     next_->template add<float>(layers_[part], batch, [&](std::span<float> sum, float beta) {
       managed_layers<Element>::add_to(sum, beta, of_hidden, input);
     });
     if (++added_ < layers_.parts().size() * micro_batches_) return;
     added_ = 0;
-    step_.begin(layers_.m(), kernel_, how_.options, number_of());
+    step_.begin(layers_.m(), kernel_, scales_.options(how_.options, batch), number_of());
   }
   /// The step is taken when the last part's update comes.
   void update(const chunkmem::pipeline::operation&)
@@ -155,8 +191,9 @@ class managed_weights {
     scope_.reset();
     versions_.flip();
     begin_batch();
+    const auto options = scales_.options(how_.options, versions_.newest() - 1);
     const auto done = versions_.update(
-        [&] { return step_.take(layers_.m(), kernel_, how_.options, chunkmem::on_this_thread, number_of()); });
+        [&] { return step_.take(layers_.m(), kernel_, options, chunkmem::on_this_thread, number_of()); });
     skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1U : 0U;
     if (!between) return adopt();
     layers_.m().updates().keep_record();
@@ -201,6 +238,7 @@ class managed_weights {
   chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
   chunkmem::pipeline::stage_step<Stages> step_;
   managed_recipe how_;
+  scales_of_batches scales_;
   std::uint32_t micro_batches_;
   std::optional<chunkmem::pipeline::next_gradients<manager_of_layers>> next_;
   std::size_t added_ = 0;  // of the batch that is added up
@@ -218,6 +256,8 @@ template <class Element, class Kernel>
   managed_layers<Element> layers{512};
   for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.declare(part);
   layers.m().use(kernel);
+  scales_of_batches scales{how, plan.gradient_sets};
+  scales.be_used(layers.m());
   layers.fill();
   const auto read_all = [&] {
     std::vector<vector_type> all;
@@ -233,8 +273,11 @@ template <class Element, class Kernel>
     std::vector<vector_type> sums =
         gradients_of_batch(plan, batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
     if (batch == how.infinite_batch) spoil(sums[0]);
-    for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.set_gradient(part, sums[part]);
-    chunkmem::optimizer::step(layers.m(), kernel, how.options);
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part) {
+      for (float& it : sums[part]) it *= scales.factor(batch);
+      layers.set_gradient(part, sums[part]);
+    }
+    chunkmem::optimizer::step(layers.m(), kernel, scales.options(how.options, batch));
     history.push_back(read_all());
   }
   return history.back();

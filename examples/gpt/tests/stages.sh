@@ -46,10 +46,21 @@ refused "each part needs a layer" --stages 4 --schedule zb-v
 refused "need 3 versions of the weights, not 2" --stages 4 --microbatches 2 --schedule 2bw
 refused "leave a partial group" --stages 2 --microbatches 3 --schedule interleaved
 refused "is neither a schedule nor a file that can be read" --stages 2 --schedule 1f2b
-refused "batches overlap" --stages 2 --schedule 2bw --precision fp16
 refused "divides backward runs" --stages 2 --schedule zb-h1 --activations recompute
 printf 'chunkmem schedule 1\nname mine\nmicro_batches 4\n' >"$folder/short.txt"
 refused "schedule" --stages 2 --schedule "$folder/short.txt"
+# Other stages go on with it, with as many versions to the bits of one device, and save into folders of their own.
+rm "$folder"/stage-?/generation-000003.*
+for stages in 1 3 4; do
+  # shellcheck disable=SC2086
+  out=$("$gpt" $small --stages $stages --schedule 2bw --precision bf16 --resume "$folder" \
+    --checkpoint "$folder/of-$stages" --verify) || fail "$stages stages: $out"
+  echo "$out" | grep -q "resumed from generation 2" || fail "$stages stages did not resume: $out"
+done
 # shellcheck disable=SC2086
-if said=$("$gpt" $model --stages 3 --resume "$folder" 2>&1); then fail "a third stage found a checkpoint"; fi
-echo "$said" | grep -q "stage-2' is no folder" || fail "another sentence for a stage without a folder: $said"
+"$gpt" $small --stages 2 --schedule 1f1b --precision bf16 --resume "$folder/of-4" >/dev/null ||
+  fail "one version was not made of two"
+refused "save into another folder" --stages 3 --microbatches 4 --resume "$folder" --checkpoint "$folder"
+# shellcheck disable=SC2086
+if said=$("$gpt" $model --stages 3 --resume "$folder/none" 2>&1); then fail "a checkpoint was found in no folder"; fi
+echo "$said" | grep -q "stage-0' is no folder" || fail "another sentence for stages without folders: $said"

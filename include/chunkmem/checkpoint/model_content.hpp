@@ -81,7 +81,7 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
   value.value_type = info.type;
   value.is_filled = m.is_filled(it, value_list);
   m.for_each_list([&](list_id list, const list_spec& spec) {
-    if (!m.is_in(it, list)) return;
+    if (!m.is_in(it, list) || spec.use == list_use::scratch) return;
     if (spec.use == list_use::master) {
       value.master = list;
       if (!m.is_filled(it, list)) return;  // not made yet: the value is all there is

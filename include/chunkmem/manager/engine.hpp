@@ -201,8 +201,13 @@ class engine {
     if (tensors_.has_masters() && (left == value_list || right == value_list)) expect_masters_stay_true(left, right);
     places_.refuse_exchange(tensors_, left, right);
     tensors_.expect_exchangeable(left, right);
+    gathered_.expect_unpinned(tensors_, left, right);
     schedule_.prepare(tensors_.order_after(left, right));  // from here on nothing fails
     tensors_.exchange(left, right, [this](slot_id a, slot_id b) { chunks_.exchange_live(a, b); });
+    gathered_.for_each_pair(tensors_, left, right, [this](slot_id a, slot_id b) {
+      tensors_.exchange(a, b);
+      chunks_.exchange_live(a, b);
+    });
     places_.follow_values(tensors_);
     schedule_.rearrange();
     if constexpr (watch_type::is_on) {

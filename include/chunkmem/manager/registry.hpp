@@ -147,7 +147,7 @@ class registry {
   /// A parameter has bytes in this list.
   [[nodiscard]] bool is_in(tensor_id id, list_id list) const noexcept
   {
-    return lists_[index_of(list)].use == list_use::state || size_of(tensors_[index_of(id)].type) == 2;
+    return lists_[index_of(list)].use != list_use::master || size_of(tensors_[index_of(id)].type) == 2;
   }
   [[nodiscard]] list_spec spec_of(list_id list) const noexcept { return lists_[index_of(list)].spec(); }
   [[nodiscard]] bool has_masters() const noexcept { return masters_ != list_id::none; }
@@ -273,14 +273,19 @@ class registry {
     for (std::uint32_t index = 0; index < parameters_; ++index) {
       const slot_id first = slot_of(left, index);
       const slot_id second = slot_of(right, index);
-      // these two stay with the names
-      std::swap((*this)[first].next_access_index, (*this)[second].next_access_index);
-      std::swap((*this)[first].starts_at_zero, (*this)[second].starts_at_zero);
-      std::swap((*this)[first], (*this)[second]);
-      std::swap(table_.chunk_of_slot[index_of(first)], table_.chunk_of_slot[index_of(second)]);
+      exchange(first, second);
       exchanged(first, second);
     }
     std::swap(order_[index_of(left)], order_[index_of(right)]);
+  }
+  /// Two slots of one size exchange their bytes. Their names stay. @pre no pins
+  void exchange(slot_id first, slot_id second) noexcept
+  {
+    // these two stay with the names
+    std::swap((*this)[first].next_access_index, (*this)[second].next_access_index);
+    std::swap((*this)[first].starts_at_zero, (*this)[second].starts_at_zero);
+    std::swap((*this)[first], (*this)[second]);
+    std::swap(table_.chunk_of_slot[index_of(first)], table_.chunk_of_slot[index_of(second)]);
   }
   /// By list: whose bytes it has, as exchanges left them. Empty before the manager was sealed.
   [[nodiscard]] std::span<const list_id> order() const noexcept { return std::span{order_}; }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 
@@ -25,14 +26,20 @@ struct loss_scale_options {
   float backoff = 0.5F;         ///< factor after a step that was skipped, below 1
   float smallest = 1.0F;        ///< never less
   float largest = 16777216.0F;  ///< never more
+  /// in checkpoints; outlives the scale. Scales of one manager have different names
+  std::string_view name = "loss scale";
 };
 
 /// What the trainer multiplies the loss with, so that small gradients do not vanish in fp16; a step divides it out.
 ///
 /// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
 /// were: so it stays just below what overflows. bf16 has the range of single precision and needs none. A manager is
-/// given it by `m.use(scale)`: checkpoints hold it then, as "loss scale". It stays where it is from there on. Source:
-/// Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
+/// given it by `m.use(scale)`: checkpoints hold it then, by its name. It stays where it is from there on.
+///
+/// Batches of a pipeline that overlap have scales of their own, by turns: the first gradients of a batch then come
+/// before the update of the batch ahead. With n sets of gradients, batch b takes scale b % n.
+///
+/// Source: Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
 class loss_scale {
  public:
   /// @throws usage_error   `value` is not positive and finite
@@ -89,7 +96,7 @@ class loss_scale {
   template <class Visit>
   void for_each_state(Visit visit)
   {
-    visit(restart_state{"loss scale", bytes(), &check});
+    visit(restart_state{options_.name, bytes(), &check});
   }
 
   registration registered;

@@ -45,7 +45,7 @@ class next_gradients {
   /// @throws usage_error   the manager is sealed, or has such a list already
   explicit next_gradients(Manager& m, dtype type = dtype::float32) : m_{m}
   {
-    const list_spec spec{"gradients/next", type};
+    const list_spec spec{"gradients/next", type, 1, list_use::scratch};
     m.use(std::span{&spec, 1});
     list_ = m.list(spec.name);
   }

@@ -40,13 +40,16 @@ namespace pipeline {
 ///     auto scope = m.iteration("batch");                             // the next one
 ///     versions.update([&] { return optimizer::step(m, adam, options, pool); });
 ///
+/// Replicas of a stage have a sharded_model `m`. Its shares have these lists, and every version of a weight is gathered
+/// from its shares. An update copies the shares once, whatever their type.
+///
 /// In a rehearsal a flip only counts; call `start` after it.
 /// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped. A load of a
 /// checkpoint ends an update that was not finished. The object lives as long as its manager saves and loads.
 /// Cost: 2 or 4 bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records).
 /// Source: double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of
 /// versions.
-/// @threads   one caller, that of the manager
+/// @tparam Manager   a manager or a sharded_model   @threads   one caller, that of the manager
 template <class Manager>
 class weight_versions {
  public:
@@ -62,7 +65,7 @@ class weight_versions {
                                       << most_versions << "; more micro-batches in a batch need fewer)"};
     lists_[0] = value_list;
     for (std::uint32_t age = 1; age < versions; ++age) {
-      const list_spec spec{names[age - 1], type};
+      const list_spec spec{names[age - 1], type, 1, list_use::weight};
       m.use(std::span{&spec, 1});
       lists_[age] = m.list(spec.name);
     }
@@ -71,14 +74,17 @@ class weight_versions {
   weight_versions(const weight_versions&) = delete;
 
   /// All versions become copies of the weights, which are version `first`. Between iterations.
-  /// @throws out_of_memory, device_error; usage_error   a weight was not written, is pinned, or has another type
+  /// Every replica calls it. @throws out_of_memory, device_error; comm_error   of replicas
+  /// @throws usage_error   a weight was not written, is pinned, or has another type
   void start(std::uint32_t first = 0)
   {
-    m_.for_each_parameter([&](tensor_handle, const tensor_info& info) {
+    own().for_each_parameter([&](tensor_handle, const tensor_info& info) {
       expects(versions_ == 1 || info.type == type_, "a weight has another element type than its versions");
     });
     for (std::uint32_t age = 1; age < versions_; ++age)
-      m_.for_each_parameter([&](tensor_handle it, const tensor_info&) { copy(it, value_list, lists_[age]); });
+      own().for_each_parameter([&](tensor_handle it, const tensor_info&) { copy(it, value_list, lists_[age]); });
+    if constexpr (has_replicas)
+      if (versions_ > 1) m_.gather_weights();
     now_ = {.newest = first};
   }
   [[nodiscard]] std::uint32_t kept() const noexcept { return versions_; }
@@ -112,9 +118,9 @@ class weight_versions {
     expects(now_.awaits_update == 0, "versions of weights were flipped twice without an update between");
     std::uint32_t age = versions_ - 1;
     try {
-      for (; age > 0 && !m_.rehearsing(); --age) m_.exchange(lists_[age], lists_[age - 1]);
+      for (; age > 0 && !m_.rehearsing(); --age) own().exchange(lists_[age], lists_[age - 1]);
     } catch (...) {
-      for (; ++age < versions_;) m_.exchange(lists_[age], lists_[age - 1]);
+      for (; ++age < versions_;) own().exchange(lists_[age], lists_[age - 1]);
       throw;
     }
     has_copied_ = false;
@@ -132,35 +138,47 @@ class weight_versions {
     if (!has_copied_) copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
     has_copied_ = true;
     if (!done_) done_ = step();
-    if (*done_ == optimizer::step_result::skipped_nonfinite)
+    if (!has_replicas && *done_ == optimizer::step_result::skipped_nonfinite)
       copy_newest([](tensor_handle, const tensor_info&) { return true; });
     now_.awaits_update = 0;
     return *done_;
   }
 
  private:
+  static constexpr bool has_replicas = requires(Manager& m) { m.shares(); };
   static constexpr std::array<std::string_view, most_versions - 1> names{
       "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
 
-  /// The step writes the weight as a whole, from its master.
+  /// The manager of what this rank keeps.
+  [[nodiscard]] auto& own() const noexcept
+  {
+    if constexpr (has_replicas)
+      return m_.shares();
+    else
+      return m_;
+  }
+  /// The step writes the weight as a whole, from its master. Some weights of a share may have no gradient.
   [[nodiscard]] bool is_written(tensor_handle it, const tensor_info& info) const
   {
-    return m_.has_masters() && size_of(info.type) == 2 && (m_.rehearsing() || m_.has_gradient(it));
+    if constexpr (has_replicas)
+      return false;
+    else
+      return m_.has_masters() && size_of(info.type) == 2 && (m_.rehearsing() || m_.has_gradient(it));
   }
   /// The bytes of the version before. @param wants   `wants(handle, info)`: this weight
   template <class Wants>
   void copy_newest(Wants wants)
   {
     if (versions_ == 1) return;
-    m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+    own().for_each_parameter([&](tensor_handle it, const tensor_info& info) {
       if (wants(it, info)) copy(it, lists_[1], value_list);
     });
   }
   void copy(tensor_handle parameter, list_id from, list_id to)
   {
-    const memory_location place = m_.updates().place_of_update(parameter);
-    const auto source = m_.acquire_bytes(parameter, from, access::read, place);
-    const auto target = m_.acquire_bytes(parameter, to, access::write, place);
+    const memory_location place = own().updates().place_of_update(parameter);
+    const auto source = own().acquire_bytes(parameter, from, access::read, place);
+    const auto target = own().acquire_bytes(parameter, to, access::write, place);
     if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
   }
 

@@ -3,10 +3,9 @@
 
 #include <chunkmem/pipeline/greedy_orders.hpp>
 #include <chunkmem/pipeline/order_search.hpp>
+#include <chunkmem/pipeline/repeated_pattern.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -22,7 +21,7 @@ namespace pipeline {
 /// much, at most what `one_f_one_b` saves on its first stage. No stage is idle where F = B = W and m is at least
 /// 2d - 1. Twice as many bytes cross between stages.
 /// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min.
-/// Inner brackets are whole quotients. The search begins with the repeated orders of both, too.
+/// Inner brackets are whole quotients. The search begins with the orders of both, too: see repeated_pattern.
 /// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024,
 /// arXiv 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d).
 ///
@@ -45,47 +44,20 @@ class zb_v {
   }
 
  private:
-  /// Orders in which every micro-batch repeats the runs of the one before, six slots later: those of V-Half and V-Min.
+  /// Orders with the memory of V-Half and of V-Min.
   [[nodiscard]] static std::vector<pass_orders> patterns(const pipeline_shape& shape)
   {
     const std::uint32_t d = shape.stages;
     const std::uint32_t half = d % 2 == 0 ? 3 : 0;
     const std::uint32_t third = d % 3 == 0 ? 2 : 0;
-    pass_orders v_half;
-    pass_orders v_min;
+    std::vector<repeated_pattern::slots> v_half;
+    std::vector<repeated_pattern::slots> v_min;
     for (std::uint32_t i = 0; i < d; ++i) {
-      v_half.push_back(repeated({2 * i, 3 * d - 2 - i, 3 * d + half - 1 + 2 * i, 6 * d + half - 2 - i}, i, shape));
-      v_min.push_back(repeated({i, 2 * d - 1 - i, 2 * d + third + i, 4 * d + third - 1 - i}, i, shape));
+      v_half.push_back({2 * i, 3 * d - 2 - i, 3 * d + half - 1 + 2 * i, 6 * d + half - 2 - i});
+      v_min.push_back({i, 2 * d - 1 - i, 2 * d + third + i, 4 * d + third - 1 - i});
     }
-    return {v_half, v_min};
-  }
-  /// @param slots   of the first micro-batch: forward through the first part of a stage and through the second one,
-  ///   back through the second and the first. Gradients of weights fill free slots
-  [[nodiscard]] static std::vector<pass> repeated(const std::array<std::uint32_t, 4>& slots, std::uint32_t stage,
-                                                  const pipeline_shape& shape)
-  {
-    using enum operation_kind;
-    constexpr std::uint32_t period = 6;
-    const std::uint32_t second = 2 * shape.stages - 1 - stage;
-    const std::array<pass, 4> runs{
-        {{forward, stage}, {forward, second}, {backward_input, second}, {backward_input, stage}}};
-    std::vector<pass> all;
-    std::uint32_t waiting = 0;
-    for (std::uint32_t slot = 0; slot < slots[3] + period * shape.micro_batches; ++slot) {
-      bool is_taken = false;
-      for (std::size_t which = 0; which < runs.size(); ++which) {
-        if (slot < slots[which] || (slot - slots[which]) % period != 0) continue;
-        is_taken = true;  // after the last micro-batch too: gradients of weights hold up none of an input
-        if ((slot - slots[which]) / period >= shape.micro_batches) continue;
-        all.push_back(runs[which]);
-        waiting += runs[which].kind == backward_input ? 1U : 0U;
-      }
-      if (is_taken || waiting == 0) continue;
-      all.push_back({backward_weight});
-      --waiting;
-    }
-    all.insert(all.end(), waiting, pass{backward_weight});
-    return all;
+    const std::uint32_t m = shape.micro_batches;
+    return {repeated_pattern{v_half, m}.orders(), repeated_pattern{v_min, m}.orders()};
   }
   [[nodiscard]] static std::vector<greedy_rules> rules()
   {

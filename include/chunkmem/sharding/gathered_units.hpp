@@ -5,13 +5,16 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/registry.hpp>
 #include <chunkmem/sharding/share_runs.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,7 +29,14 @@ namespace sharding {
 ///
 ///     for (const unit_tensors& it : units.all()) std::cout << it.elements << " elements\n";
 struct unit_tensors {
+  /// Weights as they were at another time, made of shares in a list.
+  struct version {
+    list_id from{0};
+    tensor<std::uint8_t> whole;
+  };
+
   tensor<std::uint8_t> whole;      ///< gathered: the weights
+  std::vector<version> versions;   ///< others; of trained units
   tensor<std::uint8_t> gradients;  ///< what this rank has of them before the sum; of trained units
   tensor_handle share;             ///< what this rank owns of the weights: a parameter, or frozen
   dtype type = dtype::float32;     ///< of its weights
@@ -38,6 +48,22 @@ struct unit_tensors {
   std::uint64_t share_begin = 0;  ///< element of the whole that the share begins with
   std::uint64_t share_elements = 0;
   std::vector<tensor_part> parts;  ///< of tensors, that the share is made of, in the order of their places
+
+  /// Calls `visit(whole)` for each version of the weights.
+  template <class Visit>
+  void for_each_whole(Visit visit) const
+  {
+    visit(whole);
+    for (const version& it : versions) visit(it.whole);
+  }
+  /// @throws usage_error   the list has no weights of this unit
+  [[nodiscard]] tensor<std::uint8_t> whole_in(list_id list) const
+  {
+    if (list == value_list) return whole;
+    const auto it = std::ranges::find(versions, list, &version::from);
+    expects(it != versions.end(), "a weight was to be read in a list that has no weights of it");
+    return it->whole;
+  }
 };
 
 /// Calls `work(Element{})` for the element type of trained and frozen weights.
@@ -105,8 +131,13 @@ class gathered_units {
   template <class Manager, class IdOf>
   void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, IdOf& id_of)
   {
-    it.whole = m.template add<std::uint8_t>({it.elements * size_of(it.type)}, role::gathered);
-    m.gathered().add(it.whole.id, index, it.is_kept);
+    it.whole = add_whole(m, it, index, value_list);
+    if (it.is_trained)
+      m.for_each_list([&](list_id list, const list_spec& spec) {
+        if (spec.use != list_use::weight) return;
+        expects(spec.type == it.type, "a weight has another element type than its versions");
+        it.versions.push_back({list, add_whole(m, it, index, list)});
+      });
     if (it.is_trained)
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
@@ -114,10 +145,20 @@ class gathered_units {
     });
     m.name(it.share, "unit." + std::to_string(index));
     m.gathered().derive(it.whole.id, it.share.id, it.share_begin * size_of(it.type));
+    for (const unit_tensors::version& each : it.versions)
+      m.gathered().derive(each.whole.id, it.share.id, it.share_begin * size_of(it.type), each.from);
     std::vector<share_run> runs;
     for (const tensor_part& part : it.parts)
       runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
     runs_.divide(it.share, std::move(runs));
+  }
+
+  template <class Manager>
+  static tensor<std::uint8_t> add_whole(Manager& m, const unit_tensors& it, std::uint32_t label, list_id from)
+  {
+    const auto whole = m.template add<std::uint8_t>({it.elements * size_of(it.type)}, role::gathered);
+    m.gathered().add(whole.id, label, it.is_kept, from);
+    return whole;
   }
 
   std::vector<unit_tensors> units_;

@@ -85,7 +85,7 @@ class rank_step {
     return *std::exchange(updated_, std::nullopt);
   }
 
-  /// Makes all weights anew from their shares. A step that did not end is void.
+  /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
   /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
   ///   again
   void gather_weights()
@@ -94,12 +94,13 @@ class rank_step {
     forget();
     agreed_on_.reset();
     decided_by_.reset();
-    for (const unit_tensors& unit : units_.all()) {
-      if (unit.is_kept)
-        gather(unit.whole);
-      else
-        change(unit.whole).release();
-    }
+    for (const unit_tensors& unit : units_.all())
+      unit.for_each_whole([&](tensor<std::uint8_t> whole) {
+        if (unit.is_kept)
+          gather(whole);
+        else
+          change(whole).release();
+      });
   }
 
   /// @throws usage_error   a step did not end: some weights are updated and not gathered yet

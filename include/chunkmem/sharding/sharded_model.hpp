@@ -154,6 +154,8 @@ class sharded_model {
     m_.use(owner);
   }
   void use(std::span<const list_spec> specs) { m_.use(specs); }
+  /// @throws usage_error   there is no list of this name
+  [[nodiscard]] list_id list(std::string_view name) const { return m_.list(name); }
   /// The name of a tensor in files and messages. A tensor without a name is called "tensor.<number>", as on one rank.
   void name(tensor_handle wanted, std::string_view text)
   {
@@ -317,6 +319,19 @@ class sharded_model {
       return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
     }
     return {};  // a write_access writes
+  }
+  /// A weight as it was at another time. @param list   of the use list_use::weight, or value_list
+  /// @throws usage_error   also: a frozen weight; a mode that writes
+  template <element Element>
+  [[nodiscard]] pin_type<const Element> acquire(tensor<Element> wanted, list_id list, access mode,
+                                                agent stream = agent::host)
+  {
+    const entry& it = trained(wanted);
+    expects(!writes(mode), "a version of a weight that is sharded was to be written");
+    steps_.expect_whole();
+    const sharding::unit_place place = plan_.place(it.planned);
+    return {m_.acquire(units_[place.unit].whole_in(list), access::read, stream), wanted, place.first, it.elements,
+            stream};
   }
   /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
   template <element Element, access_choice Access>
@@ -502,7 +517,7 @@ class sharded_model {
   {
     const entry& it = tensors_.of(weight);
     expects(it.part == role::parameter,
-            "a gradient of a tensor that is not trained (a frozen weight, a buffer or an activation)");
+            "a gradient, or a version, of a tensor that is not trained (a frozen weight, a buffer or an activation)");
     seal_once();
     return it;
   }

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/pipeline/load_from_stages.hpp>
+#include <chunkmem/pipeline/make_schedule.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/stage_files.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
+
+#include <support/catch.hpp>
+#include <support/managed_weights.hpp>
+#include <support/memory_folder.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace load_from_stages_test {
+
+using namespace chunkmem;
+using namespace chunkmem::pipeline;
+using Catch::Matchers::ContainsSubstring;
+using chunkmem::pipeline::schedule;  // not that of a manager
+using support::memory_folder;
+using support::vector_type;
+using support::width;
+
+namespace {
+
+constexpr std::uint32_t parts = 4;
+
+/// A stage with some parts of the model, and some versions of their weights.
+struct stage_of_model {
+  stage_of_model(std::uint32_t versions_kept, const std::vector<std::uint32_t>& own)
+      : layers{64}, versions{layers.m(), versions_kept, dtype::bfloat16}
+  {
+    for (const std::uint32_t part : own) layers.declare(part);
+    layers.m().use(adam);
+    layers.m().state("words", std::as_writable_bytes(std::span{&words, 1}));
+    layers.fill();
+    versions.start();
+  }
+  stage_of_model(const stage_of_model&) = delete;
+
+  /// One update, with gradients that every number of stages makes the same.
+  void update()
+  {
+    {
+      const auto scope = layers.m().iteration();
+      for (const auto& [part, weight] : layers.parts())
+        layers.set_gradient(part, support::numbers_of(100 + part + 10 * versions.newest(), width * width));
+    }
+    versions.flip();
+    const auto scope = layers.m().iteration();
+    (void)versions.update([&] { return optimizer::step(layers.m(), adam, {.learning_rate = 0.1F}); });
+  }
+  /// Of each part, the newest first.
+  [[nodiscard]] std::map<std::uint32_t, std::vector<vector_type>> all()
+  {
+    std::map<std::uint32_t, std::vector<vector_type>> found;
+    for (const auto& [part, weight] : layers.parts())
+      for (std::uint32_t age = 0; age < versions.kept() && age <= versions.newest(); ++age)
+        found[part].push_back(layers.read(versions.acquire(weight, versions.newest() - age)));
+    return found;
+  }
+
+  optimizer::adam adam{{.weight_decay = 0.01F}, {.masters = true}};
+  std::uint64_t words = 7;
+  support::managed_layers<bf16> layers;
+  pipeline::weight_versions<support::manager_of_layers> versions;
+};
+
+/// Those of a stage: its share of all parts, one behind the other.
+std::vector<std::uint32_t> parts_of(std::uint32_t stage, std::uint32_t stages)
+{
+  std::vector<std::uint32_t> own;
+  for (std::uint32_t part = 0; part < parts; ++part)
+    if (part * stages / parts == stage) own.push_back(part);
+  return own;
+}
+
+/// Calls `work(place, stage)` for each stage, in a thread of its own. @return   what each one said
+template <class Work>
+std::vector<std::string> on_stages(std::uint32_t stages, std::uint32_t versions, Work work)
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = stages, .micro_batches = 2});
+  std::vector<std::string> said(stages);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    stage_of_model stage{versions, parts_of(here.stage(), stages)};
+    try {
+      said[here.stage()] = work(here, stage);
+    } catch (const usage_error& refused) {
+      said[here.stage()] = std::string{"usage: "} + refused.what();
+    } catch (const error& failed) {
+      said[here.stage()] = failed.what();
+    }
+  });
+  return said;
+}
+void all_say(const std::vector<std::string>& said, const std::string& part)
+{
+  for (const std::string& each : said) CHECK_THAT(each, ContainsSubstring(part));
+}
+
+std::span<const memory_folder> all_of(const std::vector<memory_folder>& folders)
+{
+  return folders;
+}
+
+/// Folders of stages that have made three updates, and saved behind each.
+std::vector<memory_folder> saved_by(std::uint32_t stages, std::uint32_t versions)
+{
+  std::vector<memory_folder> folders(stages);
+  all_say(on_stages(stages, versions,
+                    [&](auto& here, stage_of_model& stage) -> std::string {
+                      for (int update = 0; update < 3; ++update) {
+                        stage.update();
+                        (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()], {.keep = 9});
+                      }
+                      return "saved";
+                    }),
+          "saved");
+  return folders;
+}
+
+/// Weights of each part, by version, after some updates of a stage that has all of them.
+std::map<std::uint32_t, std::vector<vector_type>> expected(std::uint32_t versions, int updates)
+{
+  stage_of_model alone{versions, {0, 1, 2, 3}};
+  for (int update = 0; update < updates; ++update) alone.update();
+  return alone.all();
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint loads into another number of stages, which go on with the same bits", "[pipeline]")
+{
+  for (const std::uint32_t before : {1U, 2U, 3U, 4U}) {
+    const std::vector<memory_folder> folders = saved_by(before, 2);
+    for (const std::uint32_t now : {1U, 2U, 3U, 4U}) {
+      CAPTURE(before, now);
+      std::vector<std::map<std::uint32_t, std::vector<vector_type>>> loaded(now), later(now);
+      const auto said = on_stages(now, 2, [&](auto& here, stage_of_model& stage) {
+        const auto found = load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+        loaded[here.stage()] = stage.all();
+        stage.update();
+        later[here.stage()] = stage.all();
+        return std::to_string(found.number) + ", " + std::to_string(stage.versions.newest());
+      });
+      all_say(said, "3, 4");
+      std::map<std::uint32_t, std::vector<vector_type>> all, all_later;
+      for (auto& each : loaded) all.merge(each);
+      for (auto& each : later) all_later.merge(each);
+      CHECK(all == expected(2, 3));
+      CHECK(all_later == expected(2, 4));
+    }
+  }
+}
+
+TEST_CASE("a version that was not kept is the newest weights", "[pipeline]")
+{
+  const std::vector<memory_folder> folders = saved_by(2, 2);
+  for (const std::uint32_t versions : {1U, 3U}) {
+    std::map<std::uint32_t, std::vector<vector_type>> all;
+    const auto said = on_stages(1, versions, [&](auto& here, stage_of_model& stage) {
+      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+      all = stage.all();
+      return std::string{"loaded"};
+    });
+    all_say(said, "loaded");
+    const auto kept = expected(2, 3);
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      REQUIRE(all[part].size() == versions);
+      CHECK(all[part][0] == kept.at(part)[0]);
+      if (versions == 1) continue;
+      CHECK(all[part][1] == kept.at(part)[1]);
+      CHECK(all[part][2] == kept.at(part)[0]);
+    }
+  }
+}
+
+TEST_CASE("a damaged folder of one stage sends all stages to the generation before", "[pipeline]")
+{
+  std::vector<memory_folder> folders = saved_by(4, 1);
+  folders[3].flip("generation-000003.manifest", 40);
+  std::vector<std::size_t> skipped(3);
+  all_say(on_stages(3, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      const auto found = load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      skipped[here.stage()] = found.skipped.size();
+                      return std::to_string(found.number) + ", " + std::to_string(stage.versions.newest());
+                    }),
+          "2, 2");
+  CHECK(skipped == std::vector<std::size_t>{1, 1, 1});
+  for (const char* const manifest : {"generation-000001.manifest", "generation-000002.manifest"})
+    folders[0].flip(manifest, 40);
+  all_say(on_stages(3, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      return std::string{};
+                    }),
+          "no generation in common that is whole");
+}
+
+TEST_CASE("stages refuse a checkpoint that is not of their model, all of them", "[pipeline]")
+{
+  const std::vector<memory_folder> folders = saved_by(2, 1);
+  const auto load_with = [&](std::uint32_t stages, auto change) {
+    return on_stages(stages, 1, [&](auto& here, stage_of_model& stage) { return change(here, stage); });
+  };
+  all_say(load_with(2,
+                    [&](auto& here, stage_of_model&) {  // part 3 has no stage
+                      stage_of_model other{1, here.stage() == 0 ? std::vector{0U, 1U} : std::vector{2U}};
+                      (void)load_from_stages(here.all(), other.layers.m(), all_of(folders));
+                      return std::string{};
+                    }),
+          "no stage here has");
+  all_say(load_with(2,
+                    [&](auto& here, stage_of_model&) {
+                      stage_of_model other{1, here.stage() == 0 ? std::vector{0U, 1U, 9U} : std::vector{2U, 3U}};
+                      (void)load_from_stages(here.all(), other.layers.m(), all_of(folders));
+                      return std::string{};
+                    }),
+          "it does not have");
+  all_say(load_with(2,
+                    [&](auto& here, stage_of_model& stage) {
+                      const auto some = all_of(folders).first(here.stage() + 1U);
+                      (void)load_from_stages(here.all(), stage.layers.m(), some);
+                      return std::string{};
+                    }),
+          "give all of them the same");
+  all_say(load_with(2,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_from_stages(here.all(), stage.layers.m(), std::span<const memory_folder>{});
+                      return std::string{};
+                    }),
+          "usage: ");
+}
+
+TEST_CASE("a state that each stage has its own bytes of does not load into other stages", "[pipeline]")
+{
+  std::vector<memory_folder> folders(2);
+  all_say(on_stages(2, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      stage.words = here.stage();
+                      (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()]);
+                      return std::string{"saved"};
+                    }),
+          "saved");
+  all_say(on_stages(1, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      return std::string{};
+                    }),
+          "each stage saved its own bytes of state/words");
+}
+
+TEST_CASE("copies of a tied weight fill each other", "[pipeline]")
+{
+  const std::vector<memory_folder> folders = saved_by(2, 1);
+  const auto load_with = [&](const load_from_stages_options& options) {
+    std::vector<vector_type> both(2);
+    const auto said = on_stages(1, 1, [&](auto& here, stage_of_model&) {
+      stage_of_model tied{1, {0, 1, 2, 3, 9}};
+      tied.layers.m().name(tied.layers[9], "copy of part 0");
+      (void)load_from_stages(here.all(), tied.layers.m(), all_of(folders), options);
+      both = {tied.all()[0][0], tied.all()[9][0]};
+      return std::string{"loaded"};
+    });
+    return std::pair{said, both};
+  };
+  const auto [said, both] = load_with({.copies = {{"copy of part 0", "part 0"}}});
+  all_say(said, "loaded");
+  CHECK(both[0] == both[1]);
+  CHECK(both[0] == expected(1, 3).at(0)[0]);
+  all_say(load_with({}).first, "it does not have");
+}
+
+}  // namespace load_from_stages_test
