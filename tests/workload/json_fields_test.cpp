@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace json_fields_test {
 
@@ -177,6 +178,31 @@ TEST_CASE("a text that is damaged anywhere is read or refused, and nothing else"
     }
   }
   CHECK(refused > 10'000);
+}
+
+TEST_CASE("lists of texts and of rows of numbers are read where a file may have them", "[workload]")
+{
+  const json_limits lists{.elements = 8};
+  json_fields fields{R"({"a": {"names": ["x", "y"], "rates": [[1, 2.5], [3]]}, "b": 7})", "a.json", lists};
+  CHECK(fields.has("a"));
+  CHECK(fields.has("a.names"));
+  CHECK_FALSE(fields.has("a.name"));
+  CHECK(fields.members("a") == std::vector<std::string>{"names", "rates"});
+  CHECK(fields.texts("a.names") == std::vector<std::string>{"x", "y"});
+  CHECK(fields.matrix("a.rates") == std::vector<std::vector<double>>{{1, 2.5}, {3}});
+  CHECK_THROWS_WITH(fields.matrix("a.names"), ContainsSubstring(quoted("a.names[0]") + " is no list"));
+  CHECK_THROWS_WITH(fields.texts("a.rates"), ContainsSubstring(quoted("a.rates[0][0]") + " is a number"));
+  CHECK_THROWS_WITH(fields.matrix("b"), ContainsSubstring("write a list of lists of numbers"));
+  CHECK_THROWS_WITH(fields.matrix("c"), ContainsSubstring(quoted("c") + " is missing"));
+  CHECK_THROWS_WITH(fields.finish(), ContainsSubstring(quoted("b") + " is not known"));
+  CHECK_THAT(refusal(R"({"a": [[[1]]]})", lists),
+             ContainsSubstring(quoted("a[0][0]") + " is a list in too many others"));
+  CHECK_THAT(refusal(R"({"a": [1, []]})", lists), ContainsSubstring(quoted("a[1]") + " is a list without an element"));
+  CHECK_THAT(refusal(R"({"a": [1, {}]})", lists), ContainsSubstring(quoted("a[1]") + " is an object in a list"));
+  CHECK_THAT(refusal(R"({"a": [1, null]})", lists), ContainsSubstring(quoted("a[1]") + " is null"));
+  CHECK_THAT(refusal(R"({"a": [1,2,3,4,5,6,7,8,9]})", lists), ContainsSubstring(quoted("a[8]") + " is one too many"));
+  CHECK_THAT(refusal(R"([1])", lists), ContainsSubstring("it does not begin with an object"));
+  CHECK_THAT(refusal(R"({"a": [1]})"), ContainsSubstring("is a list, and there are none in such files"));
 }
 
 TEST_CASE("a file is read whole, and what is no file is an io_error with its number", "[workload]")

@@ -4,6 +4,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ struct json_limits {
   std::size_t key_length = 64;     ///< of one name, in bytes
   std::size_t text_length = 4096;  ///< of a text, in bytes
   std::size_t depth = 4;           ///< objects in objects
+  std::size_t elements = 0;        ///< of all lists together; 0: there are no lists
 };
 
 namespace detail {
@@ -38,7 +40,7 @@ namespace detail {
 enum class json_kind : std::uint8_t { whole, number, negative, truth, text };
 
 struct json_field {
-  std::string path;  ///< names with dots between
+  std::string path;  ///< names with dots between; of an element: "links.rates[0][1]"
   json_kind kind = json_kind::text;
   std::uint64_t whole = 0;
   double number = 0;
@@ -86,6 +88,7 @@ class json_events {
 
   bool start_object(std::size_t)
   {
+    if (!lists_.empty()) refuse_element("is an object in a list", "give it a number or a text");
     if (depth_ == limits_.depth) refuse("is an object in too many others", "write it as the examples are");
     if (depth_ > 0) prefix_ = path_ + '.';
     ++depth_;
@@ -143,9 +146,23 @@ class json_events {
     next(json_kind::truth).truth = value;
     return true;
   }
-  bool null() { refuse("is null", "give it a value"); }
-  bool start_array(std::size_t) { refuse("is a list, and there are none in such files", "give it a value"); }
-  bool end_array() { return true; }
+  bool null() { refuse_element("is null", "give it a value"); }
+  bool start_array(std::size_t)
+  {
+    if (depth_ == 0) refuse_file(file_, "it is no object", "write one object in braces");
+    if (limits_.elements == 0) refuse("is a list, and there are none in such files", "give it a value");
+    if (lists_.size() == deepest_list) refuse_element("is a list in too many others", "write it as the examples are");
+    lists_.push_back(0);
+    return true;
+  }
+  bool end_array()
+  {
+    const bool is_empty = lists_.back() == 0;
+    lists_.pop_back();
+    if (is_empty) refuse_element("is a list without an element", "give it elements, or remove it");
+    if (!lists_.empty()) ++lists_.back();
+    return true;
+  }
   template <class Binary>
   bool binary(Binary&)
   {
@@ -161,16 +178,31 @@ class json_events {
   }
 
  private:
+  static constexpr std::size_t deepest_list = 2;  // matrices
+
   [[noreturn]] void refuse(std::string_view why, std::string_view advice) const
   {
     refuse_key(file_, path_, why, advice);
   }
+  [[noreturn]] void refuse_element(std::string_view why, std::string_view advice) const
+  {
+    refuse_key(file_, element_path(), why, advice);
+  }
+  /// Of the element that comes next, where lists are open.
+  [[nodiscard]] std::string element_path() const
+  {
+    std::string path = path_;
+    for (const std::size_t index : lists_) path += '[' + std::to_string(index) + ']';
+    return path;
+  }
   json_field& next(json_kind kind)
   {
     if (depth_ == 0) refuse_file(file_, "it is no object", "write one object in braces");
+    if (!lists_.empty() && ++elements_ > limits_.elements) refuse_element("is one too many", "remove some");
     json_field& field = fields_.emplace_back();
-    field.path = path_;
+    field.path = element_path();
     field.kind = kind;
+    if (!lists_.empty()) ++lists_.back();
     return field;
   }
 
@@ -180,6 +212,8 @@ class json_events {
   std::vector<std::string> names_;
   std::string prefix_;
   std::string path_;
+  std::vector<std::size_t> lists_;  ///< by depth: elements so far
+  std::size_t elements_ = 0;
   std::size_t depth_ = 0;
   bool is_empty_ = false;  ///< the innermost object, so far
 };
@@ -266,6 +300,49 @@ class json_fields {
     if (field.text.empty()) refuse(key, "is empty", "write a text");
     return field.text;
   }
+  /// There is such a field, list or object.
+  [[nodiscard]] bool has(std::string_view key) const
+  {
+    return std::ranges::any_of(fields_, [&](const detail::json_field& it) {
+      return it.path.starts_with(key) &&
+             (it.path.size() == key.size() || it.path[key.size()] == '.' || it.path[key.size()] == '[');
+    });
+  }
+  /// The names of the members of an object, in the order of the file. Empty if there is no such object.
+  [[nodiscard]] std::vector<std::string> members(std::string_view key) const
+  {
+    std::vector<std::string> found;
+    const std::string prefix = std::string{key} + '.';
+    for (const detail::json_field& it : fields_) {
+      if (!it.path.starts_with(prefix)) continue;
+      std::string name = it.path.substr(prefix.size(), it.path.find_first_of(".[", prefix.size()) - prefix.size());
+      if (std::ranges::find(found, name) == found.end()) found.push_back(std::move(name));
+    }
+    return found;
+  }
+  /// A list of texts. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::vector<std::string> texts(std::string_view key)
+  {
+    std::vector<std::string> found;
+    for_elements(key, "a list of texts", [&](const detail::json_field& it) {
+      if (it.kind != detail::json_kind::text || it.path.find("][") != it.path.npos) refuse_kind(it, "a text");
+      found.push_back(it.text);
+    });
+    return found;
+  }
+  /// A list of lists of numbers that are not negative. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::vector<std::vector<double>> matrix(std::string_view key)
+  {
+    std::vector<std::vector<double>> rows;
+    for_elements(key, "a list of lists of numbers", [&](const detail::json_field& it) {
+      const std::size_t second = it.path.find("][", key.size());
+      if (second == it.path.npos) refuse(it.path, "is no list", "write a list for each row");
+      if (it.kind != detail::json_kind::whole && it.kind != detail::json_kind::number) refuse_kind(it, "a number");
+      if (it.path.compare(second, it.path.npos, "][0]") == 0) rows.emplace_back();
+      rows.back().push_back(it.number);
+    });
+    return rows;
+  }
   /// @throws format_error   there is a field that nobody asked for
   void finish() const
   {
@@ -286,6 +363,21 @@ class json_fields {
         field.is_taken = true;
         return field;
       }
+    refuse(key, "is missing", std::string{"give it "}.append(wanted));
+  }
+  template <class Visit>
+  void for_elements(std::string_view key, std::string_view wanted, Visit visit)
+  {
+    const std::string prefix = std::string{key} + '[';
+    bool has_any = false;
+    for (detail::json_field& it : fields_) {
+      if (!it.path.starts_with(prefix)) continue;
+      has_any = it.is_taken = true;
+      visit(it);
+    }
+    if (has_any) return;
+    for (const detail::json_field& it : fields_)
+      if (it.path == key) refuse_kind(it, wanted);
     refuse(key, "is missing", std::string{"give it "}.append(wanted));
   }
   [[noreturn]] void refuse_kind(const detail::json_field& field, std::string_view wanted) const

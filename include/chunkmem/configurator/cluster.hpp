@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// A node of a cluster: equal devices, and the host that they share. A rate of a link is that of one device while every
+/// device of the node copies.
+///
+///     cluster_node node{.kind = "v100", .devices = 4, .device_bytes = 32_GiB, .host_bytes = 512_GiB};
+struct cluster_node {
+  std::string kind;  ///< a name for nodes like this one
+  std::uint32_t devices = 1;
+  bytes device_bytes{};                     ///< of each device
+  bytes host_bytes{};                       ///< of the node
+  bytes disk_bytes{};                       ///< of the node; 0: there is no disk for training
+  double device_flops_per_second = 0;       ///< of one device, as products of large matrices reach it
+  double to_device_bytes_per_second = 0;    ///< host to one device
+  double to_host_bytes_per_second = 0;      ///< one device to host
+  double host_memory_bytes_per_second = 0;  ///< of the node, reads and writes
+  double host_updates_per_second = 0;       ///< parameters that the host updates while nothing else uses its memory
+  double device_updates_per_second = 0;     ///< parameters that one device updates, their states lying there
+
+  [[nodiscard]] bool operator==(const cluster_node&) const = default;
+};
+
+/// A cluster as it is: nodes that may differ, and a link for each ordered pair of them.
+///
+/// The link of a node to itself is that between two of its devices. A link between two nodes carries the transfers of
+/// one device of each. Ranks are numbered node by node.
+///
+///     const cluster whole = read_cluster("cluster.json");  // of cluster_file.hpp
+///     const pair_link slow = whole.link(3, 4);             // from rank 3 to rank 4
+///
+/// Source: the bandwidth profile of Pipette (Yim et al. 2024, arXiv 2405.18093), with both directions and latencies.
+struct cluster {
+  std::string name;
+  std::vector<cluster_node> nodes;
+  link_matrix links{1};  ///< from node to node
+  /// of measured rates, as a part of each: 0.1 is 10 %; element from * nodes + to. Empty: nothing was measured
+  std::vector<double> spread{};
+
+  /// Devices of all nodes. O(nodes)
+  [[nodiscard]] std::uint32_t ranks() const noexcept
+  {
+    return std::accumulate(nodes.begin(), nodes.end(), 0U,
+                           [](std::uint32_t sum, const cluster_node& it) { return sum + it.devices; });
+  }
+  /// The node of each rank. O(ranks)
+  [[nodiscard]] std::vector<std::uint32_t> nodes_of_ranks() const
+  {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t node = 0; node < nodes.size(); ++node) all.insert(all.end(), nodes[node].devices, node);
+    return all;
+  }
+  /// A link between two devices, by the nodes that they are on.
+  [[nodiscard]] const pair_link& link(std::uint32_t from_node, std::uint32_t to_node) const noexcept
+  {
+    return links(from_node, to_node);
+  }
+
+  /// @throws config_error   one sentence: what cannot be
+  void check() const;
+};
+
+namespace detail {
+
+/// A number of a cluster's file that cannot be, and why.
+struct cluster_problem {
+  std::string key;  ///< empty: nothing
+  std::string why;
+};
+
+/// Rates and sizes that no machine of these years has are slips of a power of ten.
+struct plausible_range {
+  double least = 0;
+  double most = 0;
+  std::string_view unit;
+};
+inline constexpr plausible_range plausible_link_rate{1e5, 1e14, "bytes per second: 12 GB/s are 12e9"};
+inline constexpr plausible_range plausible_latency{0, 1, "seconds: 5 microseconds are 5e-6"};
+inline constexpr plausible_range plausible_flops{1e6, 1e17, "FLOP per second: 312 TFLOP/s are 312e12"};
+inline constexpr plausible_range plausible_copy_rate{1e5, 1e14, "bytes per second: 12 GB/s are 12e9"};
+inline constexpr plausible_range plausible_updates{1e3, 1e14, "parameters per second"};
+inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB are 34359738368"};
+
+[[nodiscard]] inline std::string not_plausible(double value, const plausible_range& range)
+{
+  if (value >= range.least && value <= range.most) return {};
+  return "is one that no cluster has (give " + std::string{range.unit} + ")";
+}
+
+[[nodiscard]] inline cluster_problem problem_of(const cluster_node& it, const std::string& path)
+{
+  if (it.devices == 0) return {path + ".devices", "is 0 (give one or more)"};
+  if (it.devices > 4096) return {path + ".devices", "is more than a node has (give the devices of one node)"};
+  struct number {
+    const char* name;
+    double value;
+    plausible_range range;
+  };
+  for (const number& each :
+       {number{"device_bytes", static_cast<double>(it.device_bytes.count()), plausible_bytes},
+        number{"host_bytes", static_cast<double>(it.host_bytes.count()), plausible_bytes},
+        number{"disk_bytes", static_cast<double>(it.disk_bytes.count()), {0, 1e18, "bytes"}},
+        number{"device_flops_per_second", it.device_flops_per_second, plausible_flops},
+        number{"to_device_bytes_per_second", it.to_device_bytes_per_second, plausible_copy_rate},
+        number{"to_host_bytes_per_second", it.to_host_bytes_per_second, plausible_copy_rate},
+        number{"host_memory_bytes_per_second", it.host_memory_bytes_per_second, plausible_copy_rate},
+        number{"host_updates_per_second", it.host_updates_per_second, plausible_updates},
+        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates}})
+    if (const std::string why = not_plausible(each.value, each.range); !why.empty())
+      return {path + '.' + each.name, why};
+  return {};
+}
+
+/// Of a link from a node to another one, or between the devices of one.
+[[nodiscard]] inline cluster_problem problem_of(const pair_link& it, std::uint32_t from, std::uint32_t to)
+{
+  const std::string place = '[' + std::to_string(from) + "][" + std::to_string(to) + ']';
+  if (const std::string why = not_plausible(it.latency, plausible_latency); !why.empty())
+    return {"links.latency_seconds" + place, why};
+  if (const std::string why = not_plausible(it.bytes_per_second, plausible_link_rate); !why.empty())
+    return {"links.bytes_per_second" + place, why};
+  return {};
+}
+
+/// The first thing of a cluster that cannot be. Keys are those of its file.
+[[nodiscard]] inline cluster_problem problem_of(const cluster& whole)
+{
+  if (whole.name.empty()) return {"name", "is empty (give the cluster a name)"};
+  if (whole.nodes.empty()) return {"nodes", "is empty (give one or more)"};
+  if (whole.links.nodes() != whole.nodes.size())
+    return {"links", "is of " + std::to_string(whole.links.nodes()) + " nodes, and there are " +
+                         std::to_string(whole.nodes.size()) + " (give a row and a column for each node)"};
+  if (!whole.spread.empty() && whole.spread.size() != whole.nodes.size() * whole.nodes.size())
+    return {"links.spread", "has not one number for each link (leave it out, or give all)"};
+  std::map<std::string_view, const cluster_node*> kinds;
+  for (const cluster_node& it : whole.nodes) {
+    if (it.kind.empty()) return {"nodes", "has a node without a kind (give it a name)"};
+    if (const cluster_problem found = problem_of(it, "kinds." + it.kind); !found.key.empty()) return found;
+    if (*kinds.emplace(it.kind, &it).first->second != it)
+      return {"kinds." + it.kind, "is the kind of two nodes that differ (give them kinds of their own)"};
+  }
+  for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
+    for (std::uint32_t to = 0; to < whole.nodes.size(); ++to)
+      if (from != to || whole.nodes[from].devices > 1)
+        if (const cluster_problem found = problem_of(whole.links(from, to), from, to); !found.key.empty()) return found;
+  return {};
+}
+
+}  // namespace detail
+
+inline void cluster::check() const
+{
+  const detail::cluster_problem found = detail::problem_of(*this);
+  if (!found.key.empty())
+    throw config_error{error_text{} << "chunkmem: the cluster \"" << name << "\" cannot be: " << found.key << " "
+                                    << found.why};
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

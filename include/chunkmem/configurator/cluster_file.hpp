@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/workload/json_fields.hpp>
+#include <chunkmem/workload/machine_file.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+namespace detail {
+
+inline constexpr std::string_view cluster_format = "chunkmem cluster 1";
+inline constexpr workload::json_limits cluster_limits{
+    .file = bytes{std::uint64_t{32} << 20}, .fields = 4096, .elements = std::size_t{1} << 20};
+
+[[nodiscard]] inline cluster_node node_of(workload::json_fields& fields, const std::string& kind)
+{
+  workload::detail::sourced_fields all{fields};
+  const std::string path = "kinds." + kind + '.';
+  cluster_node made;
+  made.kind = kind;
+  made.devices = static_cast<std::uint32_t>(all.whole(path + "devices", UINT32_MAX));
+  made.device_bytes = bytes{all.whole(path + "device_bytes")};
+  made.host_bytes = bytes{all.whole(path + "host_bytes")};
+  made.disk_bytes = bytes{all.whole(path + "disk_bytes")};
+  made.device_flops_per_second = all.number(path + "device_flops_per_second");
+  made.to_device_bytes_per_second = all.number(path + "to_device_bytes_per_second");
+  made.to_host_bytes_per_second = all.number(path + "to_host_bytes_per_second");
+  made.host_memory_bytes_per_second = all.number(path + "host_memory_bytes_per_second");
+  made.host_updates_per_second = all.number(path + "host_updates_per_second");
+  made.device_updates_per_second = all.number(path + "device_updates_per_second");
+  return made;
+}
+
+/// A square of numbers. @throws format_error   it is none of so many rows and columns
+[[nodiscard]] inline std::vector<std::vector<double>> square(workload::json_fields& fields, const std::string& key,
+                                                             std::size_t nodes)
+{
+  std::vector<std::vector<double>> rows = fields.matrix(key);
+  const std::string wanted = ", and there are " + std::to_string(nodes) + " nodes";
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    if (rows[row].size() != nodes)
+      fields.refuse(key + '[' + std::to_string(row) + ']',
+                    "has " + std::to_string(rows[row].size()) + " numbers" + wanted,
+                    "give each row a number for each node");
+  if (rows.size() != nodes)
+    fields.refuse(key, "has " + std::to_string(rows.size()) + " rows" + wanted, "give a row for each node");
+  return rows;
+}
+
+[[nodiscard]] inline cluster cluster_of(workload::json_fields fields)
+{
+  if (fields.text("format") != cluster_format)
+    fields.refuse("format", "is not that of this version", "write \"" + std::string{cluster_format} + '"');
+  cluster made;
+  made.name = fields.text("name");
+  std::map<std::string, cluster_node> kinds;
+  for (const std::string& kind : fields.members("kinds")) kinds.emplace(kind, node_of(fields, kind));
+  const std::vector<std::string> nodes = fields.texts("nodes");
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    const auto kind = kinds.find(nodes[node]);
+    if (kind == kinds.end())
+      fields.refuse("nodes[" + std::to_string(node) + ']', "is a kind that is not among kinds", "describe it there");
+    made.nodes.push_back(kind->second);
+  }
+  (void)fields.text("links.source");
+  const auto rates = square(fields, "links.bytes_per_second", nodes.size());
+  const auto latencies = square(fields, "links.latency_seconds", nodes.size());
+  if (fields.has("links.spread"))
+    for (const std::vector<double>& row : square(fields, "links.spread", nodes.size()))
+      made.spread.insert(made.spread.end(), row.begin(), row.end());
+  fields.finish();
+  made.links = link_matrix{static_cast<std::uint32_t>(nodes.size())};
+  for (std::uint32_t from = 0; from < nodes.size(); ++from)
+    for (std::uint32_t to = 0; to < nodes.size(); ++to) made.links(from, to) = {latencies[from][to], rates[from][to]};
+  if (const cluster_problem wrong = problem_of(made); !wrong.key.empty()) {
+    const std::size_t advice = wrong.why.find(" (");
+    fields.refuse(wrong.key, wrong.why.substr(0, advice), wrong.why.substr(advice + 2, wrong.why.size() - advice - 3));
+  }
+  return made;
+}
+
+/// A number that reads back as the same.
+[[nodiscard]] inline std::string number_text(double value)
+{
+  char room[32];
+  const auto [end, wrong] = std::to_chars(room, room + sizeof room, value);
+  return wrong == std::errc{} ? std::string{room, end} : "0";
+}
+[[nodiscard]] inline std::string quoted(std::string_view text)
+{
+  return nlohmann::json(std::string{text}).dump();
+}
+
+template <class Number>
+[[nodiscard]] std::string square_text(std::uint32_t nodes, Number number)
+{
+  std::string text = "[";
+  for (std::uint32_t from = 0; from < nodes; ++from) {
+    text += from == 0 ? "\n      [" : ",\n      [";
+    for (std::uint32_t to = 0; to < nodes; ++to) text += (to == 0 ? "" : ", ") + number_text(number(from, to));
+    text += ']';
+  }
+  return text + ']';
+}
+
+}  // namespace detail
+
+/// A cluster from JSON text.
+///
+/// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
+/// "where it is from"}), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
+/// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
+/// writes one.
+/// @param file   a name for messages
+/// @throws format_error   one sentence with the file and the key that is wrong: a square that is none, a number that is
+///   negative, missing, or wrong by a power of ten
+[[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string_view file)
+{
+  return detail::cluster_of(workload::json_fields{text, file, detail::cluster_limits});
+}
+
+/// The same from a file. @throws io_error   it cannot be read
+[[nodiscard]] inline cluster read_cluster(const std::string& path)
+{
+  return detail::cluster_of(workload::json_fields::of_file(path, detail::cluster_limits));
+}
+
+/// Where the numbers of a cluster are from: words for its file.
+///
+///     const std::string text = cluster_text(whole, {.nodes = "data sheets", .links = "measured, 5 rounds"});
+struct cluster_sources {
+  std::string nodes;
+  std::string links;
+};
+
+/// The text of a cluster's file, which parse_cluster reads back to the same cluster. @throws config_error   as check
+[[nodiscard]] inline std::string cluster_text(const cluster& whole, const cluster_sources& sources)
+{
+  whole.check();
+  std::string text = "{\n  \"format\": " + detail::quoted(detail::cluster_format) +
+                     ",\n  \"name\": " + detail::quoted(whole.name) + ",\n  \"kinds\": {";
+  std::vector<std::string> written;
+  for (const cluster_node& it : whole.nodes) {
+    if (std::ranges::find(written, it.kind) != written.end()) continue;
+    text += (written.empty() ? "\n    " : ",\n    ") + detail::quoted(it.kind) + ": {";
+    written.push_back(it.kind);
+    bool is_first = true;
+    const auto member = [&](const char* name, const std::string& value) {
+      text += std::string{is_first ? "\n      " : ",\n      "} + '"' + name + "\": {\"value\": " + value +
+              ", \"source\": " + detail::quoted(sources.nodes) + '}';
+      is_first = false;
+    };
+    member("devices", std::to_string(it.devices));
+    member("device_bytes", std::to_string(it.device_bytes.count()));
+    member("host_bytes", std::to_string(it.host_bytes.count()));
+    member("disk_bytes", std::to_string(it.disk_bytes.count()));
+    member("device_flops_per_second", detail::number_text(it.device_flops_per_second));
+    member("to_device_bytes_per_second", detail::number_text(it.to_device_bytes_per_second));
+    member("to_host_bytes_per_second", detail::number_text(it.to_host_bytes_per_second));
+    member("host_memory_bytes_per_second", detail::number_text(it.host_memory_bytes_per_second));
+    member("host_updates_per_second", detail::number_text(it.host_updates_per_second));
+    member("device_updates_per_second", detail::number_text(it.device_updates_per_second));
+    text += "}";
+  }
+  text += "},\n  \"nodes\": [";
+  for (std::size_t node = 0; node < whole.nodes.size(); ++node)
+    text += (node == 0 ? "" : ", ") + detail::quoted(whole.nodes[node].kind);
+  const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
+  const auto square = [&](auto number) { return detail::square_text(nodes, number); };
+  text += "],\n  \"links\": {\n    \"source\": " + detail::quoted(sources.links);
+  text += ",\n    \"bytes_per_second\": " +
+          square([&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).bytes_per_second; });
+  text += ",\n    \"latency_seconds\": " +
+          square([&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).latency; });
+  if (!whole.spread.empty())
+    text += ",\n    \"spread\": " +
+            square([&](std::uint32_t from, std::uint32_t to) { return whole.spread[std::size_t{from} * nodes + to]; });
+  return text + "\n  }\n}\n";
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

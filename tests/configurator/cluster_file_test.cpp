@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cluster_file_test {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+using namespace chunkmem::literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+cluster_node node(const std::string& kind, std::uint32_t devices)
+{
+  return {.kind = kind,
+          .devices = devices,
+          .device_bytes = 32_GiB,
+          .host_bytes = 512_GiB,
+          .disk_bytes = 0_B,
+          .device_flops_per_second = 87.5e12,
+          .to_device_bytes_per_second = 11.9e9,
+          .to_host_bytes_per_second = 12.1e9,
+          .host_memory_bytes_per_second = 180e9,
+          .host_updates_per_second = 2.5e9,
+          .device_updates_per_second = 3.1e10};
+}
+
+/// Three nodes, no two links alike.
+cluster three_nodes()
+{
+  cluster whole{.name = "three \"nodes\"", .nodes = {node("v100", 4), node("slow", 4), node("v100", 4)}};
+  whole.nodes[1].device_flops_per_second = 43e12;
+  whole.links = link_matrix{3};
+  for (std::uint32_t from = 0; from < 3; ++from)
+    for (std::uint32_t to = 0; to < 3; ++to) {
+      whole.links(from, to) = {(1 + from + 0.1 * to) * 1e-6, (3 + from + 0.7 * to) * 1e9};
+      whole.spread.push_back(0.01 * (from + 3.0 * to));
+    }
+  return whole;
+}
+
+std::string text_of(const cluster& whole)
+{
+  return cluster_text(whole, {.nodes = "a data sheet", .links = "measured"});
+}
+/// What a reader says of the text in which `was` is `is`. The text has it.
+std::string refusal(const std::string& was, const std::string& is)
+{
+  std::string text = text_of(three_nodes());
+  const std::size_t at = text.find(was);
+  if (at == text.npos) return "the text has not " + was;
+  text.replace(at, was.size(), is);
+  try {
+    (void)parse_cluster(text, "c.json");
+    return "it is not refused";
+  } catch (const format_error& refused) {
+    return refused.what();
+  }
+}
+void says(const std::string& sentence, const std::string& key, const std::string& why)
+{
+  CHECK_THAT(sentence, ContainsSubstring('"' + key + '"') && ContainsSubstring(why));
+  CHECK(std::ranges::count(sentence, '\n') == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a cluster that is written reads back as the same", "[configurator]")
+{
+  cluster whole = three_nodes();
+  for (int round = 0; round < 2; ++round) {
+    const cluster read = parse_cluster(text_of(whole), "c.json");
+    CHECK(read.name == whole.name);
+    CHECK(read.nodes == whole.nodes);
+    CHECK(read.spread == whole.spread);
+    for (std::uint32_t from = 0; from < 3; ++from)
+      for (std::uint32_t to = 0; to < 3; ++to) {
+        CHECK(read.link(from, to).latency == whole.links(from, to).latency);
+        CHECK(read.link(from, to).bytes_per_second == whole.links(from, to).bytes_per_second);
+      }
+    CHECK(read.ranks() == 12);
+    CHECK(read.nodes_of_ranks() == std::vector<std::uint32_t>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2});
+    whole.spread.clear();
+  }
+}
+
+TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[configurator]")
+{
+  says(refusal("chunkmem cluster 1", "chunkmem cluster 2"), "format", "is not that of this version");
+  says(refusal("\"nodes\": [\"v100\", ", "\"nodes\": ["), "links.bytes_per_second[0]",
+       "has 3 numbers, and there are 2");
+  says(refusal("[3e+09, ", "["), "links.bytes_per_second[0]", "has 2 numbers, and there are 3 nodes");
+  says(refusal("[3e+09, 3.7e+09, 4.4e+09],", ""), "links.bytes_per_second", "has 2 rows, and there are 3 nodes");
+  says(refusal("[3e+09, ", "[-3e9, "), "links.bytes_per_second[0][0]", "is negative");
+  says(refusal("[3e+09, ", "[\"3e9\", "), "links.bytes_per_second[0][0]", "is a text");
+  says(refusal("[3e+09, ", "[[3e9], "), "links.bytes_per_second[0][0]", "is a list in too many others");
+  says(refusal("[3e+09, ", "[{}, "), "links.bytes_per_second[0][0]", "is an object in a list");
+  says(refusal("[3e+09, ", "[3, "), "links.bytes_per_second[0][0]", "12 GB/s are 12e9");
+  says(refusal("3.7e+09", "null"), "links.bytes_per_second[0][1]", "is null");
+  says(refusal("1.1e-06", "1.1"), "links.latency_seconds[0][1]", "5 microseconds are 5e-6");
+  says(refusal("\"bytes_per_second\"", "\"bytes\""), "links.bytes_per_second", "is missing");
+  says(refusal("\"spread\"", "\"spreads\""), "links.spreads[0][0]", "is not known");
+  says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [\"v10\""), "nodes[0]", "is a kind that is not among kinds");
+  says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [1"), "nodes[0]", "is a number");
+  says(refusal("8.75e+13", "87.5"), "kinds.v100.device_flops_per_second", "312 TFLOP/s are 312e12");
+  says(refusal("\"value\": 4,", "\"value\": 0,"), "kinds.v100.devices", "is 0");
+  says(refusal("\"source\": \"measured\"", "\"source\": \"\""), "links.source", "is empty");
+}
+
+TEST_CASE("a cluster that cannot be is refused", "[configurator]")
+{
+  const auto refused = [](auto change) {
+    cluster whole = three_nodes();
+    change(whole);
+    try {
+      whole.check();
+      return std::string{"it is not refused"};
+    } catch (const config_error& failed) {
+      return std::string{failed.what()};
+    }
+  };
+  CHECK_THAT(refused([](cluster& it) { it.nodes[2].devices = 2; }), ContainsSubstring("two nodes that differ"));
+  CHECK_THAT(refused([](cluster& it) { it.nodes.pop_back(); }), ContainsSubstring("is of 3 nodes, and there are 2"));
+  CHECK_THAT(refused([](cluster& it) { it.spread.pop_back(); }), ContainsSubstring("one number for each link"));
+  CHECK_THAT(refused([](cluster& it) { it.name.clear(); }), ContainsSubstring("name is empty"));
+  CHECK_THAT(refused([](cluster& it) { it.links(1, 1).bytes_per_second = 0; }), ContainsSubstring("[1][1]"));
+  CHECK_NOTHROW(three_nodes().check());
+}
+
+}  // namespace cluster_file_test
