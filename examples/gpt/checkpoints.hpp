@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #ifdef GPT_HAS_CHECKPOINTS
@@ -41,8 +42,15 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 
 #ifdef GPT_HAS_CHECKPOINTS
 
+[[nodiscard]] inline bool has_checkpoint(const std::filesystem::path& where)
+{
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(where, ignored)) return false;
+  return !chunkmem::checkpoint::generations_in(chunkmem::io::posix_folder{where.string()}).empty();
+}
+
 /// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`, and
-/// `others`: the folders of as many other stages that saved.
+/// `others`: the folders of all stages that saved, if they were others.
 struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto save(Model& model, Folder& folder)
@@ -85,7 +93,8 @@ class checkpoints {
   /// @throws problem   nothing to resume from, in which case no folder is made; a folder that cannot be written to, or
   ///                   that has the checkpoints of a training that this one does not go on with: saving would replace
   ///                   them
-  explicit checkpoints(const options& chosen) : chosen_{chosen}
+  /// @param shown   what is resumed, in words; empty: its folder
+  explicit checkpoints(const options& chosen, std::string shown = {}) : chosen_{chosen}, shown_{std::move(shown)}
   {
     if (chosen.resume) open_resumed(*chosen.resume);
     if (chosen.checkpoint) open_saved(*chosen.checkpoint);
@@ -97,7 +106,8 @@ class checkpoints {
   {
     if (!resumed_) return {};
     const auto found = load(manager);
-    std::string text = "resumed from generation " + std::to_string(found.number) + " in " + chosen_.resume->string();
+    std::string text = "resumed from generation " + std::to_string(found.number) + " in " +
+                       (shown_.empty() ? chosen_.resume->string() : shown_);
     for (const auto& skipped : found.skipped)
       text += "\nskipped generation " + std::to_string(skipped.number) + ": " + skipped.why;
     return text;
@@ -157,6 +167,7 @@ class checkpoints {
   }
 
   const options& chosen_;
+  std::string shown_;
   std::optional<folder> saved_;
   std::optional<folder> resumed_;
 };
@@ -165,12 +176,16 @@ class checkpoints {
 
 struct files_of_one {};
 struct files_of_stages {};
+[[nodiscard]] inline bool has_checkpoint(const std::filesystem::path&)
+{
+  return false;
+}
 
 /// Without a JSON parser and checksums there is nothing to be saved or taken up: check_checkpoints has said so.
 template <class Files>
 class checkpoints {
  public:
-  explicit checkpoints(const options&) {}
+  explicit checkpoints(const options&, const std::string& = {}) {}
   template <class Manager>
   [[nodiscard]] std::string resume(Manager&) const
   {

@@ -59,11 +59,14 @@ class stage_session {
  public:
   using backend_type = chunkmem::backend::host_arena;
   using manager_type = chunkmem::manager<backend_type, any_eviction, any_layout, any_placement, any_transfer>;
+  using folder_paths = std::vector<std::filesystem::path>;
   using ranks_type = std::remove_reference_t<decltype(std::declval<Here&>().all())>;
 
-  stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host)
+  /// @param others   as folders_of_others
+  stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host,
+                folder_paths others = {})
       : setup_{setup},
-        others_{folders_of_others(setup)},
+        others_{std::move(others)},
         files_{own_files(setup, here.stage(), others_)},
         here_{here},
         buffers_{setup.plan, here.stage(), setup.inputs()},
@@ -80,6 +83,33 @@ class stage_session {
   }
   stage_session(const stage_session&) = delete;
 
+  /// The folders of all stages that saved what is resumed, unless each stage goes on in its own.
+  /// @throws problem   this training would be saved into folders of other stages, or one of the folders is missing
+  [[nodiscard]] static folder_paths folders_of_others(const stage_setup& setup)
+  {
+    constexpr std::size_t most_stages = 64;
+    folder_paths found;
+    const options& chosen = setup.chosen;
+    if (!setup.is_limited || !chosen.resume) return found;
+    for (std::size_t stage = 0; stage < most_stages; ++stage) {
+      const std::filesystem::path folder = *chosen.resume / folder_of(stage);
+      if (!has_checkpoint(folder)) continue;
+      if (found.size() != stage)
+        throw problem{"--resume '" + chosen.resume->string() + "' has checkpoints of " + folder_of(stage) +
+                      ", and none of " + folder_of(found.size()) + " (bring that folder back)"};
+      found.push_back(folder);
+    }
+    std::error_code ignored;
+    const bool saves_there =
+        chosen.checkpoint && std::filesystem::equivalent(*chosen.checkpoint, *chosen.resume, ignored);
+    if (!saves_there) return found;
+    if (!found.empty() && found.size() != setup.plan.stage_count())
+      throw problem{"--checkpoint '" + chosen.checkpoint->string() + "' holds a training of " +
+                    std::to_string(found.size()) + (found.size() == 1 ? " stage" : " stages") + ", and --stages says " +
+                    std::to_string(setup.plan.stage_count()) + " (save into another folder)"};
+    return {};
+  }
+
   /// The memory that the stage needs. Stages do not talk in a rehearsal.
   [[nodiscard]] auto rehearse()
   {
@@ -95,7 +125,10 @@ class stage_session {
   {
     (void)rehearse();
     trainer_.fill();
-    checkpoints<files_of_stages> saves{files_};
+    if (files_.checkpoint) std::filesystem::create_directories(*files_.checkpoint);
+    checkpoints<files_of_stages> saves{
+        files_, others_.empty() ? std::string{}
+                                : setup_.chosen.resume->string() + " of " + std::to_string(others_.size()) + " stages"};
     saved_stage saved{here_.all(), manager_, others_};
     const bool prints = show != nullptr && trainer_.has_loss();
     if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
@@ -122,6 +155,7 @@ class stage_session {
   [[nodiscard]] chunkmem::report report() const { return manager_.report(); }
 
  private:
+  [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
   using clock = std::chrono::steady_clock;
 
   [[nodiscard]] auto lease_boundaries()
@@ -181,30 +215,11 @@ class stage_session {
     return by_stage;
   }
 
-  using folder_paths = std::vector<std::filesystem::path>;
   struct saved_stage {
     ranks_type& stages;
     manager_type& manager;
     const folder_paths& others;
   };
-  [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
-  /// Those of the stages that saved what is resumed, if there were more or fewer of them than now.
-  /// @throws problem   this training would be saved there
-  [[nodiscard]] static folder_paths folders_of_others(const stage_setup& setup)
-  {
-    folder_paths found;
-    const options& chosen = setup.chosen;
-    if (!setup.is_limited || !chosen.resume) return found;
-    std::error_code ignored;
-    while (std::filesystem::is_directory(*chosen.resume / folder_of(found.size()), ignored))
-      found.push_back(*chosen.resume / folder_of(found.size()));
-    if (found.size() == setup.plan.stage_count()) return {};
-    if (!found.empty() && chosen.checkpoint && std::filesystem::equivalent(*chosen.checkpoint, *chosen.resume, ignored))
-      throw problem{"--checkpoint '" + chosen.checkpoint->string() + "' holds a training of " +
-                    std::to_string(found.size()) + " stages, and --stages says " +
-                    std::to_string(setup.plan.stage_count()) + " (save into another folder)"};
-    return found;
-  }
   /// The folders of the command line have one for each stage. A training without a limit has none.
   [[nodiscard]] static options own_files(const stage_setup& setup, std::uint32_t stage, const folder_paths& others)
   {
@@ -215,7 +230,6 @@ class stage_session {
     }
     if (own.checkpoint) *own.checkpoint /= folder_of(stage);
     if (own.resume) *own.resume = others.empty() ? *own.resume / folder_of(stage) : others.front();
-    if (own.checkpoint) std::filesystem::create_directories(*own.checkpoint);
     return own;
   }
 
@@ -301,9 +315,11 @@ template <class Here>
 [[nodiscard]] training_result run_stage(const stage_setup& setup, Here& here, const display* show)
 {
   const bool prints = here.stage() == setup.plan.owners.back();
+  auto others = stage_session<Here>::folders_of_others(setup);  // before a stage that is ahead makes a folder
   const stage_budget budget = budget_of_stage(setup, here);
   if (setup.is_limited) show_stages(setup, here, budget, prints ? show : nullptr);
-  return stage_session<Here>{setup, here, budget.device, budget.host}.train(setup.is_limited ? show : nullptr);
+  return stage_session<Here>{setup, here, budget.device, budget.host, std::move(others)}.train(
+      setup.is_limited ? show : nullptr);
 }
 
 }  // namespace gpt

@@ -208,6 +208,124 @@ TEST_CASE("a damaged folder of one stage sends all stages to the generation befo
           "no generation in common that is whole");
 }
 
+TEST_CASE("damaged bytes of a tensor send all stages to the generation before, and newest passes it over", "[pipeline]")
+{
+  std::vector<memory_folder> folders = saved_by(2, 2);
+  const auto load = [&](const load_from_stages_options& options) {
+    return on_stages(3, 2, [&](auto& here, stage_of_model& stage) {
+      return std::to_string(load_from_stages(here.all(), stage.layers.m(), all_of(folders), options).number);
+    });
+  };
+  all_say(load({.newest = 2}), "2");
+  for (const std::string& name : folders[1].names())
+    if (name.starts_with("generation-000003-")) folders[1].flip(name, folders[1].content_of(name).size() - 1);
+  all_say(load({}), "2");
+  all_say(load({.newest = 1}), "1");
+  all_say(load({.newest = 0}), "no generation in common");
+}
+
+TEST_CASE("tensors without names of their own are refused, as two of them would be one", "[pipeline]")
+{
+  const auto rename = [](stage_of_model& stage, const std::string& name) {
+    stage.layers.m().name(stage.layers.parts().begin()->second, name);
+  };
+  std::vector<memory_folder> folders(2);
+  const auto save_as = [&](const std::string& name) {
+    folders = std::vector<memory_folder>(2);
+    all_say(on_stages(2, 1,
+                      [&](auto& here, stage_of_model& stage) {
+                        rename(stage, name);
+                        (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()]);
+                        return std::string{"saved"};
+                      }),
+            "saved");
+  };
+  const auto load_as = [&](std::uint32_t stages, const std::string& name) {
+    return on_stages(stages, 1, [&](auto& here, stage_of_model& stage) {
+      rename(stage, name);
+      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+      return std::string{"loaded"};
+    });
+  };
+  save_as("layer 0");  // of both stages
+  all_say(load_as(1, "layer 0"), "two stages saved a tensor with the name");
+  save_as("");
+  all_say(load_as(1, ""), "two stages saved a tensor with the name");
+  folders = saved_by(1, 1);
+  all_say(load_as(1, ""), "tensor.0 has none");
+  all_say(load_as(2, "part 0"), "two stages here have");
+}
+
+TEST_CASE("a tensor is lost to no name that looks like that of a list or of a copy", "[pipeline]")
+{
+  std::vector<memory_folder> folders(1);
+  all_say(on_stages(1, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      stage.layers.m().name(stage.layers[3], "weights/1");
+                      stage.layers.m().name(stage.layers[2], "block/part 0");
+                      (void)save_stages(here.all(), stage.layers.m(), folders[0]);
+                      return std::string{"saved"};
+                    }),
+          "saved");
+  const auto load_parts = [&](const std::vector<std::uint32_t>& own, const std::vector<std::string>& names) {
+    return on_stages(1, 1, [&](auto& here, stage_of_model&) {
+      stage_of_model some{1, own};
+      for (std::size_t index = 0; index < own.size(); ++index)
+        if (!names[index].empty()) some.layers.m().name(some.layers[own[index]], names[index]);
+      (void)load_from_stages(here.all(), some.layers.m(), all_of(folders), {.copies = {{"part 0", "part 9"}}});
+      return std::string{"loaded"};
+    });
+  };
+  all_say(load_parts({0, 1, 2, 3}, {"", "", "block/part 0", "weights/1"}), "loaded");
+  all_say(load_parts({0, 1, 2}, {"", "", "block/part 0"}), "no stage here has");
+  all_say(load_parts({0, 1, 3}, {"", "", "weights/1"}), "no stage here has");
+  all_say(load_parts({1, 2, 3}, {"", "block/part 0", "weights/1"}), "no stage here has");
+  all_say(load_parts({9, 1, 2, 3}, {"part 9", "", "block/part 0", "weights/1"}), "loaded");  // the copy took it
+}
+
+TEST_CASE("folders of two trainings, and of an update that was not done, are refused", "[pipeline]")
+{
+  std::vector<memory_folder> folders = saved_by(2, 2);
+  std::vector<memory_folder> others = saved_by(2, 2);
+  const auto load = [&] {
+    return on_stages(1, 2, [&](auto& here, stage_of_model& stage) {
+      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+      return std::string{"loaded"};
+    });
+  };
+  std::swap(folders[1], others[1]);
+  all_say(load(), "two trainings");
+  std::swap(folders[1], others[1]);
+  all_say(load(), "loaded");
+  all_say(on_stages(2, 2,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_stages(here.all(), stage.layers.m(), folders[here.stage()]);
+                      stage.versions.flip();
+                      (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()]);
+                      return std::string{"saved"};
+                    }),
+          "saved");
+  all_say(load(), "before its update was done");
+}
+
+TEST_CASE("what was loaded from other stages is not saved into their folders", "[pipeline]")
+{
+  std::vector<memory_folder> folders = saved_by(2, 1);
+  std::vector<memory_folder> fresh(2);
+  all_say(on_stages(2, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      return std::to_string(save_stages(here.all(), stage.layers.m(), fresh[here.stage()]).number);
+                    }),
+          "1");
+  all_say(on_stages(2, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      return std::to_string(save_stages(here.all(), stage.layers.m(), folders[here.stage()]).number);
+                    }),
+          "another training");
+}
+
 TEST_CASE("stages refuse a checkpoint that is not of their model, all of them", "[pipeline]")
 {
   const std::vector<memory_folder> folders = saved_by(2, 1);

@@ -17,6 +17,7 @@
 
 #include "schedule_runs.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <vector>
@@ -192,6 +193,40 @@ TEST_CASE("batches with two sets of gradients follow their plans", "[pipeline]")
     CHECK(late.replans == early.replans);
     CHECK(late.abandoned_plans == early.abandoned_plans);
     CHECK(late.evictions > early.evictions);
+  }
+}
+
+TEST_CASE("a rehearsal of a step reads the gradients that the step measures", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  for (const bool begins : {false, true}) {
+    std::vector<std::uint32_t> rehearsed(2), recorded(2);
+    thread_stages{plan}.run([&](thread_stages::place& here) {
+      support::managed_layers<float> layers{3};
+      layers.declare(here.stage());
+      layers.declare(2 + here.stage());
+      optimizer::sgd sgd{{}, {.masters = false}};
+      layers.m().use(sgd);
+      layers.fill();
+      stage_step steps{here.all()};
+      const optimizer::step_options options{.learning_rate = 0.1F, .clip = {.norm = 1}};
+      const auto number = [&](tensor_handle it) { return layers.part_of(it); };
+      const auto train = [&] {
+        const auto scope = layers.m().iteration();
+        for (const auto& [part, weight] : layers.parts()) {
+          const auto pin = layers.m().gradient<float>(weight);
+          if (!layers.m().rehearsing()) std::ranges::fill(pin.span(), 1.0F);
+        }
+        if (begins) steps.begin(layers.m(), sgd, options, number);
+        (void)steps.take(layers.m(), sgd, options, on_this_thread, number);
+      };
+      (void)layers.m().rehearse(train);
+      rehearsed[here.stage()] = layers.m().rehearsed().size();
+      train();
+      recorded[here.stage()] = layers.m().profile()->size();
+    });
+    CHECK(rehearsed == recorded);
+    CHECK(rehearsed[0] > 0);
   }
 }
 

@@ -410,6 +410,37 @@ TEST_CASE("batches of replicas with several versions follow their plans", "[pipe
   }
 }
 
+TEST_CASE("replicas that read different versions of a weight are told apart", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 1, .micro_batches = 1});
+  std::vector<int> refused(2, 0);
+  on_grid(plan, 2, [&](thread_stages::place&, ranks_type& replicas, std::uint32_t number) {
+    backend::host_arena memory{{.device_capacity = block * 16, .host_capacity = block * 64}};
+    model_type m{memory, replicas, {.chunk_bytes = block * 2}};
+    weight_versions<model_type> versions{m, 2, dtype::bfloat16};
+    optimizer::adam adam{{}, {.masters = true}};
+    m.use(adam);
+    const auto weight = m.add<bf16>({10}, role::parameter);
+    for (bf16& it : m.acquire(weight, access::write).span()) it = bf16{1.0F};
+    versions.start();
+    {
+      const auto scope = m.iteration();
+      for (bf16& it : m.gradient(weight).span()) it = bf16{1.0F};
+      m.gradient_done(weight);
+    }
+    versions.flip();
+    const auto scope = m.iteration();
+    (void)versions.update([&] { return m.step(adam, {.learning_rate = 0.5F}); });
+    try {
+      (void)versions.acquire(weight, number);
+      m.settle();
+    } catch (const error& told) {
+      refused[number] = 1;
+    }
+  });
+  CHECK(refused == std::vector{1, 1});
+}
+
 TEST_CASE("all replicas of all stages clip by one norm, and skip together", "[pipeline]")
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 4, .batches = 4});

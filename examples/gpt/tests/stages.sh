@@ -60,6 +60,11 @@ done
 # shellcheck disable=SC2086
 "$gpt" $small --stages 2 --schedule 1f1b --precision bf16 --resume "$folder/of-4" >/dev/null ||
   fail "one version was not made of two"
+# A folder without a checkpoint is no stage, and another schedule goes on with the same number of stages.
+mkdir -p "$folder/of-4/stage-4"
+# shellcheck disable=SC2086
+"$gpt" $small --stages 4 --schedule 1f1b --precision bf16 --resume "$folder/of-4" >/dev/null ||
+  fail "four stages did not go on with one version"
 refused "save into another folder" --stages 3 --microbatches 4 --resume "$folder" --checkpoint "$folder"
 # shellcheck disable=SC2086
 if said=$("$gpt" $model --stages 3 --resume "$folder/none" 2>&1); then fail "a checkpoint was found in no folder"; fi

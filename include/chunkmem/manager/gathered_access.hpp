@@ -20,13 +20,9 @@ class gathered_access {
 
   /// @param label   of it, the same on every rank   @pre nothing is placed yet
   /// @param keeps   it has a place on the host too and is gathered by `gather_now`; else each load gathers it
-  /// @param from    the list of the shares that it is made of. What is made of the same shares is added one behind the
-  ///   other
-  void add(tensor_id whole, std::uint32_t label, bool keeps, list_id from = value_list)
-  {
-    engine_->gathered().add(whole, label, keeps, from);
-  }
+  void add(tensor_id whole, std::uint32_t label, bool keeps) { engine_->gathered().add(whole, label, keeps); }
   /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above
+  /// @param from   the list that has it, as in gathered_chunks
   void derive(tensor_id whole, tensor_id share, std::uint64_t begin, list_id from = value_list)
   {
     engine_->gathered().derive(whole, share, begin, from);

@@ -7,7 +7,7 @@
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/registry.hpp>
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -22,14 +22,11 @@ class gathered_chunks {
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded.
   /// @param label   of it, the same on every rank
   /// @param keeps   it is loaded as others are, and gathered only where the owner asks for it
-  /// @param from    the list of the shares that it is made of. What is made of the same shares is added one behind the
-  ///   other
   /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
-  void add(tensor_id whole, std::uint32_t label, bool keeps, list_id from = value_list)
-  {
-    gathered_.push_back({whole, label, keeps, from});
-  }
-  /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]
+  void add(tensor_id whole, std::uint32_t label, bool keeps) { gathered_.push_back({whole, label, keeps}); }
+  /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]   @param from   the list that has
+  ///   the share. Where a share in several lists makes several tensors, they are derived one behind the other, and have
+  ///   no other share
   void derive(tensor_id whole, tensor_id share, std::uint64_t begin, list_id from = value_list)
   {
     parts_.push_back({whole, share, begin, from});
@@ -50,17 +47,21 @@ class gathered_chunks {
   template <class Visit>
   void for_each_pair(const registry& tensors, list_id left, list_id right, Visit visit) const
   {
-    for (std::size_t first = 0; first < gathered_.size(); ++first)
-      if (gathered_[first].from == left || gathered_[first].from == right)
-        for (std::size_t second = first + 1; second < gathered_.size() && are_of_one(first, second); ++second)
-          if (gathered_[second].from == left || gathered_[second].from == right)
-            visit(tensors.value_slot(gathered_[first].whole), tensors.value_slot(gathered_[second].whole));
+    for (auto first = parts_.begin(); first != parts_.end();) {
+      const auto end = std::find_if(first, parts_.end(), [&](const part& it) { return it.share != first->share; });
+      const auto of = [&](list_id list) {
+        return std::find_if(first, end, [&](const part& it) { return it.from == list; });
+      };
+      if (of(left) != end && of(right) != end)
+        visit(tensors.value_slot(of(left)->whole), tensors.value_slot(of(right)->whole));
+      first = end;
+    }
   }
   /// @throws usage_error   one of these is pinned
   void expect_unpinned(const registry& tensors, list_id left, list_id right) const
   {
     for_each_pair(tensors, left, right, [&](slot_id a, slot_id b) {
-      expects(tensors[a].pins + tensors[b].pins == 0, "a list was to be exchanged while a pin holds what it makes up");
+      expects(tensors[a].pins + tensors[b].pins == 0, "a list was to be exchanged while a tensor made of it is pinned");
     });
   }
   /// @pre `tensors` is sealed
@@ -82,7 +83,6 @@ class gathered_chunks {
     tensor_id whole;
     std::uint32_t label = 0;
     bool keeps = false;
-    list_id from = value_list;
   };
   struct part {
     tensor_id whole;
@@ -90,11 +90,6 @@ class gathered_chunks {
     std::uint64_t begin = 0;
     list_id from = value_list;
   };
-
-  [[nodiscard]] bool are_of_one(std::size_t first, std::size_t second) const noexcept
-  {
-    return gathered_[first].label == gathered_[second].label;
-  }
 
   sequence<gathered_tensor> gathered_;
   sequence<part> parts_;

@@ -43,10 +43,10 @@ struct loss_scale_options {
 class loss_scale {
  public:
   /// @throws usage_error   `value` is not positive and finite
-  [[nodiscard]] static loss_scale fixed(float value)
+  [[nodiscard]] static loss_scale fixed(float value, std::string_view name = "loss scale")
   {
     expects(value > 0.0F && value <= highest, "a loss scale that is not positive and finite");
-    return loss_scale{{.initial = value, .smallest = value, .largest = value}, false};
+    return loss_scale{{.initial = value, .smallest = value, .largest = value, .name = name}, false};
   }
 
   /// @throws usage_error   a setting that cannot work

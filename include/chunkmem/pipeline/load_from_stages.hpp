@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/older_check.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
@@ -13,6 +14,7 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -36,7 +39,8 @@ namespace pipeline {
 ///
 ///     load_from_stages(here.all(), m, folders, {.copies = {{"head_table", "token_table"}}});
 struct load_from_stages_options {
-  /// Names of two copies of a tied weight. A checkpoint has one or both: the one that it lacks is filled from the other
+  /// Names of two copies of a tied weight. A checkpoint has one or both, and so have the stages. A copy that the
+  /// checkpoint lacks is filled from the other one
   std::vector<std::pair<std::string, std::string>> copies{};
   std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
   checkpoint::loader_limits limits{};
@@ -44,7 +48,13 @@ struct load_from_stages_options {
 
 namespace detail {
 
-/// One generation in the folders of all stages that saved it.
+/// A tensor in files: "adam/momentum/embedding" has the list "adam/momentum".
+struct stored_name {
+  std::string_view list;  ///< empty: the value, or its master
+  std::string_view tensor;
+};
+
+/// One generation in the folders of all stages that saved it. Each tensor lies in one of them.
 ///
 ///     const saved_stages saved{folders, 7, limits};
 ///     if (const auto found = saved.find("embedding"); found.value != nullptr) ...
@@ -56,14 +66,20 @@ class saved_stages {
     const checkpoint::stored_value* value = nullptr;
   };
 
-  /// @throws as generation_reader and stored_index
+  /// @throws as generation_reader and stored_index; config_error   folders of several trainings, or a tensor is in two
   saved_stages(std::span<const Folder> folders, std::uint64_t generation, const checkpoint::loader_limits& limits)
   {
     for (const Folder& folder : folders) {
-      readers_.emplace_back(folder, generation, limits);
-      checkpoint::expect_one_run(folder, generation, readers_.back().content().run);
-      tables_.emplace_back(readers_.back().generation());
-      for (const std::string& name : readers_.back().content().empty) empty_.insert(name);
+      const checkpoint::manifest& content = readers_.emplace_back(folder, generation, limits).content();
+      if (content.run != readers_.front().content().run)
+        throw config_error{error_text{} << "chunkmem: stages of two trainings were to be loaded together: run "
+                                        << content.run << " and run " << readers_.front().content().run
+                                        << " (name the folders of one training)"};
+      checkpoint::expect_one_run(folder, generation, content.run);
+      for (const checkpoint::stored_list& it : content.lists) lists_.insert(it.name);
+      for (const std::string& name : content.empty) expect_new(empty_.insert(name).second, name);
+      for (const auto& [name, value] : tables_.emplace_back(readers_.back().generation()).all())
+        expect_new(names_.insert(name).second, name);
     }
   }
 
@@ -78,13 +94,14 @@ class saved_stages {
   [[nodiscard]] auto& reader(std::size_t folder) noexcept { return readers_[folder]; }
   [[nodiscard]] const checkpoint::stored_index& table(std::size_t folder) const noexcept { return tables_[folder]; }
   [[nodiscard]] const auto& readers() const noexcept { return readers_; }
-  /// Of all folders, each once.
-  [[nodiscard]] std::set<std::string_view> names() const
+  /// All that has bytes, each once.
+  [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
+  [[nodiscard]] stored_name split(std::string_view name) const
   {
-    std::set<std::string_view> all;
-    for (const checkpoint::stored_index& table : tables_)
-      for (const auto& [name, value] : table.all()) all.insert(name);
-    return all;
+    for (const std::string& list : lists_)
+      if (name.size() > list.size() && name.starts_with(list) && name[list.size()] == '/')
+        return {name.substr(0, list.size()), name.substr(list.size() + 1)};
+    return {{}, name};
   }
   /// The bytes of a registered state, which all stages that saved it have to share.
   /// @throws config_error   no stage has it, or two have other bytes
@@ -110,9 +127,18 @@ class saved_stages {
   }
 
  private:
+  static void expect_new(bool is_new, std::string_view name)
+  {
+    if (is_new || name.starts_with(checkpoint::detail::state_prefix)) return;
+    throw config_error{error_text{} << "chunkmem: two stages saved a tensor with the name " << name
+                                    << " (give each tensor a name that no other one of the whole model has)"};
+  }
+
   std::deque<checkpoint::generation_reader<Folder>> readers_;  // by folder; tables refer to them
   std::deque<checkpoint::stored_index> tables_;
+  std::set<std::string_view> names_;
   std::set<std::string, std::less<>> empty_;
+  std::set<std::string> lists_;
 };
 
 /// What of a save goes where in this stage. Everything is compared before a tensor is written.
@@ -128,17 +154,8 @@ class stage_content {
       item.is_state() ? match_state(item) : match_tensor(std::move(item));
   }
 
-  /// Words with a bit for each name of the save, in order: this stage takes it.
-  [[nodiscard]] std::vector<std::uint64_t> taken(const std::set<std::string_view>& names) const
-  {
-    std::vector<std::uint64_t> words(names.size() / 64 + 1, 0);
-    std::size_t index = 0;
-    for (const std::string_view name : names) {
-      if (taken_.contains(name)) words[index / 64] |= std::uint64_t{1} << index % 64;
-      ++index;
-    }
-    return words;
-  }
+  /// The names of the save that this stage takes.
+  [[nodiscard]] const std::set<std::string, std::less<>>& taken() const noexcept { return taken_; }
   /// Fills the manager. @throws as checkpoint::load
   template <class Executor>
   void load(Executor& workers)
@@ -150,6 +167,7 @@ class stage_content {
     }
     for (const auto& [to, content] : states_) std::ranges::copy(content, to.begin());
     scope.end();
+    m_.content().belongs_to(0);  // its saves go to new folders
   }
 
  private:
@@ -160,29 +178,48 @@ class stage_content {
 
   void match_state(const checkpoint::model_item& item)
   {
+    const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
     std::vector<std::byte> loaded = saved_.state(item);
-    const auto check =
-        m_.content().check_of_state(std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size()));
-    if (check != nullptr) check(loaded);
+    if (const auto check = m_.content().check_of_state(name); check != nullptr) check(loaded);
+    const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
+    if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
+      throw config_error{
+          "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
+          "behind the update)"};
     states_.emplace_back(item.state, std::move(loaded));
     taken_.insert(item.name);
   }
   void match_tensor(checkpoint::model_item item)
   {
     const std::string tensor = m_.name_of(item.tensor);
+    if (is_default_name(tensor))
+      throw config_error{error_text{} << "chunkmem: stages load tensors by name, and " << tensor
+                                      << " has none (give each tensor a name with `name`, before it is saved)"};
     const std::string list{item.name, 0, item.name.size() - tensor.size()};  // "adam/momentum/"
-    if (take(item, list, tensor)) return;
-    if (is_version(item) && take(item, "", tensor)) return;  // of a version that was not kept: the newest weights
-    if (!saved_.is_empty(item.name)) checkpoint::detail::refuse_model("it does not have", item.name);
+    const std::vector<std::string> names = names_of(list, tensor);
+    if (take(item, names)) return;
+    if (is_version(item) && take(item, names_of("", tensor))) return;  // was not kept: the newest weights
+    if (std::ranges::none_of(names, [&](const std::string& it) { return saved_.is_empty(it); }))
+      checkpoint::detail::refuse_model("it does not have", item.name);
   }
-  /// Takes a tensor of the save, under the name of the weight or of a copy.
-  bool take(const checkpoint::model_item& item, const std::string& list, const std::string& tensor)
+  [[nodiscard]] static bool is_default_name(std::string_view name)
   {
-    if (take_named(item, list + tensor)) return true;
-    for (const auto& [one, other] : options_.copies)
-      if ((tensor == one && take_named(item, list + other)) || (tensor == other && take_named(item, list + one)))
-        return true;
-    return false;
+    constexpr std::string_view prefix = "tensor.";
+    return name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == name.npos;
+  }
+  /// The names that a tensor may have in the save: its own, and that of a copy.
+  [[nodiscard]] std::vector<std::string> names_of(const std::string& list, const std::string& tensor) const
+  {
+    std::vector<std::string> all{list + tensor};
+    for (const auto& [one, other] : options_.copies) {
+      if (tensor == one) all.push_back(list + other);
+      if (tensor == other) all.push_back(list + one);
+    }
+    return all;
+  }
+  bool take(const checkpoint::model_item& item, const std::vector<std::string>& names)
+  {
+    return std::ranges::any_of(names, [&](const std::string& name) { return take_named(item, name); });
   }
   bool take_named(checkpoint::model_item item, const std::string& name)
   {
@@ -213,24 +250,54 @@ class stage_content {
   std::set<std::string, std::less<>> taken_;
 };
 
-/// Every tensor of a save has a stage that takes it. Versions of weights may be fewer here, and copies too.
-/// @throws config_error   on every stage: it has not
+/// How many stages take each name of a save. Every stage calls it. @throws comm_error
 template <class Ranks>
-void expect_all_taken(Ranks& stages, const std::set<std::string_view>& names, const std::vector<std::uint64_t>& taken,
-                      const load_from_stages_options& options)
+[[nodiscard]] std::map<std::string_view, std::uint32_t> takers(Ranks& stages, const std::set<std::string_view>& names,
+                                                               const std::set<std::string, std::less<>>& taken)
 {
-  std::vector<std::uint64_t> all(taken.size() * stages.ranks());
-  stages.exchange(taken, all);
+  std::vector<std::uint64_t> words(names.size() / 64 + 1, 0);  // a bit for each name
   std::size_t index = 0;
   for (const std::string_view name : names) {
-    std::uint64_t words = 0;
-    for (std::size_t at = index / 64; at < all.size(); at += taken.size()) words |= all[at];
-    const auto is_of = [&](const std::string& tensor) { return name == tensor || name.ends_with('/' + tensor); };
-    const bool is_copy =
-        std::ranges::any_of(options.copies, [&](const auto& it) { return is_of(it.first) || is_of(it.second); });
-    if ((words >> index % 64 & 1U) == 0 && !is_copy && !name.starts_with("weights/"))
-      checkpoint::detail::refuse_model("no stage here has", name);
+    if (taken.contains(name)) words[index / 64] |= std::uint64_t{1} << index % 64;
     ++index;
+  }
+  std::vector<std::uint64_t> all(words.size() * stages.ranks());
+  stages.exchange(words, all);
+  std::map<std::string_view, std::uint32_t> counts;
+  index = 0;
+  for (const std::string_view name : names) {
+    for (std::size_t at = index / 64; at < all.size(); at += words.size())
+      counts[name] += static_cast<std::uint32_t>(all[at] >> index % 64 & 1U);
+    ++index;
+  }
+  return counts;
+}
+
+/// Each tensor of a save has one stage that takes it. A copy of a tied weight may have none or several, and an older
+/// version none. @throws config_error   on every stage: it has not
+template <file_folder Folder>
+void expect_one_taker(const saved_stages<Folder>& saved, const std::map<std::string_view, std::uint32_t>& counts,
+                      const load_from_stages_options& options)
+{
+  for (const auto& [name, count] : counts) {
+    if (name.starts_with(checkpoint::detail::state_prefix)) {
+      if (count == 0) checkpoint::detail::refuse_model("no stage here has", name);
+      continue;
+    }
+    const stored_name parts = saved.split(name);
+    if (parts.list.starts_with("weights/") && count < 2) continue;  // a version that is not kept here
+    std::string_view partner;
+    for (const auto& [one, other] : options.copies)
+      if (parts.tensor == one || parts.tensor == other) partner = parts.tensor == one ? other : one;
+    if (!partner.empty()) {
+      const std::string other = std::string{parts.list} + (parts.list.empty() ? "" : "/") + std::string{partner};
+      const auto known = counts.find(other);
+      if (count == 0 && (known == counts.end() || known->second == 0))
+        checkpoint::detail::refuse_model("no stage here has", name);
+      continue;
+    }
+    if (count > 1) checkpoint::detail::refuse_model("two stages here have", name);
+    if (count == 0) checkpoint::detail::refuse_model("no stage here has", name);
   }
 }
 
@@ -273,9 +340,10 @@ template <file_folder Folder>
 /// Loads a training that another number of stages has saved, or stages with other parts. Every stage calls it, and sees
 /// the folders of all stages that saved.
 ///
-/// - A tensor is known by its name, which is that of one tensor in the whole model. Tensors of a save lie in any of the
-///   folders, and each stage takes its own.
-/// - Registered states, such as the count of updates, have the same bytes on all stages that saved.
+/// - A tensor is known by its name. So each tensor needs a name (`m.name`) that no other one of the whole model has.
+///   Tensors of a save lie in any of the folders, and each stage takes its own.
+/// - Registered states, such as the count of updates, have the same bytes on all stages that saved. A state that the
+///   save does not have is refused, as is one that no stage has now.
 /// - Weights of a version that was not kept become the newest weights. So a run may go on with more versions, with
 ///   fewer or with one. With as many versions, and copies of tied weights named, it goes on with the same bits.
 /// - Save into new folders: those of other stages are refused.
@@ -292,8 +360,8 @@ template <file_folder Folder>
 ///   something; nothing was changed
 /// @throws io_error       no generation is whole in all folders; and as checkpoint::load, on every stage the error of
 ///   the first stage that failed; comm_error
-/// @complexity   as checkpoint::load for the parts of this stage. Each folder is read once more, by one of the stages,
-///   to see whether it is whole
+/// @complexity   as checkpoint::load for the parts of this stage. Each stage reads the manifests, tables and registered
+///   states of all folders. Each folder is read once more, by one of the stages, to see whether it is whole
 template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>
 checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::span<const Folder> folders,
                                                const load_from_stages_options& options = {},
@@ -303,6 +371,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
       !requires { m.ranks(); }, "chunkmem: replicas of a stage load into as many stages as saved (load_stages)");
   collective::agree_on(stages, folders.size(),
                        "stages were given other folders to load from (give all of them the same)");
+  collective::all_or_none(stages, [&] { checkpoint::detail::older_check_of(m).wait(); });
   checkpoint::loaded_generation found;
   for (std::uint64_t up_to = options.newest;;) {
     std::string wrong;
@@ -313,7 +382,10 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
     found.number = std::ranges::min(collective::words_of_all(stages, found.number));
     collective::all_or_none(stages, [&] {
       if (found.number == 0)
-        throw io_error{"chunkmem: the folders of the stages that saved have no generation in common that is whole"};
+        throw io_error{error_text{} << "chunkmem: the folders of the stages that saved have no generation in common"
+                                    << (found.skipped.empty() ? "" : " that is whole; the newest: ")
+                                    << (found.skipped.empty() ? "" : found.skipped.front().why)
+                                    << " (name the folder of each stage)"};
       wrong = detail::damage(folders, found.number, index_of(stages.rank()), stages.ranks(), options.limits);
     });
     if (std::ranges::max(collective::words_of_all(stages, wrong.empty() ? 0 : 1)) == 0) break;
@@ -322,15 +394,13 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
   }
   std::optional<detail::saved_stages<Folder>> saved;
   std::optional<detail::stage_content<Manager, Folder>> content;
-  std::set<std::string_view> names;
   collective::all_or_none(stages, [&] {
     m.content().expect_states();
     m.content().expect_unpinned();
     saved.emplace(folders, found.number, options.limits);
-    names = saved->names();
     content.emplace(m, *saved, options);
   });
-  detail::expect_all_taken(stages, names, content->taken(names), options);
+  detail::expect_one_taker(*saved, detail::takers(stages, saved->names(), content->taken()), options);
   collective::all_or_none(stages, [&] { content->load(workers); });
   return found;
 }

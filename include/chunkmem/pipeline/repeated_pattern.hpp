@@ -27,7 +27,7 @@ namespace pipeline {
 /// and runs behind its last forward run, move to the earliest slot that neither comes before their input nor lets a
 /// stage save more. At last, slots in which nothing can happen go.
 /// Source: stable patterns of V-Half and V-Min (Qi et al., 2024, arXiv 2405.15362).
-/// Cost: O(runs of both ends times slots of a stage).
+/// Cost: each run of both ends tries free slots up to its own, and looks at all slots of its stage for each.
 class repeated_pattern {
  public:
   /// Slots of the first micro-batch: forward through the first part of a stage and through its second one, back through
@@ -45,6 +45,7 @@ class repeated_pattern {
           put(stages_[it], {kind, batch}, first[it][kind] + period * batch);
       place_weights(stages_[it]);
     }
+    repeated_ = orders();
     most_saved_ = most_saved();
     settle(true);
     squeeze();
@@ -55,6 +56,8 @@ class repeated_pattern {
     squeeze();
   }
 
+  /// Before both ends were settled.
+  [[nodiscard]] const pass_orders& repeated() const noexcept { return repeated_; }
   [[nodiscard]] pass_orders orders() const
   {
     using enum operation_kind;
@@ -205,6 +208,7 @@ class repeated_pattern {
   }
 
   std::uint32_t most_saved_ = 0;
+  pass_orders repeated_;
   std::vector<stage> stages_;
 };
 

@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
@@ -34,6 +35,29 @@ template <class Ranks>
                                     << ", and that of another has generation " << least << (least == 0 ? ": none" : "")
                                     << " (give each stage the folder that it had, or an empty one to all of them)"};
   return least;
+}
+
+/// All stages of a training have one number of it, by which their folders are told from those of others. Replicas of a
+/// stage take that of the first one.
+template <class Ranks, class Manager>
+void agree_on_run(Ranks& stages, Manager& m)
+{
+  auto& content = [&]() -> auto& {
+    if constexpr (requires { m.shares(); })
+      return m.shares().content();
+    else
+      return m.content();
+  }();
+  const std::vector<std::uint64_t> known = collective::words_of_all(stages, content.run());
+  if (std::ranges::max(known) != 0) return;
+  std::uint64_t drawn = 0;
+  collective::all_or_none(stages, [&] {
+    if (index_of(stages.rank()) == 0) drawn = checkpoint::draw_run();
+  });
+  drawn = collective::words_of_all(stages, drawn)[0];
+  if constexpr (requires { m.ranks(); })
+    if (index_of(m.ranks().rank()) != 0) return;
+  content.belongs_to(drawn);
 }
 
 /// Of those that have a manifest, whole or not.
@@ -69,7 +93,7 @@ void remove_newer(Folder& folder, std::uint64_t newest)
 /// @param stages    a communicator of all stages   @param options   keep at least 2: stages may be one apart
 /// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
 /// @throws config_error   folders have other generations than those of other stages
-/// @complexity   as checkpoint::save; and an exchange of three words, which waits for the slowest stage
+/// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage
 template <class Ranks, class Manager, file_folder Folder>
 checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& folder,
                                          const checkpoint::save_options& options = {})
@@ -79,6 +103,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
     expects(options.keep > 1, "stages that keep one generation alone: after a power cut they may have none in common");
     newest = detail::newest_in(folder);
   });
+  detail::agree_on_run(stages, m);
   const std::uint64_t common = detail::common_generation(stages, newest);
   collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
   std::optional<checkpoint::saved_generation> saved;

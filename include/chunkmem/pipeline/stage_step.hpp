@@ -96,8 +96,12 @@ class stage_step {
     static_assert(
         !requires { m.ranks(); }, "chunkmem: the step of a stage with replicas is not begun before it is taken");
     expects(!talk_aside_.is_running(), "a step of all stages was begun twice (take it between)");
-    if (m.rehearsing()) return;
     driver_of<Manager, Kernel, const serial> driver{m, kernel, {m.backend(), on_this_thread}};
+    if (m.rehearsing()) {
+      rehearse_measures(driver, m, options);
+      has_rehearsed_measures_ = true;
+      return;
+    }
     propose_gradients(driver, m, options, number_of);
     begun_ = {driver.version(), word_};
     talk_aside_.start([this]() noexcept {
@@ -136,6 +140,7 @@ class stage_step {
   {
     driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
     if (m.rehearsing()) {
+      if (!std::exchange(has_rehearsed_measures_, false)) rehearse_measures(driver, m, options);
       driver.decide_by(gradient_measure{});
     } else if (!driver.is_decided()) {
       const step_key now{driver.version(), word_of(options, driver.progress().number)};
@@ -153,6 +158,15 @@ class stage_step {
     const optimizer::step_outcome done = driver.run(options, optimizer::detail::update_at_once{});
     heard_.reset();
     return done;
+  }
+  /// Reads the gradients that a step would read, so that its record is true.
+  template <class Driver, class Manager>
+  static void rehearse_measures(Driver& driver, Manager& m, const optimizer::step_options& options)
+  {
+    if (!needs_measures(options)) return;
+    m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+      if (driver.has_gradient(it)) driver.measure(it, info);
+    });
   }
   template <class Driver, class Manager, class NumberOf>
   void propose_gradients(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
@@ -275,9 +289,10 @@ class stage_step {
   std::vector<std::uint64_t> mine_;
   std::vector<std::uint64_t> all_;
   std::vector<numbered_measure> measures_;
-  gradient_measure answer_{};   // of a talk aside
-  std::exception_ptr failure_;  // of a talk aside
-  task_aside talk_aside_;       // last: it ends before what it uses
+  gradient_measure answer_{};            // of a talk aside
+  std::exception_ptr failure_;           // of a talk aside
+  bool has_rehearsed_measures_ = false;  // by a begin that was rehearsed
+  task_aside talk_aside_;                // last: it ends before what it uses
 };
 
 }  // namespace pipeline

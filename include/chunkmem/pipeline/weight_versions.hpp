@@ -22,6 +22,9 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
+/// The registered state of weight_versions: the newest version, and how far its update is (0: it is whole).
+inline constexpr std::string_view weight_versions_state = "weight_versions";
+
 /// Keeps several versions of the weights of a stage, as lists of chunks.
 ///
 /// The newest version is the value of each parameter, with masters and states. An older one is a list beside it. An
@@ -69,7 +72,7 @@ class weight_versions {
       m.use(std::span{&spec, 1});
       lists_[age] = m.list(spec.name);
     }
-    m.state("weight_versions", std::as_writable_bytes(std::span{&now_, 1}));
+    m.state(weight_versions_state, std::as_writable_bytes(std::span{&now_, 1}));
   }
   weight_versions(const weight_versions&) = delete;
 
@@ -93,7 +96,7 @@ class weight_versions {
   /// @throws usage_error   the version is not kept any more, or is not made yet
   [[nodiscard]] list_id list_of(std::uint32_t version) const
   {
-    const std::uint32_t made = now_.newest - now_.awaits_update;
+    const std::uint32_t made = now_.newest - (now_.state == updated ? 0U : 1U);
     if (version > made || now_.newest - version >= versions_)
       throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights was to be read, and "
                                      << (version > made ? "is not made yet" : "is not kept any more") << " (of "
@@ -111,11 +114,11 @@ class weight_versions {
   }
 
   /// The oldest version makes room for a new one, which `update` makes. Between two iterations: the one that begins
-  /// then has the update first.
+  /// then has the update first. Save behind the update: a load into other versions refuses what was saved before it.
   /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned
   void flip()
   {
-    expects(now_.awaits_update == 0, "versions of weights were flipped twice without an update between");
+    expects(now_.state == updated, "versions of weights were flipped twice without an update between");
     std::uint32_t age = versions_ - 1;
     try {
       for (; age > 0 && !m_.rehearsing(); --age) own().exchange(lists_[age], lists_[age - 1]);
@@ -123,9 +126,7 @@ class weight_versions {
       for (; ++age < versions_;) own().exchange(lists_[age], lists_[age - 1]);
       throw;
     }
-    has_copied_ = false;
-    done_.reset();
-    now_ = {.newest = now_.newest + 1, .awaits_update = 1};
+    now_ = {.newest = now_.newest + 1, .state = flipped};
   }
 
   /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
@@ -134,14 +135,21 @@ class weight_versions {
   template <class Step>
   optimizer::step_outcome update(Step&& step)
   {
-    expects(now_.awaits_update != 0, "a version of weights was to be made without a flip before");
-    if (!has_copied_) copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
-    has_copied_ = true;
-    if (!done_) done_ = step();
-    if (!has_replicas && *done_ == optimizer::step_result::skipped_nonfinite)
+    expects(now_.state != updated, "a version of weights was to be made without a flip before");
+    if (now_.state == flipped) {
+      copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
+      now_.state = copied;
+    }
+    if (now_.state == copied) {
+      done_ = step();
+      now_.state = !has_replicas && done_ == optimizer::step_result::skipped_nonfinite ? skipped : updated;
+    }
+    if (now_.state == skipped) {
+      done_.result = optimizer::step_result::skipped_nonfinite;  // also where a load brought this state
       copy_newest([](tensor_handle, const tensor_info&) { return true; });
-    now_.awaits_update = 0;
-    return *done_;
+    }
+    now_.state = updated;
+    return done_;
   }
 
  private:
@@ -182,19 +190,25 @@ class weight_versions {
     if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
   }
 
-  /// Saved with the manager: a load ends an update that was not finished.
+  /// Between a flip and the end of its update.
+  enum update_state : std::uint32_t {
+    updated,  // nothing is left to do
+    flipped,
+    copied,   // weights that the step does not write have the bytes of the version before
+    skipped,  // the step wrote nothing: all of them get these bytes
+  };
+  /// Saved with the manager: a load goes on where the save was.
   struct progress {
     std::uint32_t newest = 0;
-    std::uint32_t awaits_update = 0;  // 1 between a flip and the end of its update
+    std::uint32_t state = updated;
   };
 
   Manager& m_;
   std::uint32_t versions_;
   dtype type_;
   progress now_;
-  bool has_copied_ = false;
-  std::optional<optimizer::step_outcome> done_;  // by a step whose version is not whole yet
-  std::array<list_id, most_versions> lists_{};   // by age
+  optimizer::step_outcome done_{};              // the last step
+  std::array<list_id, most_versions> lists_{};  // by age
 };
 
 }  // namespace pipeline

@@ -23,7 +23,7 @@ namespace pipeline {
 /// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min.
 /// Inner brackets are whole quotients. The search begins with the orders of both, too: see repeated_pattern.
 /// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024,
-/// arXiv 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d).
+/// arXiv 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d), and that of two repeated_pattern.
 ///
 ///     const schedule plan = make_schedule(zb_v{}, {.stages = 4, .micro_batches = 8});
 class zb_v {
@@ -57,7 +57,9 @@ class zb_v {
       v_min.push_back({i, 2 * d - 1 - i, 2 * d + third + i, 4 * d + third - 1 - i});
     }
     const std::uint32_t m = shape.micro_batches;
-    return {repeated_pattern{v_half, m}.orders(), repeated_pattern{v_min, m}.orders()};
+    const repeated_pattern half_memory{v_half, m};
+    const repeated_pattern least_memory{v_min, m};
+    return {half_memory.orders(), half_memory.repeated(), least_memory.orders(), least_memory.repeated()};
   }
   [[nodiscard]] static std::vector<greedy_rules> rules()
   {

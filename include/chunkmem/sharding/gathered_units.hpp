@@ -108,7 +108,7 @@ class gathered_units {
       it.share_begin = plan.share_begin(index, rank);
       it.share_elements = plan.share_end(index, rank) - it.share_begin;
       it.parts = plan.parts(index, rank);
-      declare_tensors(m, it, from.group, index, id_of);
+      declare_tensors(m, it, from.group, index, static_cast<std::uint32_t>(plan.units().size()), id_of);
       units_.push_back(std::move(it));
     }
   }
@@ -129,15 +129,16 @@ class gathered_units {
 
  private:
   template <class Manager, class IdOf>
-  void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, IdOf& id_of)
+  void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t index, std::uint32_t units,
+                       IdOf& id_of)
   {
-    it.whole = add_whole(m, it, index, value_list);
-    if (it.is_trained)
-      m.for_each_list([&](list_id list, const list_spec& spec) {
-        if (spec.use != list_use::weight) return;
-        expects(spec.type == it.type, "a weight has another element type than its versions");
-        it.versions.push_back({list, add_whole(m, it, index, list)});
-      });
+    it.whole = add_whole(m, it, index);
+    std::uint32_t label = index;
+    m.for_each_list([&](list_id list, const list_spec& spec) {
+      if (spec.use != list_use::weight) return;
+      label += units;  // ranks that gather other versions differ
+      if (it.is_trained) it.versions.push_back({list, add_whole(m, it, label)});
+    });
     if (it.is_trained)
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
@@ -154,10 +155,10 @@ class gathered_units {
   }
 
   template <class Manager>
-  static tensor<std::uint8_t> add_whole(Manager& m, const unit_tensors& it, std::uint32_t label, list_id from)
+  static tensor<std::uint8_t> add_whole(Manager& m, const unit_tensors& it, std::uint32_t label)
   {
     const auto whole = m.template add<std::uint8_t>({it.elements * size_of(it.type)}, role::gathered);
-    m.gathered().add(whole.id, label, it.is_kept, from);
+    m.gathered().add(whole.id, label, it.is_kept);
     return whole;
   }
 

@@ -81,6 +81,12 @@ class model_tensors {
   {
     return entries_[tensor].name.empty() ? "tensor." + std::to_string(tensor) : entries_[tensor].name;
   }
+  /// @throws usage_error   a parameter has another element type than the versions of its weights
+  void expect_type(dtype type) const
+  {
+    for (const entry& it : entries_)
+      expects(it.part != role::parameter || it.type == type, "a weight has another element type than its versions");
+  }
   void add_to(collective::fingerprint& sum) const noexcept
   {
     for (const entry& it : entries_) sum.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));

@@ -171,10 +171,17 @@ class sharded_model {
   memory_requirement seal()
   {
     if (!sealed_) {
+      std::uint32_t versions = 1;  // of the weights
+      m_.for_each_list([&](list_id, const list_spec& spec) {
+        if (spec.use != list_use::weight) return;
+        ++versions;
+        tensors_.expect_type(spec.type);
+      });
       plan_.seal(chunk_bytes_, sharding::divide(ownership_, ranks_.world()));
       runs_.chunks = plan_.division().chunks;
       runs_.runs.clear();
-      for (const sharding::unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
+      for (; versions > 0; --versions)
+        for (const sharding::unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
       units_.declare(
           m_, plan_, ranks().rank(), !options_.divided.parameters,
           [this](dtype type) { return gradient_.type_for(type); },

@@ -13,7 +13,7 @@ enum class list_use : std::uint8_t {
   state,    ///< of an optimizer: a fresh one is zero
   master,   ///< the value in full precision: 16-bit parameters alone have it, a fresh one is the value
   weight,   ///< the value at another time. Ranks gather it as they gather the value
-  scratch,  ///< worth nothing between iterations: checkpoints leave it out
+  scratch,  ///< void after a load: checkpoints leave it out
 };
 
 /// A list is one number beside each number of each parameter: a momentum, a variance, a master copy.
