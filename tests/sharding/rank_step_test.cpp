@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rank_step_test {
@@ -252,6 +253,35 @@ TEST_CASE("a step over ranks refuses a kernel and a loss scale that use was not 
   for (const std::string& it : kernel)
     CHECK_THAT(it, ContainsSubstring("an optimizer kernel that the manager was not given"));
   for (const std::string& it : scale) CHECK_THAT(it, ContainsSubstring("a loss scale that the manager was not given"));
+}
+
+TEST_CASE("ranks write their shares in one way, also where one owns nothing that has a gradient", "[sharding]")
+{
+  // Two weights in a unit: the share of rank 0 is the first one, that of rank 1 the second. Only one has a gradient.
+  std::vector<std::vector<std::uint8_t>> kinds(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    collective::local_threads here{group, rank_id{rank}};
+    backend::host_arena memory{{.device_capacity = frame * 16, .host_capacity = frame * 16}};
+    sharded_model<backend::host_arena, collective::local_threads> m{memory, here, {.chunk_bytes = frame}};
+    optimizer::adam adam{{}, {.masters = true}};
+    m.use(adam);
+    const auto first = m.add<bf16>({8'192}, role::parameter);
+    const auto second = m.add<bf16>({8'192}, role::parameter);
+    for (const auto it : {first, second})
+      for (bf16& value : m.acquire(it, access::write).span()) value = bf16{1.0F};
+    for (int step = 0; step < 2; ++step) {
+      const auto scope = m.iteration();
+      auto gradient = m.gradient(second);
+      for (bf16& value : gradient.span()) value = bf16{1.0F};
+      m.gradient_done(std::move(gradient));
+      (void)m.step(adam, {.learning_rate = 0.1F});
+    }
+    for (const access_entry& it : m.shares().profile()->entries())
+      kinds[rank].push_back(static_cast<std::uint8_t>(it.kind));
+  });
+  CHECK_FALSE(kinds[0].empty());
+  CHECK(kinds[0] == kinds[1]);
 }
 
 }  // namespace rank_step_test

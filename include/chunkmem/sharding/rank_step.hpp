@@ -127,7 +127,9 @@ class rank_step {
     void begin() const
     {
       self.changes_.reserve(self.units_.size());
-      for (const unit_tensors& unit : self.units_.all()) {
+      for (std::uint32_t index = 0; index < self.units_.size(); ++index) {
+        const unit_tensors& unit = self.units_[index];
+        self.units_.runs().overwrites(unit.share, self.gradients_.is_whole_of_step(index));
         if (!unit.is_kept) self.changes_.push_back(self.change(unit.whole));
         for (std::size_t part = 0; part < unit.parts.size(); ++part)
           self.units_.runs()[unit.share][part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);

@@ -40,18 +40,19 @@ class share_runs {
   {
     runs_.resize(std::max<std::size_t>(runs_.size(), index_of(share.id) + std::size_t{1}));
     runs_[index_of(share.id)] = std::move(runs);
+    overwritten_.resize(runs_.size());
   }
+  /// Every tensor of the share's unit has a gradient in this step, those of other ranks' shares too.
+  void overwrites(tensor_handle share, bool each_has_gradient) { overwritten_[index_of(share.id)] = each_has_gradient; }
   /// @pre the share was divided
   [[nodiscard]] std::span<share_run> operator[](tensor_handle share) noexcept { return runs_[index_of(share.id)]; }
   [[nodiscard]] std::span<const share_run> operator[](tensor_handle share) const noexcept
   {
     return runs_[index_of(share.id)];
   }
-  /// In this step: else its update leaves elements as they are.
-  [[nodiscard]] bool has_gradient_in_each(tensor_handle share) const
-  {
-    return std::ranges::all_of(runs_[index_of(share.id)], &share_run::has_gradient);
-  }
+  /// The update of this step leaves no element of the share as it is. All ranks say the same of a unit, so their
+  /// managers decide alike.
+  [[nodiscard]] bool is_overwritten(tensor_handle share) const { return overwritten_[index_of(share.id)]; }
   /// Calls `update(bytes)` for each run of a share that has a gradient in this step.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
   template <class Update>
@@ -65,6 +66,7 @@ class share_runs {
 
  private:
   std::vector<std::vector<share_run>> runs_;  // by tensor of this rank's manager
+  std::vector<bool> overwritten_;             // the same
 };
 
 }  // namespace sharding

@@ -50,7 +50,7 @@ class share_site {
   {
     return site_.measure(kernel, gradient, type, elements, place);
   }
-  [[nodiscard]] bool overwrites(tensor_handle share) const { return runs_.has_gradient_in_each(share); }
+  [[nodiscard]] bool overwrites(tensor_handle share) const { return runs_.is_overwritten(share); }
   template <class Kernel, class Place>
   void update(Kernel& kernel, const optimizer::parameter_bytes& share, const optimizer::detail::update_request& request,
               Place place)

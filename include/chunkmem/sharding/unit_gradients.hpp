@@ -187,6 +187,11 @@ class unit_gradients {
   [[nodiscard]] bool is_open(std::uint32_t unit) const noexcept { return open_[unit].is_open; }
   /// A gradient of this tensor was asked for since the last step.
   [[nodiscard]] bool is_of_step(std::uint32_t tensor) const noexcept { return notes_[tensor].is_of_step; }
+  /// The same of every tensor of a unit.
+  [[nodiscard]] bool is_whole_of_step(std::uint32_t unit) const noexcept
+  {
+    return std::ranges::all_of(open_[unit].tensors, [&](std::uint32_t tensor) { return is_of_step(tensor); });
+  }
 
  private:
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
