@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/eager_one_f_one_b.hpp>
+#include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/make_schedule.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/pipeline/zb_h1.hpp>
+#include <chunkmem/pipeline/zb_h2.hpp>
+#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// The order in which stages run micro-batches.
+enum class schedule_kind : std::uint8_t { gpipe, one_f_one_b, eager, interleaved, two_versions, zb_h1, zb_h2, zb_v };
+
+inline constexpr std::size_t schedule_kinds = 8;
+
+/// As `gpt --schedule` names it.
+[[nodiscard]] constexpr std::string_view name_of(schedule_kind kind) noexcept
+{
+  constexpr std::string_view names[schedule_kinds] = {"gpipe", "1f1b",  "eager", "interleaved",
+                                                      "2bw",   "zb-h1", "zb-h2", "zb-v"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+/// How a model is trained on a cluster. Plain data.
+///
+/// A rank has one device. The ranks of a pipeline have a part of the layers each; `tensor` ranks share each layer of a
+/// stage, and `replicas` pipelines train side by side.
+///
+///     const parallel_plan plan{.stages = 4, .replicas = 2, .micro_batch = 2, .micro_batches = 16};
+struct parallel_plan {
+  std::uint32_t tensor = 1;
+  std::uint32_t stages = 1;
+  std::uint32_t replicas = 1;
+  std::uint64_t micro_batch = 1;    ///< rows
+  std::uint32_t micro_batches = 1;  ///< of a batch, on each replica
+  schedule_kind schedule = schedule_kind::one_f_one_b;
+  std::uint32_t parts = 1;      ///< of each stage: 2 for zb-v, 2 or more for interleaved
+  bool recomputes = false;      ///< a layer keeps its input alone, and runs forward again
+  bool states_on_host = false;  ///< masters and states, which the host updates
+  std::uint32_t zero = 1;       ///< what replicas divide: 1 states, 2 gradients too, 3 weights too (ZeRO)
+  /// The device of each rank, by its number in the cluster: element (replica * stages + stage) * tensor + member.
+  std::vector<std::uint32_t> devices{};
+
+  [[nodiscard]] bool operator==(const parallel_plan&) const = default;
+
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return tensor * stages * replicas; }
+  /// Rows of a batch.
+  [[nodiscard]] std::uint64_t rows() const noexcept { return micro_batch * micro_batches * replicas; }
+  /// Parts of the whole model.
+  [[nodiscard]] std::uint32_t all_parts() const noexcept { return parts * stages; }
+  [[nodiscard]] std::uint32_t rank(std::uint32_t replica, std::uint32_t stage, std::uint32_t member = 0) const noexcept
+  {
+    return (replica * stages + stage) * tensor + member;
+  }
+
+  /// @param devices_there   of the cluster   @throws config_error   one sentence: what cannot be
+  void check(const workload::transformer_shape& shape, std::uint32_t devices_there) const
+  {
+    const auto refuse = [](auto&&... words) { throw config_error{(error_text{} << ... << words)}; };
+    for (const std::uint64_t number : {std::uint64_t{tensor}, std::uint64_t{stages}, std::uint64_t{replicas},
+                                       micro_batch, std::uint64_t{micro_batches}, std::uint64_t{parts}})
+      if (number == 0) refuse("chunkmem: a plan with a degree or a batch of 0 (give 1 or more)");
+    if (std::uint64_t{tensor} * stages * replicas > devices_there || devices.size() != ranks())
+      refuse("chunkmem: a plan of ", tensor, " x ", stages, " x ", replicas, " ranks on ", devices.size(), " of ",
+             devices_there, " devices (give a device for each rank)");
+    std::vector<bool> used(devices_there, false);
+    for (const std::uint32_t device : devices) {
+      if (device >= devices_there) refuse("chunkmem: a plan names device ", device, ", and there are ", devices_there);
+      if (used[device]) refuse("chunkmem: a plan gives device ", device, " to two ranks (give each one its own)");
+      used[device] = true;
+    }
+    if (std::uint64_t{parts} * stages > shape.layers)
+      refuse("chunkmem: ", std::uint64_t{parts} * stages, " parts of a model with ", shape.layers,
+             " layers: each part needs a layer (plan fewer stages)");
+    if (shape.heads % tensor != 0 || shape.kv_heads % tensor != 0)
+      refuse("chunkmem: ", tensor, " ranks cannot share ", shape.heads, " heads (plan a degree that divides them)");
+    if (zero < 1 || zero > 3) refuse("chunkmem: a plan with stage ", zero, " of ZeRO (plan 1, 2 or 3)");
+    const bool is_divided = schedule == schedule_kind::interleaved || schedule == schedule_kind::zb_v;
+    if (is_divided != (parts > 1) || (schedule == schedule_kind::zb_v && parts != 2))
+      refuse("chunkmem: the schedule ", name_of(schedule), " with ", parts,
+             " parts of a stage (plan 2 for zb-v, 2 or more for interleaved, and 1 for others)");
+  }
+};
+
+/// The schedule of a plan. @param batches   that follow each other
+/// @throws config_error   the generator refuses the shape: micro-batches that leave a partial group, or too few for two
+///   versions
+[[nodiscard]] inline pipeline::schedule schedule_of(const parallel_plan& plan, const pipeline::pass_seconds& seconds,
+                                                    std::uint32_t batches = 1)
+{
+  using namespace pipeline;
+  const pipeline_shape shape{
+      .stages = plan.stages, .micro_batches = plan.micro_batches, .batches = batches, .seconds = seconds};
+  switch (plan.schedule) {
+    case schedule_kind::gpipe: return make_schedule(gpipe{}, shape);
+    case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape);
+    case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape);
+    case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape);
+    case schedule_kind::two_versions: return make_schedule(no_flush{.gradient_sets = 2}, shape);
+    case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape);
+    case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape);
+    case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape);
+  }
+  throw config_error{"a plan with a schedule that this version does not know"};
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/model_parts.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// The seconds of a batch under a plan, and what they are made of.
+///
+///     const step_seconds found = step_latency{whole, shape}.of(plan);
+///     const double tokens_per_second = static_cast<double>(plan.rows() * shape.sequence) / found.step;
+struct step_seconds {
+  double step = 0;     ///< from batch to batch, where batches follow each other
+  double runs = 0;     ///< of the busiest stage: no order of runs is faster
+  double sums = 0;     ///< of gradients over replicas behind the last run, and gathers of weights; of the slowest stage
+  double updates = 0;  ///< of the slowest stage
+  std::vector<double> pipelines{};  ///< by replica: the step if all replicas were like it
+};
+
+/// The time of a step under any plan, from an event simulation of its schedule on the links that its ranks have.
+///
+///     const step_latency latency{whole, shape};
+///     for (const parallel_plan& it : plans) fastest = std::min(fastest, latency.of(it).step);
+///
+/// - A stage is as fast as its slowest rank. Ranks that share layers add activations up in a ring, twice for each layer
+///   on the way forward and on the way back.
+/// - A transfer between stages takes the slowest of the links between their ranks, latency included, in the direction
+///   in which it goes. So the round trips of 1F1B count, which closed forms leave out.
+/// - Replicas of a stage add gradients up in a ring over their real links, in the order of replicas: with ZeRO 1 behind
+///   the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3 weights are gathered for each run,
+///   under the run before. Behind an update weights are gathered once with 1 and 2.
+/// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
+///   which all ranks of a node share, and copies of weights back.
+/// - With two versions, sums and updates run aside, in the slack.
+///
+/// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each replica.
+/// Source: the idea of Pipette (Yim et al. 2024, arXiv 2405.18093), whose formula is replaced by the simulator.
+class step_latency {
+ public:
+  /// @param whole, shape   outlive this   @throws config_error   the cluster cannot be
+  step_latency(const cluster& whole, const workload::transformer_shape& shape)
+      : whole_{whole}, shape_{shape}, node_of_{whole.nodes_of_ranks()}
+  {
+    whole.check();
+  }
+
+  /// @throws config_error   the plan cannot be, on this cluster or with this model
+  [[nodiscard]] step_seconds of(const parallel_plan& plan) const
+  {
+    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
+    const std::vector<model_part> parts = parts_of(shape_, plan);
+    const pipeline::pass_seconds seconds = typical(plan, parts);
+    const bool flows = plan.schedule == schedule_kind::two_versions;
+    const std::uint32_t longer = flows ? 4 : 1;
+    const pipeline::schedule schedule = schedule_of(plan, seconds, longer);
+    const pipeline::schedule shorter = schedule_of(plan, seconds, flows ? 2 : 1);
+    step_seconds found;
+    for (std::uint32_t replica = 0; replica < plan.replicas; ++replica) {
+      const pipeline::pipeline_costs costs = costs_of(plan, parts, schedule.owners, replica, found);
+      double step = pipeline::pipeline_timeline{schedule, costs}.run().seconds;
+      if (flows) step = (step - pipeline::pipeline_timeline{shorter, costs}.run().seconds) / 2;
+      found.pipelines.push_back(step);
+      found.step = std::max(found.step, step);
+      found.runs = std::max(found.runs, busiest(plan, schedule.owners, costs));
+    }
+    return found;
+  }
+
+  /// The costs of one pipeline of a plan, for simulations of other schedules. @param replica   whose
+  [[nodiscard]] pipeline::pipeline_costs costs(const parallel_plan& plan, std::uint32_t replica = 0) const
+  {
+    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
+    step_seconds unused;
+    const std::vector<model_part> parts = parts_of(shape_, plan);
+    return costs_of(plan, parts, schedule_of(plan, typical(plan, parts)).owners, replica, unused);
+  }
+
+ private:
+  static constexpr double bytes_of_number = 2;  // of weights and gradients, in 16 bits
+
+  [[nodiscard]] const cluster_node& node(std::uint32_t device) const { return whole_.nodes[node_of_[device]]; }
+  [[nodiscard]] const pair_link& link(std::uint32_t from, std::uint32_t to) const
+  {
+    return whole_.link(node_of_[from], node_of_[to]);
+  }
+
+  /// Each of them sends `size / n` bytes to the next one, `rounds` times; a round is as slow as its slowest link.
+  [[nodiscard]] double ring(const std::vector<std::uint32_t>& devices, double size, double rounds) const
+  {
+    const auto count = static_cast<double>(devices.size());
+    double slowest = 0;
+    for (std::size_t it = 0; it < devices.size(); ++it)
+      slowest = std::max(slowest, link(devices[it], devices[(it + 1) % devices.size()]).seconds(size / count));
+    return rounds * slowest;
+  }
+  [[nodiscard]] double all_reduce(const std::vector<std::uint32_t>& devices, double size) const
+  {
+    return devices.size() < 2 ? 0 : ring(devices, size, 2 * (static_cast<double>(devices.size()) - 1));
+  }
+  /// A reduce-scatter or an all-gather: half of an all-reduce.
+  [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, double size) const
+  {
+    return all_reduce(devices, size) / 2;
+  }
+
+  [[nodiscard]] static std::vector<std::uint32_t> members(const parallel_plan& plan, std::uint32_t replica,
+                                                          std::uint32_t stage)
+  {
+    const auto first = plan.devices.begin() + plan.rank(replica, stage);
+    return {first, first + plan.tensor};
+  }
+  [[nodiscard]] static std::vector<std::uint32_t> replicas(const parallel_plan& plan, std::uint32_t stage,
+                                                           std::uint32_t member)
+  {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
+      all.push_back(plan.devices[plan.rank(replica, stage, member)]);
+    return all;
+  }
+  [[nodiscard]] double slowest_flops(const std::vector<std::uint32_t>& devices) const
+  {
+    double flops = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t device : devices) flops = std::min(flops, node(device).device_flops_per_second);
+    return flops;
+  }
+  /// The longest time of `work(devices)` over the groups of replicas of a stage.
+  template <class Work>
+  [[nodiscard]] static double slowest_group(const parallel_plan& plan, std::uint32_t stage, Work work)
+  {
+    double longest = 0;
+    for (std::uint32_t member = 0; member < plan.tensor; ++member)
+      longest = std::max(longest, work(replicas(plan, stage, member)));
+    return longest;
+  }
+
+  [[nodiscard]] pipeline::part_costs runs_of(const parallel_plan& plan, const model_part& part, std::uint32_t replica,
+                                             std::uint32_t stage) const
+  {
+    const std::vector<std::uint32_t> sharing = members(plan, replica, stage);
+    const double flops = slowest_flops(sharing);
+    const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.boundary.count()));
+    const double weights = bytes_of_number * static_cast<double>(part.parameters);
+    const double half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
+    const double gather = plan.zero == 3 ? half : 0;
+    const double scatter = plan.zero > 1 ? half : 0;
+    pipeline::part_costs costs;
+    costs.forward = std::max(part.forward_flops / flops + adding, gather);
+    costs.backward_input = std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, gather);
+    costs.backward_weight = std::max(part.backward_weight_flops / flops, scatter);
+    costs.recompute = costs.forward;
+    costs.output = part.boundary;
+    return costs;
+  }
+  /// Of the parameters that one rank updates, on a node of which `ranks` ranks do.
+  [[nodiscard]] double update(const parallel_plan& plan, double parameters, std::uint32_t device,
+                              std::uint32_t ranks) const
+  {
+    const cluster_node& it = node(device);
+    if (!plan.states_on_host) return parameters / it.device_updates_per_second;
+    return std::max({bytes_of_number * parameters / it.to_host_bytes_per_second,
+                     parameters * ranks / it.host_updates_per_second,
+                     bytes_of_number * parameters / it.to_device_bytes_per_second});
+  }
+  /// Ranks of the plan on each node.
+  [[nodiscard]] std::vector<std::uint32_t> ranks_of_nodes(const parallel_plan& plan) const
+  {
+    std::vector<std::uint32_t> count(whole_.nodes.size(), 0);
+    for (const std::uint32_t device : plan.devices) ++count[node_of_[device]];
+    return count;
+  }
+
+  [[nodiscard]] pipeline::pipeline_costs costs_of(const parallel_plan& plan, const std::vector<model_part>& parts,
+                                                  const std::vector<std::uint32_t>& owners, std::uint32_t replica,
+                                                  step_seconds& found) const
+  {
+    const std::vector<std::uint32_t> on_node = ranks_of_nodes(plan);
+    pipeline::pipeline_costs costs;
+    costs.stages = plan.stages;
+    costs.updates_aside = plan.schedule == schedule_kind::two_versions;
+    std::vector<double> sums(plan.stages, 0), updates(plan.stages, 0);
+    for (std::size_t index = 0; index < parts.size(); ++index) {
+      const std::uint32_t stage = owners[index];
+      const model_part& part = parts[index];
+      costs.parts.push_back(runs_of(plan, part, replica, stage));
+      const double weights = bytes_of_number * static_cast<double>(part.parameters);
+      const double half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
+      const double sum = (plan.zero == 1 ? half : 0) + (plan.zero < 3 ? half : 0);  // then the gather of weights
+      const double own = static_cast<double>(part.parameters) / plan.replicas;
+      const double updating = slowest_group(plan, stage, [&](const auto& group) {
+        double longest = 0;
+        for (const std::uint32_t device : group)
+          longest = std::max(longest, update(plan, own, device, on_node[node_of_[device]]));
+        return longest;
+      });
+      sums[stage] += sum;
+      updates[stage] += updating;
+      costs.parts.back().update = sum + updating;
+    }
+    found.sums = std::max(found.sums, std::ranges::max(sums));
+    found.updates = std::max(found.updates, std::ranges::max(updates));
+    costs.links.resize(std::size_t{plan.stages} * plan.stages);
+    for (std::uint32_t from = 0; from < plan.stages; ++from)
+      for (std::uint32_t to = 0; to < plan.stages; ++to)
+        if (from != to) costs.link(from, to) = link_of(plan, replica, from, to);
+    return costs;
+  }
+  /// The slowest of the links between the ranks of two stages.
+  [[nodiscard]] pipeline::stage_link link_of(const parallel_plan& plan, std::uint32_t replica, std::uint32_t from,
+                                             std::uint32_t to) const
+  {
+    pipeline::stage_link slowest;
+    for (std::uint32_t member = 0; member < plan.tensor; ++member) {
+      const pair_link& it =
+          link(plan.devices[plan.rank(replica, from, member)], plan.devices[plan.rank(replica, to, member)]);
+      slowest.latency = std::max(slowest.latency, it.latency);
+      slowest.bytes_per_second = std::min(slowest.bytes_per_second, it.bytes_per_second);
+    }
+    return slowest;
+  }
+
+  /// Times by which generators choose their orders: those of a stage of average speed.
+  [[nodiscard]] pipeline::pass_seconds typical(const parallel_plan& plan, const std::vector<model_part>& parts) const
+  {
+    double flops = 0;
+    for (const std::uint32_t device : plan.devices) flops += node(device).device_flops_per_second;
+    flops /= static_cast<double>(plan.devices.size());
+    pipeline::pass_seconds seconds{.forward = 0, .backward_input = 0, .backward_weight = 0};
+    for (const model_part& it : parts) {
+      seconds.forward += it.forward_flops / flops / plan.stages;
+      seconds.backward_input += it.backward_input_flops / flops / plan.stages;
+      seconds.backward_weight += it.backward_weight_flops / flops / plan.stages;
+    }
+    for (std::uint32_t stage = 0; stage + 1 < plan.stages; ++stage) {
+      const pipeline::stage_link it = link_of(plan, 0, stage, stage + 1);
+      const double size = static_cast<double>(parts.front().boundary.count());
+      seconds.transfer = std::max(seconds.transfer, it.latency + size / it.bytes_per_second);
+    }
+    return seconds;
+  }
+
+  [[nodiscard]] static double busiest(const parallel_plan& plan, const std::vector<std::uint32_t>& owners,
+                                      const pipeline::pipeline_costs& costs)
+  {
+    std::vector<double> of_stage(plan.stages, 0);
+    for (std::size_t part = 0; part < owners.size(); ++part)
+      of_stage[owners[part]] += plan.micro_batches * (costs.parts[part].forward + costs.parts[part].backward_input +
+                                                      costs.parts[part].backward_weight);
+    return std::ranges::max(of_stage);
+  }
+
+  const cluster& whole_;
+  const workload::transformer_shape& shape_;
+  std::vector<std::uint32_t> node_of_;
+};
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/model_parts.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer_tensors.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace step_latency_test {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+using namespace chunkmem::literals;
+using Catch::Matchers::ContainsSubstring;
+using workload::transformer_shape;
+
+namespace {
+
+/// Equal layers, and a head that costs nearly nothing.
+transformer_shape even_model(std::uint64_t layers)
+{
+  return {.layers = layers,
+          .hidden = 1024,
+          .heads = 16,
+          .kv_heads = 16,
+          .ffn = 4096,
+          .vocabulary = 1,
+          .embedding = 1024,
+          .positions = 0,
+          .sequence = 1024};
+}
+
+/// Nodes of one device each, with links that cost nearly nothing.
+cluster even_cluster(std::uint32_t nodes)
+{
+  cluster whole{.name = "even", .nodes{}};
+  for (std::uint32_t it = 0; it < nodes; ++it)
+    whole.nodes.push_back({.kind = "node " + std::to_string(it),
+                           .devices = 1,
+                           .device_bytes = 32_GiB,
+                           .host_bytes = 256_GiB,
+                           .disk_bytes = 0_B,
+                           .device_flops_per_second = 1e14,
+                           .to_device_bytes_per_second = 12e9,
+                           .to_host_bytes_per_second = 11e9,
+                           .host_memory_bytes_per_second = 100e9,
+                           .host_updates_per_second = 2e9,
+                           .device_updates_per_second = 1e14});
+  whole.links = link_matrix{nodes, {.latency = 0, .bytes_per_second = 1e14}};
+  return whole;
+}
+
+parallel_plan on_first_devices(parallel_plan plan)
+{
+  plan.devices.resize(plan.ranks());
+  std::iota(plan.devices.begin(), plan.devices.end(), 0U);
+  return plan;
+}
+
+/// Seconds of all runs of a micro-batch on one device that has the whole model.
+double alone(const transformer_shape& shape, double flops, std::uint64_t rows = 1)
+{
+  const workload::transformer_costs costs{shape,
+                                          {.micro_batch = rows, .recomputes_layers = false, .fuses_attention = true}};
+  return static_cast<double>(costs.step_flops()) / flops;
+}
+
+}  // namespace
+
+TEST_CASE("parts of a model have its parameters and its work, whatever the plan", "[configurator]")
+{
+  const transformer_shape shapes[] = {even_model(12),
+                                      {.layers = 10,
+                                       .hidden = 512,
+                                       .heads = 8,
+                                       .kv_heads = 8,
+                                       .ffn = 2048,
+                                       .vocabulary = 5000,
+                                       .embedding = 512,
+                                       .positions = 512,
+                                       .sequence = 512,
+                                       .ties_embedding = false}};
+  for (const transformer_shape& shape : shapes)
+    for (const std::uint32_t stages : {1U, 2U, 3U, 5U}) {
+      CAPTURE(stages);
+      const parallel_plan plan{.stages = stages, .micro_batch = 2};
+      std::uint64_t parameters = 0, layers = 0;
+      double flops = 0;
+      for (const model_part& it : parts_of(shape, plan)) {
+        CHECK(it.first_layer == layers);
+        layers += it.layers;
+        parameters += it.parameters;
+        flops += it.forward_flops + it.backward_input_flops + it.backward_weight_flops;
+      }
+      const std::uint64_t copy = shape.ties_embedding && stages > 1 ? shape.vocabulary * shape.embedding : 0;
+      CHECK(layers == shape.layers);
+      CHECK(parameters == workload::parameters_of(shape) + copy);
+      CHECK(flops == Catch::Approx(alone(shape, 1, 2)).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("ranks that share layers keep what the published formula says", "[configurator]")
+{
+  // s b h (10 + 24 / t), with dropout and a fused attention, which keeps 4 bytes for each row of scores beside
+  const transformer_shape shape = even_model(4);
+  for (const std::uint32_t tensor : {1U, 2U, 8U}) {
+    const parallel_plan plan{.tensor = tensor, .stages = 4, .micro_batch = 3};
+    const std::uint64_t stream = 3 * shape.sequence * shape.hidden;
+    const std::uint64_t statistics = 4 * 3 * shape.sequence * shape.heads;
+    const std::uint64_t input = 2 * stream;  // counted with the part's input
+    CHECK(parts_of(shape, plan)[1].kept == bytes{10 * stream + (24 * stream + statistics) / tensor - input});
+    const parallel_plan again{.tensor = tensor, .stages = 2, .micro_batch = 3, .recomputes = true};
+    CHECK(parts_of(shape, again)[0].kept == bytes{input});  // of the second of two layers
+  }
+}
+
+TEST_CASE("on equal nodes a step takes as long as the closed forms say", "[configurator]")
+{
+  const transformer_shape shape = even_model(8);
+  const cluster whole = even_cluster(8);
+  const step_latency latency{whole, shape};
+  const double all = alone(shape, 1e14);
+  for (const std::uint32_t stages : {1U, 2U, 4U, 8U})
+    for (const std::uint32_t micro_batches : {8U, 16U}) {
+      CAPTURE(stages, micro_batches);
+      const auto step = [&](schedule_kind schedule, std::uint32_t parts = 1) {
+        return latency
+            .of(on_first_devices(
+                {.stages = stages, .micro_batches = micro_batches, .schedule = schedule, .parts = parts}))
+            .step;
+      };
+      const double stage = all / stages;
+      const auto equals = [](double expected) { return Catch::Approx(expected).epsilon(2e-3); };
+      CHECK(step(schedule_kind::gpipe) == equals((micro_batches + stages - 1) * stage));
+      CHECK(step(schedule_kind::one_f_one_b) == equals((micro_batches + stages - 1) * stage));
+      CHECK(step(schedule_kind::two_versions) == equals(micro_batches * stage));
+      if (stages == 4) CHECK(step(schedule_kind::interleaved, 2) == equals((micro_batches + 1.5) * stage));
+    }
+}
+
+TEST_CASE("one micro-batch crosses every link once in each direction", "[configurator]")
+{
+  support::dice dice{5};
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(6);
+  for (std::uint32_t from = 0; from < 6; ++from)
+    for (std::uint32_t to = 0; to < 6; ++to)
+      whole.links(from, to) = {1e-3 * (1 + dice.below(50)), 1e8 * (1 + dice.below(50))};
+  whole.nodes[2].device_flops_per_second = 3e13;
+  parallel_plan plan{.stages = 4, .devices = {5, 2, 0, 3}};
+  const double size = 2.0 * static_cast<double>(shape.sequence * shape.hidden);
+  double expected = 0;
+  for (std::uint32_t stage = 0; stage < 4; ++stage) {
+    expected += alone(shape, whole.nodes[plan.devices[stage]].device_flops_per_second) / 4;
+    if (stage == 3) continue;
+    expected += whole.links(plan.devices[stage], plan.devices[stage + 1]).seconds(size);
+    expected += whole.links(plan.devices[stage + 1], plan.devices[stage]).seconds(size);
+  }
+  CHECK(step_latency{whole, shape}.of(plan).step == Catch::Approx(expected).epsilon(1e-3));
+}
+
+TEST_CASE("a step is as long as that of its slowest pipeline, which has the slowest node", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(6);
+  whole.nodes[2].device_flops_per_second = 3e13;
+  const parallel_plan plan{.stages = 2, .replicas = 3, .micro_batches = 4, .devices = {0, 1, 4, 5, 3, 2}};
+  const step_seconds found = step_latency{whole, shape}.of(plan);
+  REQUIRE(found.pipelines.size() == 3);
+  CHECK(found.pipelines[0] == found.pipelines[1]);
+  CHECK(found.pipelines[2] > 2 * found.pipelines[0]);
+  CHECK(found.step == found.pipelines[2]);
+  CHECK(found.runs == Catch::Approx(4 * alone(shape, 3e13) / 2).epsilon(1e-3));
+}
+
+TEST_CASE("sums over replicas are rings over the links that they have", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(4);
+  for (std::uint32_t from = 0; from < 4; ++from)
+    for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
+  whole.links(2, 3) = {2e-4, 1e9};
+  const double weights = 2.0 * static_cast<double>(workload::parameters_of(shape));
+  const double runs = 2 * alone(shape, 1e14);
+  const auto step = [&](parallel_plan plan) {
+    plan.micro_batches = 2;
+    return step_latency{whole, shape}.of(on_first_devices(plan)).step;
+  };
+  const double slow_ring = 2 * 3 * (2e-4 + weights / 4 / 1e9);
+  CHECK(step({.replicas = 4}) == Catch::Approx(runs + slow_ring).epsilon(1e-3));
+  parallel_plan other_way{.replicas = 4, .devices = {3, 2, 1, 0}};  // the slow link is not used in its direction
+  other_way.micro_batches = 2;
+  const double fast_ring = 2 * 3 * (1e-5 + weights / 4 / 10e9);
+  CHECK(step_latency{whole, shape}.of(other_way).step == Catch::Approx(runs + fast_ring).epsilon(1e-3));
+  // With ZeRO 3 everything is gathered and added up under runs, which links make as slow as themselves.
+  CHECK(step({.replicas = 4, .zero = 3}) == Catch::Approx(2 * 3 * slow_ring / 2).epsilon(1e-3));
+}
+
+TEST_CASE("ranks that share layers add up twice for each layer and pass", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(2);
+  whole.links = link_matrix{2, {.latency = 1e-5, .bytes_per_second = 20e9}};
+  const double size = 2.0 * static_cast<double>(shape.sequence * shape.hidden);
+  const double add = 2 * (1e-5 + size / 2 / 20e9);
+  const auto step = [&](bool recomputes) {
+    return step_latency{whole, shape}.of(on_first_devices({.tensor = 2, .recomputes = recomputes})).step;
+  };
+  CHECK(step(false) == Catch::Approx(alone(shape, 2e14) + 4 * 4 * add).epsilon(1e-3));
+  CHECK(step(true) > step(false) + 2 * 4 * add);
+}
+
+TEST_CASE("updates on the host take the longest of copies and updates, and hide in the slack of two versions",
+          "[configurator]")
+{
+  const transformer_shape shape = even_model(8);
+  cluster whole = even_cluster(4);
+  const double parameters = static_cast<double>(workload::parameters_of(shape)) / 4;
+  const auto found = [&](schedule_kind schedule, std::uint32_t micro_batches) {
+    return step_latency{whole, shape}.of(
+        on_first_devices({.stages = 4, .micro_batches = micro_batches, .schedule = schedule, .states_on_host = true}));
+  };
+  const step_seconds flush = found(schedule_kind::one_f_one_b, 8);
+  CHECK(flush.updates == Catch::Approx(parameters / 2e9).epsilon(1e-2));
+  CHECK(flush.step == Catch::Approx(11 * alone(shape, 1e14) / 4 + flush.updates).epsilon(1e-2));
+  const step_seconds flows = found(schedule_kind::two_versions, 32);
+  CHECK(flows.step == Catch::Approx(flows.runs).epsilon(1e-2));
+  for (cluster_node& it : whole.nodes) it.host_updates_per_second = 1e12;
+  CHECK(found(schedule_kind::one_f_one_b, 8).updates == Catch::Approx(2 * parameters / 11e9).epsilon(1e-2));
+}
+
+TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
+{
+  const transformer_shape shape = even_model(8);
+  const cluster whole = even_cluster(4);
+  const auto refusal = [&](const parallel_plan& plan) {
+    try {
+      (void)step_latency{whole, shape}.of(plan);
+      return std::string{"it is not refused"};
+    } catch (const config_error& refused) {
+      return std::string{refused.what()};
+    }
+  };
+  CHECK_THAT(refusal(on_first_devices({.stages = 5})), ContainsSubstring("1 x 5 x 1 ranks on 5 of 4 devices"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {0}}), ContainsSubstring("give a device for each rank"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {1, 1}}), ContainsSubstring("device 1 to two ranks"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {1, 9}}), ContainsSubstring("device 9, and there are 4"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 0})), ContainsSubstring("of 0"));
+  CHECK_THAT(refusal(on_first_devices({.tensor = 3})), ContainsSubstring("cannot share 16 heads"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})), ContainsSubstring("1f1b"));
+  CHECK_THAT(
+      refusal(on_first_devices({.stages = 4, .micro_batches = 4, .schedule = schedule_kind::interleaved, .parts = 3})),
+      ContainsSubstring("each part needs a layer"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 2, .schedule = schedule_kind::two_versions})),
+             ContainsSubstring("versions of the weights"));
+  CHECK_THAT(refusal(on_first_devices({.zero = 4})), ContainsSubstring("stage 4 of ZeRO"));
+}
+
+}  // namespace step_latency_test
