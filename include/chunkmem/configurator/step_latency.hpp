@@ -42,7 +42,8 @@ struct step_seconds {
 /// - A stage is as fast as its slowest rank. Ranks that share layers add activations up in a ring, twice for each layer
 ///   on the way forward and on the way back.
 /// - A transfer between stages takes the slowest of the links between their ranks, latency included, in the direction
-///   in which it goes. So the round trips of 1F1B count, which closed forms leave out.
+///   in which it goes. A link carries one transfer at a time in each direction. So the round trips of 1F1B count, which
+///   closed forms leave out.
 /// - Replicas of a stage add gradients up in a ring over their real links, in the order of replicas: with ZeRO 1 behind
 ///   the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3 weights are gathered for each run,
 ///   under the run before. Behind an update weights are gathered once with 1 and 2.
@@ -90,6 +91,13 @@ class step_latency {
     step_seconds unused;
     const std::vector<model_part> parts = parts_of(shape_, plan);
     return costs_of(plan, parts, schedule_of(plan, typical(plan, parts)).owners, replica, unused);
+  }
+
+  /// The times of runs by which generators choose their orders: those of a stage of average speed.
+  [[nodiscard]] pipeline::pass_seconds typical_seconds(const parallel_plan& plan) const
+  {
+    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
+    return typical(plan, parts_of(shape_, plan));
   }
 
  private:
@@ -225,7 +233,7 @@ class step_latency {
   [[nodiscard]] pipeline::stage_link link_of(const parallel_plan& plan, std::uint32_t replica, std::uint32_t from,
                                              std::uint32_t to) const
   {
-    pipeline::stage_link slowest;
+    pipeline::stage_link slowest{.channel = from * plan.stages + to};  // one transfer at a time
     for (std::uint32_t member = 0; member < plan.tensor; ++member) {
       const pair_link& it =
           link(plan.devices[plan.rank(replica, from, member)], plan.devices[plan.rank(replica, to, member)]);
@@ -235,7 +243,6 @@ class step_latency {
     return slowest;
   }
 
-  /// Times by which generators choose their orders: those of a stage of average speed.
   [[nodiscard]] pipeline::pass_seconds typical(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
     double flops = 0;

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far is an executed step of a plan from the time that the configurator gives it, on links that differ in every
+// direction? Does it put plans into the right order? How often does the search for places find the best one?
+//
+// Ranks are threads. Runs, transfers, sums and updates sleep as long as the cluster says, so two cores are enough. A
+// stage's sum over replicas begins when all of them are there. With two versions, sums and updates run beside the runs.
+// Fifty random plans on random clusters of up to eight nodes, or as many as the argument says. Then the search for the
+// places of eight ranks, on 200 random clusters.
+#include "../transfer/planning_figures.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/run_threads.hpp>
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/placement_search.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/stage_links.hpp>
+#include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+#include <configurator/placement_rules.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/throttled_end.hpp>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <future>
+#include <map>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+using namespace chunkmem::literals;
+using clock_type = std::chrono::steady_clock;
+
+constexpr bytes boundary{256};  // that threads really send
+
+void sleep(double seconds)
+{
+  std::this_thread::sleep_for(std::chrono::duration<double>{seconds});
+}
+
+/// Sleeps as long as its costs say. Replicas meet before an update.
+class sleeping_rank {
+ public:
+  sleeping_rank(const pipeline::pipeline_costs& costs, std::barrier<>& replicas) : costs_{costs}, replicas_{replicas} {}
+
+  void forward(const pipeline::forward_run& run)
+  {
+    if (const auto it = updates_.find(run.step.version); it != updates_.end()) it->second.wait();
+    sleep(costs_.parts[run.step.part].forward);
+  }
+  void backward(const pipeline::backward_run& run)
+  {
+    const pipeline::part_costs& it = costs_.parts[run.step.part];
+    sleep(it.backward_input + it.backward_weight);
+  }
+  void backward_input(const pipeline::backward_run& run) { sleep(costs_.parts[run.step.part].backward_input); }
+  void backward_weight(const pipeline::operation& step) { sleep(costs_.parts[step.part].backward_weight); }
+  void update(const pipeline::operation& step)
+  {
+    const auto work = [this, part = step.part] {
+      replicas_.arrive_and_wait();
+      sleep(costs_.parts[part].update);
+    };
+    if (!costs_.updates_aside) return work();
+    if (last_.valid()) last_.wait();
+    last_ = updates_[step.version] = std::async(std::launch::async, work).share();
+  }
+
+ private:
+  const pipeline::pipeline_costs& costs_;
+  std::barrier<>& replicas_;
+  std::map<std::uint32_t, std::shared_future<void>> updates_;  // by the version that they make
+  std::shared_future<void> last_;
+};
+
+/// @return   from the common begin of all ranks until the last one has ended [s]
+double execute(const parallel_plan& plan, const pipeline::schedule& schedule, const step_latency& latency)
+{
+  using end_type = support::throttled_end<collective::local_threads>;
+  std::deque<pipeline::thread_stages> pipelines;
+  std::deque<std::barrier<>> replicas;
+  for (std::uint32_t it = 0; it < plan.replicas; ++it) pipelines.emplace_back(schedule);
+  for (std::uint32_t it = 0; it < plan.stages; ++it) replicas.emplace_back(plan.replicas);
+  const std::uint32_t ranks = plan.replicas * plan.stages;
+  std::barrier<> all(ranks);
+  std::vector<double> seconds(ranks, 0);
+  const std::vector<bytes> inputs(schedule.part_count(), boundary);
+  collective::run_threads(ranks, [&](std::uint32_t rank) {
+    const std::uint32_t replica = rank / plan.stages;
+    const pipeline::pipeline_costs costs = latency.costs(plan, replica);
+    pipeline::thread_stages::place here{pipelines[replica], rank % plan.stages};
+    const pipeline::boundary_buffers buffers{schedule, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = buffers.size() + boundary}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, buffers.size() + boundary),
+                                          buffers.size().count()};
+    const auto real = here.links(memory);
+    std::deque<end_type> ends;
+    pipeline::stage_links<end_type> links{here.stage()};
+    for (const auto& it : real.all()) {
+      const pipeline::stage_link& link = costs.link(it.pair.first, it.pair.second);
+      const double size = static_cast<double>(costs.parts.front().output.count());
+      ends.emplace_back(*it.ends, link.latency + size / link.bytes_per_second);
+      links.add(it.pair, ends.back(), it.stream);
+    }
+    sleeping_rank stage{costs, replicas[here.stage()]};
+    pipeline::stage_runner runner{schedule, links, memory, buffers, boundaries};
+    all.arrive_and_wait();
+    const auto begin = clock_type::now();
+    runner.run(stage);
+    seconds[rank] = std::chrono::duration<double>{clock_type::now() - begin}.count();
+  });
+  return *std::ranges::max_element(seconds);
+}
+
+/// Seconds from batch to batch, as step_latency means them.
+double execute(const parallel_plan& plan, const step_latency& latency)
+{
+  const auto of = [&](std::uint32_t batches) {
+    return execute(plan, schedule_of(plan, latency.typical_seconds(plan), batches), latency);
+  };
+  return plan.schedule == schedule_kind::two_versions ? (of(6) - of(2)) / 4 : of(1);
+}
+
+/// Nodes that differ in speed, and links that differ pair by pair and in each direction.
+cluster roll_cluster(support::dice& dice, std::uint32_t nodes)
+{
+  cluster whole{.name = "rolled", .nodes{}};
+  for (std::uint32_t it = 0; it < nodes; ++it)
+    whole.nodes.push_back({.kind = "node " + std::to_string(it),
+                           .devices = 1,
+                           .device_bytes = 32_GiB,
+                           .host_bytes = 256_GiB,
+                           .disk_bytes = 0_B,
+                           .device_flops_per_second = 1e13 * dice.between(70, 130) / 100.0,
+                           .to_device_bytes_per_second = 12e9,
+                           .to_host_bytes_per_second = 11e9,
+                           .host_memory_bytes_per_second = 100e9,
+                           .host_updates_per_second = 2e9,
+                           .device_updates_per_second = 1e10});
+  whole.links = link_matrix{nodes};
+  for (std::uint32_t from = 0; from < nodes; ++from)
+    for (std::uint32_t to = 0; to < nodes; ++to)
+      whole.links(from, to) = {.latency = 1e-4 * dice.between(1, 10), .bytes_per_second = 1e8 * dice.between(4, 60)};
+  return whole;
+}
+
+parallel_plan roll_plan(support::dice& dice, std::uint32_t nodes)
+{
+  constexpr schedule_kind kinds[] = {schedule_kind::gpipe,       schedule_kind::one_f_one_b,  schedule_kind::eager,
+                                     schedule_kind::interleaved, schedule_kind::two_versions, schedule_kind::zb_h1,
+                                     schedule_kind::zb_h2,       schedule_kind::zb_v};
+  parallel_plan plan;
+  plan.stages = dice.between(2, 4);
+  plan.replicas = dice.between(1, nodes / plan.stages);
+  plan.micro_batches = plan.stages * dice.between(1, 2);
+  plan.schedule = kinds[dice.below(8)];
+  plan.parts = plan.schedule == schedule_kind::interleaved || plan.schedule == schedule_kind::zb_v ? 2 : 1;
+  plan.recomputes = dice.one_in(4);
+  plan.states_on_host = dice.one_in(2);
+  plan.devices.resize(nodes);
+  std::iota(plan.devices.begin(), plan.devices.end(), 0U);
+  for (std::uint32_t it = nodes; it > 1; --it) std::swap(plan.devices[it - 1], plan.devices[dice.below(it)]);
+  plan.devices.resize(plan.ranks());
+  return plan;
+}
+
+struct comparison {
+  std::vector<double> said;
+  std::vector<double> found;
+
+  [[nodiscard]] double worst_error_percent() const
+  {
+    double worst = 0;
+    for (std::size_t it = 0; it < said.size(); ++it) worst = std::max(worst, std::abs(said[it] / found[it] - 1));
+    return 100 * worst;
+  }
+  /// The correlation of ranks, without ties.
+  [[nodiscard]] double spearman() const
+  {
+    const auto ranks_of = [](const std::vector<double>& values) {
+      std::vector<std::size_t> order(values.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::ranges::sort(order, {}, [&](std::size_t it) { return values[it]; });
+      std::vector<double> ranks(values.size());
+      for (std::size_t it = 0; it < order.size(); ++it) ranks[order[it]] = static_cast<double>(it);
+      return ranks;
+    };
+    const std::vector<double> left = ranks_of(said), right = ranks_of(found);
+    double squares = 0;
+    for (std::size_t it = 0; it < left.size(); ++it) squares += (left[it] - right[it]) * (left[it] - right[it]);
+    const auto count = static_cast<double>(left.size());
+    return 1 - 6 * squares / (count * (count * count - 1));
+  }
+};
+
+comparison compare_random_plans(std::uint64_t count)
+{
+  const workload::transformer_shape shape{.layers = 8,
+                                          .hidden = 1024,
+                                          .heads = 16,
+                                          .kv_heads = 16,
+                                          .ffn = 4096,
+                                          .vocabulary = 1000,
+                                          .embedding = 1024,
+                                          .positions = 0,
+                                          .sequence = 512};
+  comparison all;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t nodes = dice.between(4, 8);
+    const cluster whole = roll_cluster(dice, nodes);
+    const parallel_plan plan = roll_plan(dice, nodes);
+    const step_latency latency{whole, shape};
+    all.said.push_back(latency.of(plan).step);
+    all.found.push_back(execute(plan, latency));
+    std::printf("%-12s %u stages x %u replicas, %2u micro-batches%s%s: said %.4f s, executed %.4f s, ratio %.3f\n",
+                std::string{name_of(plan.schedule)}.c_str(), plan.stages, plan.replicas, plan.micro_batches,
+                plan.recomputes ? ", recompute" : "", plan.states_on_host ? ", states on the host" : "",
+                all.said.back(), all.found.back(), all.said.back() / all.found.back());
+  }
+  return all;
+}
+
+/// Of 200 random clusters of eight nodes: for how many the search finds the best place of each rank, in percent.
+double percent_of_best_places()
+{
+  support::dice dice{1};
+  int found = 0;
+  for (int it = 0; it < 200; ++it) {
+    const link_matrix links = placement_test::random_links(8, it % 2 == 0 ? 1.2 : 8, dice);
+    const std::uint32_t stages = std::vector<std::uint32_t>{2, 4, 8, 4}[static_cast<std::size_t>(it) % 4];
+    const placed_transfers plan{.stages = stages,
+                                .replicas = 8 / stages,
+                                .boundary = bytes{dice.between(1, 32)} * 1'048'576,
+                                .round_trips = static_cast<double>(dice.between(1, 16)),
+                                .gradients = bytes{dice.between(1, 1'024)} * 1'048'576};
+    const double best = place_ranks(links, plan).best.seconds;
+    const double annealed = place_ranks(links, plan, {.trials = 20'000, .exact_nodes = 0}).best.seconds;
+    found += annealed <= best * (1 + 1e-12) ? 1 : 0;
+  }
+  return found / 2.0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+{
+  const comparison found = compare_random_plans(count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 50);
+  return transfer_bench::write_figures(
+      "executed_plans_of_clusters_bench",
+      {{"configurator.latency_error_percent_worst", found.worst_error_percent(), "%", "<=", 10},
+       {"configurator.latency_spearman", found.spearman(), "correlation", ">=", 0.97},
+       {"configurator.placement_optimum_percent", percent_of_best_places(), "%", ">=", 95}});
+}
