@@ -98,10 +98,11 @@ class saved_stages {
   [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
   [[nodiscard]] stored_name split(std::string_view name) const
   {
+    std::size_t longest = 0;
     for (const std::string& list : lists_)
       if (name.size() > list.size() && name.starts_with(list) && name[list.size()] == '/')
-        return {name.substr(0, list.size()), name.substr(list.size() + 1)};
-    return {{}, name};
+        longest = std::max(longest, list.size());
+    return {name.substr(0, longest), longest == 0 ? name : name.substr(longest + 1)};
   }
   /// The bytes of a registered state, which all stages that saved it have to share.
   /// @throws config_error   no stage has it, or two have other bytes
