@@ -108,6 +108,12 @@ rm '${folder}/generation-000003.manifest' && \
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/checkpoints.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_checkpoints")
   chunkmem_test(example.gpt_stages.resume LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/stages.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_stages")
+  if(gpt_launches)
+    chunkmem_test(example.gpt_stages.killed.slow LABELS slow mpi TIMEOUT 1200
+                  COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/killed_stages.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_killed" 50
+                          ${chunkmem_mpi_launcher})
+    set_property(TEST example.gpt_stages.killed.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endif()
   set(ranks_resume sh "${CMAKE_CURRENT_LIST_DIR}/tests/ranks_resume.sh" $<TARGET_FILE:gpt>)
   chunkmem_test(example.gpt_ranks.resume LABELS example TIMEOUT 120 COMMAND ${ranks_resume} "${PROJECT_BINARY_DIR}/gpt_ranks_resume")
   if(gpt_launches)
