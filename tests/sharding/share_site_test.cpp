@@ -61,14 +61,14 @@ TEST_CASE("a site of shares updates the runs of a share, and where there are no 
   CHECK(told_of_a_step<false>(runs) == std::vector<std::string>{"begin", "update 2: 64", "end"});
 }
 
-TEST_CASE("a share some of whose runs have no gradient is not overwritten, whatever its site does", "[sharding]")
+TEST_CASE("a share is overwritten where its runs say so, whatever its site does", "[sharding]")
 {
   sharding::share_runs runs;
   std::vector<std::string> log;
   const sharding::share_site site{told_site<true>{&log}, runs};
   runs.divide(share, {{0, 16, 7, 4096, true}, {16, 16, 8, 0, false}});
   CHECK_FALSE(site.overwrites(share));
-  runs[share][1].has_gradient = true;
+  runs.overwrites(share, true);
   CHECK(site.overwrites(share));
 }
 
