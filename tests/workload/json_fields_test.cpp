@@ -190,6 +190,10 @@ TEST_CASE("lists of texts and of rows of numbers are read where a file may have 
   CHECK(fields.members("a") == std::vector<std::string>{"names", "rates"});
   CHECK(fields.texts("a.names") == std::vector<std::string>{"x", "y"});
   CHECK(fields.matrix("a.rates") == std::vector<std::vector<double>>{{1, 2.5}, {3}});
+  json_fields counts{R"({"a": [3, 0], "b": [1.5], "c": [[1]]})", "a.json", lists};
+  CHECK(counts.wholes("a") == std::vector<std::uint64_t>{3, 0});
+  CHECK_THROWS_WITH(counts.wholes("b"), ContainsSubstring(quoted("b[0]") + " is no whole number"));
+  CHECK_THROWS_WITH(counts.wholes("c"), ContainsSubstring(quoted("c[0][0]") + " is no whole number"));
   CHECK_THROWS_WITH(fields.matrix("a.names"), ContainsSubstring(quoted("a.names[0]") + " is no list"));
   CHECK_THROWS_WITH(fields.texts("a.rates"), ContainsSubstring(quoted("a.rates[0][0]") + " is a number"));
   CHECK_THROWS_WITH(fields.matrix("b"), ContainsSubstring("write a list of lists of numbers"));

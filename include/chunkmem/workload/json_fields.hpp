@@ -330,6 +330,17 @@ class json_fields {
     });
     return found;
   }
+  /// A list of whole numbers. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::vector<std::uint64_t> wholes(std::string_view key)
+  {
+    std::vector<std::uint64_t> found;
+    for_elements(key, "a list of whole numbers", [&](const detail::json_field& it) {
+      if (it.kind != detail::json_kind::whole || it.path.find("][") != it.path.npos)
+        refuse(it.path, "is no whole number", "write a whole number");
+      found.push_back(it.whole);
+    });
+    return found;
+  }
   /// A list of lists of numbers that are not negative. @throws format_error   it is not there, or is none
   [[nodiscard]] std::vector<std::vector<double>> matrix(std::string_view key)
   {

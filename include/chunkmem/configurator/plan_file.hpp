@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/workload/json_fields.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// What a plan was made for. Another model or cluster has these numbers only by chance.
+///
+///     const plan_subject subject = subject_of(shape, whole);
+struct plan_subject {
+  std::uint64_t model = 0;
+  std::uint64_t cluster = 0;
+
+  [[nodiscard]] bool operator==(const plan_subject&) const = default;
+};
+
+/// Every number of both counts: a cluster that was measured anew is another one.
+[[nodiscard]] inline plan_subject subject_of(const workload::transformer_shape& shape, const cluster& whole)
+{
+  collective::fingerprint model;
+  for (const std::uint64_t word :
+       {static_cast<std::uint64_t>(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
+        shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding}})
+    model.add(word);
+  collective::fingerprint all;
+  const auto add = [&](double number) { all.add(std::bit_cast<std::uint64_t>(number)); };
+  for (const cluster_node& it : whole.nodes) {
+    for (const std::uint64_t word :
+         {std::uint64_t{it.devices}, it.device_bytes.count(), it.host_bytes.count(), it.disk_bytes.count()})
+      all.add(word);
+    for (const double rate :
+         {it.device_flops_per_second, it.to_device_bytes_per_second, it.to_host_bytes_per_second,
+          it.host_memory_bytes_per_second, it.host_updates_per_second, it.device_updates_per_second})
+      add(rate);
+  }
+  for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
+    for (std::uint32_t to = 0; to < whole.nodes.size(); ++to) {
+      add(whole.links(from, to).latency);
+      add(whole.links(from, to).bytes_per_second);
+    }
+  return {model.value(), all.value()};
+}
+
+namespace detail {
+
+inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
+
+[[nodiscard]] inline parallel_plan plan_of(workload::json_fields fields, const plan_subject& subject)
+{
+  if (fields.text("format") != plan_format)
+    fields.refuse("format", "is not that of this version", "write \"" + std::string{plan_format} + '"');
+  if (fields.whole("model") != subject.model) fields.refuse("model", "is that of another model", "plan again");
+  if (fields.whole("cluster") != subject.cluster)
+    fields.refuse("cluster", "is that of another cluster, or of other measurements", "plan again");
+  parallel_plan made;
+  const auto degree = [&](std::string_view key) { return static_cast<std::uint32_t>(fields.whole(key, UINT32_MAX)); };
+  made.tensor = degree("tensor");
+  made.stages = degree("stages");
+  made.replicas = degree("replicas");
+  made.micro_batch = fields.whole("micro_batch");
+  made.micro_batches = degree("micro_batches");
+  const std::string schedule = fields.text("schedule");
+  std::size_t kind = 0;
+  while (kind < schedule_kinds && name_of(static_cast<schedule_kind>(kind)) != schedule) ++kind;
+  if (kind == schedule_kinds) fields.refuse("schedule", "is none that is known", "write 1f1b, 2bw or another one");
+  made.schedule = static_cast<schedule_kind>(kind);
+  made.parts = degree("parts");
+  made.recomputes = fields.truth("recomputes");
+  made.states_on_host = fields.truth("states_on_host");
+  made.zero = degree("zero");
+  for (const std::uint64_t device : fields.wholes("devices")) {
+    if (device > UINT32_MAX) fields.refuse("devices", "has a number that no device has", "plan again");
+    made.devices.push_back(static_cast<std::uint32_t>(device));
+  }
+  fields.finish();
+  return made;
+}
+
+}  // namespace detail
+
+/// A plan as JSON text, which parse_plan reads back to the same plan.
+[[nodiscard]] inline std::string plan_text(const parallel_plan& plan, const plan_subject& subject)
+{
+  nlohmann::ordered_json all;
+  all["format"] = detail::plan_format;
+  all["model"] = subject.model;
+  all["cluster"] = subject.cluster;
+  all["tensor"] = plan.tensor;
+  all["stages"] = plan.stages;
+  all["replicas"] = plan.replicas;
+  all["micro_batch"] = plan.micro_batch;
+  all["micro_batches"] = plan.micro_batches;
+  all["schedule"] = name_of(plan.schedule);
+  all["parts"] = plan.parts;
+  all["recomputes"] = plan.recomputes;
+  all["states_on_host"] = plan.states_on_host;
+  all["zero"] = plan.zero;
+  all["devices"] = plan.devices;
+  return all.dump(2) + '\n';
+}
+
+/// A plan from JSON text, for this model and this cluster. Whether it can be run there is what `parallel_plan::check`
+/// says. @param file   a name for messages
+/// @throws format_error   one sentence with the file and the key that is wrong, also for another model or cluster
+[[nodiscard]] inline parallel_plan parse_plan(std::string_view text, std::string_view file, const plan_subject& subject)
+{
+  constexpr workload::json_limits limits{.file = bytes{std::uint64_t{16} << 20}, .elements = std::size_t{1} << 20};
+  return detail::plan_of(workload::json_fields{text, file, limits}, subject);
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_file.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace plan_file_test {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const plan_subject subject{17, 23};
+
+parallel_plan a_plan()
+{
+  return {.tensor = 2,
+          .stages = 3,
+          .replicas = 1,
+          .micro_batch = 4,
+          .micro_batches = 6,
+          .schedule = schedule_kind::zb_v,
+          .parts = 2,
+          .recomputes = true,
+          .states_on_host = true,
+          .zero = 2,
+          .devices = {5, 4, 3, 2, 1, 0}};
+}
+
+std::string refusal(const std::string& was, const std::string& is)
+{
+  std::string text = plan_text(a_plan(), subject);
+  const std::size_t at = text.find(was);
+  if (at == text.npos) return "the text has not " + was;
+  try {
+    (void)parse_plan(text.replace(at, was.size(), is), "p.json", subject);
+    return "it is not refused";
+  } catch (const format_error& refused) {
+    return refused.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a plan that is written reads back as the same", "[configurator]")
+{
+  CHECK(parse_plan(plan_text(a_plan(), subject), "p.json", subject) == a_plan());
+  for (std::size_t kind = 0; kind < schedule_kinds; ++kind) {
+    parallel_plan plan = a_plan();
+    plan.schedule = static_cast<schedule_kind>(kind);
+    CHECK(parse_plan(plan_text(plan, subject), "p.json", subject) == plan);
+  }
+}
+
+TEST_CASE("a plan of another model or cluster, or with a wrong key, is refused with its key", "[configurator]")
+{
+  CHECK_THAT(refusal("17", "18"), ContainsSubstring("\"model\" is that of another model"));
+  CHECK_THAT(refusal("23", "24"), ContainsSubstring("\"cluster\" is that of another cluster"));
+  CHECK_THAT(refusal("plan 1", "plan 2"), ContainsSubstring("\"format\" is not that of this version"));
+  CHECK_THAT(refusal("zb-v", "zb-w"), ContainsSubstring("\"schedule\" is none that is known"));
+  CHECK_THAT(refusal("\"stages\": 3", "\"stages\": -3"), ContainsSubstring("\"stages\" is negative"));
+  CHECK_THAT(refusal("\"stages\": 3", "\"stages\": 3.5"), ContainsSubstring("\"stages\" is no whole number"));
+  CHECK_THAT(refusal("\"recomputes\": true", "\"recomputes\": 1"), ContainsSubstring("\"recomputes\" is a number"));
+  CHECK_THAT(refusal("\"zero\"", "\"zeros\""), ContainsSubstring("\"zero\" is missing"));
+  CHECK_THAT(refusal("    5,", "    -5,"), ContainsSubstring("\"devices[0]\" is no whole number"));
+  CHECK_THAT(refusal("    5,", "    4294967296,"), ContainsSubstring("\"devices\" has a number that no device has"));
+}
+
+TEST_CASE("each number of a model and of a cluster tells it from others", "[configurator]")
+{
+  workload::transformer_shape shape{.layers = 2,
+                                    .hidden = 8,
+                                    .heads = 2,
+                                    .kv_heads = 2,
+                                    .ffn = 16,
+                                    .vocabulary = 9,
+                                    .embedding = 8,
+                                    .positions = 0,
+                                    .sequence = 4};
+  cluster whole{.name = "a", .nodes{cluster_node{.kind = "k"}, cluster_node{.kind = "k"}}, .links = link_matrix{2}};
+  const plan_subject before = subject_of(shape, whole);
+  CHECK(subject_of(shape, whole) == before);
+  shape.layers = 3;
+  CHECK(subject_of(shape, whole).model != before.model);
+  CHECK(subject_of(shape, whole).cluster == before.cluster);
+  whole.links(1, 0).latency = 1e-6;
+  CHECK(subject_of(shape, whole).cluster != before.cluster);
+  const plan_subject slower = subject_of(shape, whole);
+  whole.nodes[1].host_updates_per_second = 1;
+  CHECK(subject_of(shape, whole).cluster != slower.cluster);
+}
+
+}  // namespace plan_file_test
