@@ -151,7 +151,7 @@ cluster roll_cluster(support::dice& dice, std::uint32_t nodes)
                            .device_bytes = 32_GiB,
                            .host_bytes = 256_GiB,
                            .disk_bytes = 0_B,
-                           .device_flops_per_second = 1e13 * dice.between(70, 130) / 100.0,
+                           .device_flops_per_second = 4e12 * dice.between(70, 130) / 100.0,
                            .to_device_bytes_per_second = 12e9,
                            .to_host_bytes_per_second = 11e9,
                            .host_memory_bytes_per_second = 100e9,
@@ -160,7 +160,7 @@ cluster roll_cluster(support::dice& dice, std::uint32_t nodes)
   whole.links = link_matrix{nodes};
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to)
-      whole.links(from, to) = {.latency = 1e-4 * dice.between(1, 10), .bytes_per_second = 1e8 * dice.between(4, 60)};
+      whole.links(from, to) = {.latency = 1e-4 * dice.between(1, 10), .bytes_per_second = 4e7 * dice.between(4, 60)};
   return whole;
 }
 
