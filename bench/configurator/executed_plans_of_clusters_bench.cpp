@@ -24,6 +24,7 @@
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/workload/transformer_shape.hpp>
 #include <configurator/placement_rules.hpp>
+#include <configurator/usual_node.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/throttled_end.hpp>
 
@@ -145,18 +146,10 @@ double execute(const parallel_plan& plan, const step_latency& latency)
 cluster roll_cluster(support::dice& dice, std::uint32_t nodes)
 {
   cluster whole{.name = "rolled", .nodes{}};
-  for (std::uint32_t it = 0; it < nodes; ++it)
-    whole.nodes.push_back({.kind = "node " + std::to_string(it),
-                           .devices = 1,
-                           .device_bytes = 32_GiB,
-                           .host_bytes = 256_GiB,
-                           .disk_bytes = 0_B,
-                           .device_flops_per_second = 4e12 * dice.between(70, 130) / 100.0,
-                           .to_device_bytes_per_second = 12e9,
-                           .to_host_bytes_per_second = 11e9,
-                           .host_memory_bytes_per_second = 100e9,
-                           .host_updates_per_second = 2e9,
-                           .device_updates_per_second = 1e10});
+  for (std::uint32_t it = 0; it < nodes; ++it) {
+    whole.nodes.push_back(support::usual_node("node " + std::to_string(it)));
+    whole.nodes.back().device_flops_per_second = 4e12 * dice.between(70, 130) / 100.0;
+  }
   whole.links = link_matrix{nodes};
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to)

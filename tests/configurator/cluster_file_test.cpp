@@ -5,6 +5,8 @@
 
 #include <support/catch.hpp>
 
+#include "usual_node.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -21,25 +23,11 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-cluster_node node(const std::string& kind, std::uint32_t devices)
-{
-  return {.kind = kind,
-          .devices = devices,
-          .device_bytes = 32_GiB,
-          .host_bytes = 512_GiB,
-          .disk_bytes = 0_B,
-          .device_flops_per_second = 87.5e12,
-          .to_device_bytes_per_second = 11.9e9,
-          .to_host_bytes_per_second = 12.1e9,
-          .host_memory_bytes_per_second = 180e9,
-          .host_updates_per_second = 2.5e9,
-          .device_updates_per_second = 3.1e10};
-}
-
 /// Three nodes, no two links alike.
 cluster three_nodes()
 {
-  cluster whole{.name = "three \"nodes\"", .nodes = {node("v100", 4), node("slow", 4), node("v100", 4)}};
+  cluster whole{.name = "three \"nodes\"", .nodes{}};
+  for (const char* const kind : {"v100", "slow", "v100"}) whole.nodes.push_back(support::usual_node(kind, 4));
   whole.nodes[1].device_flops_per_second = 43e12;
   whole.links = link_matrix{3};
   for (std::uint32_t from = 0; from < 3; ++from)
@@ -113,7 +101,7 @@ TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[conf
   says(refusal("\"spread\"", "\"spreads\""), "links.spreads[0][0]", "is not known");
   says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [\"v10\""), "nodes[0]", "is a kind that is not among kinds");
   says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [1"), "nodes[0]", "is a number");
-  says(refusal("8.75e+13", "87.5"), "kinds.v100.device_flops_per_second", "312 TFLOP/s are 312e12");
+  says(refusal("1e+14", "100"), "kinds.v100.device_flops_per_second", "312 TFLOP/s are 312e12");
   says(refusal("\"value\": 4,", "\"value\": 0,"), "kinds.v100.devices", "is 0");
   says(refusal("\"source\": \"measured\"", "\"source\": \"\""), "links.source", "is empty");
 }

@@ -11,6 +11,8 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
+#include "usual_node.hpp"
+
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -44,18 +46,10 @@ transformer_shape even_model(std::uint64_t layers)
 cluster even_cluster(std::uint32_t nodes)
 {
   cluster whole{.name = "even", .nodes{}};
-  for (std::uint32_t it = 0; it < nodes; ++it)
-    whole.nodes.push_back({.kind = "node " + std::to_string(it),
-                           .devices = 1,
-                           .device_bytes = 32_GiB,
-                           .host_bytes = 256_GiB,
-                           .disk_bytes = 0_B,
-                           .device_flops_per_second = 1e14,
-                           .to_device_bytes_per_second = 12e9,
-                           .to_host_bytes_per_second = 11e9,
-                           .host_memory_bytes_per_second = 100e9,
-                           .host_updates_per_second = 2e9,
-                           .device_updates_per_second = 1e14});
+  for (std::uint32_t it = 0; it < nodes; ++it) {
+    whole.nodes.push_back(support::usual_node("node " + std::to_string(it)));
+    whole.nodes.back().device_updates_per_second = 1e14;
+  }
   whole.links = link_matrix{nodes, {.latency = 0, .bytes_per_second = 1e14}};
   return whole;
 }

@@ -179,6 +179,22 @@ std::uint64_t newest_of(const small_folder& folder)
   return all.empty() ? 0 : all.front();
 }
 
+/// A part with two versions of its weight, and a folder.
+struct one_part_in_versions {
+  support::managed_layers<bf16> layers{64};
+  pipeline::weight_versions<support::manager_of_layers> versions{layers.m(), 2, dtype::bfloat16};
+  optimizer::adam adam = kernel;
+  support::memory_folder folder{};
+
+  one_part_in_versions()
+  {
+    layers.declare(0);
+    layers.m().use(adam);
+    layers.fill();
+    versions.start();
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a training that breaks at any call goes on from its last checkpoint with the same bits", "[pipeline]")
@@ -357,14 +373,8 @@ TEST_CASE("versions of weights of replicas load into another number of replicas"
 
 TEST_CASE("an update that was saved before it was done is done behind the load", "[pipeline]")
 {
-  support::managed_layers<bf16> layers{64};
-  pipeline::weight_versions versions{layers.m(), 2, dtype::bfloat16};
-  layers.declare(0);
-  optimizer::adam adam = kernel;
-  layers.m().use(adam);
-  layers.fill();
-  versions.start();
-  support::memory_folder folder;
+  one_part_in_versions rig;
+  auto& [layers, versions, adam, folder] = rig;
   int steps = 0;
   const auto update = [&] {
     layers.set_gradient(0, vector_type(width * width, 1));
@@ -393,14 +403,8 @@ TEST_CASE("an update that was saved before it was done is done behind the load",
 
 TEST_CASE("a load ends an update that was not finished", "[pipeline]")
 {
-  support::managed_layers<bf16> layers{64};
-  pipeline::weight_versions versions{layers.m(), 2, dtype::bfloat16};
-  layers.declare(0);
-  optimizer::adam adam = kernel;
-  layers.m().use(adam);
-  layers.fill();
-  versions.start();
-  support::memory_folder folder;
+  one_part_in_versions rig;
+  auto& [layers, versions, adam, folder] = rig;
   {
     const auto scope = layers.m().iteration();
   }

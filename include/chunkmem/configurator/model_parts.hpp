@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// What one rank computes and keeps of a part of the model, for one micro-batch.
+/// A part of the model on one rank: its work, and the bytes that a micro-batch keeps.
 ///
 ///     for (const model_part& it : parts_of(shape, plan)) parameters += it.parameters;
 struct model_part {
@@ -40,12 +40,12 @@ namespace detail {
 {
   using enum workload::transformer_operator;
   const std::uint64_t stream = costs.checkpoint().count();
-  const std::uint64_t masks = costs.of(projection).kept.count() - stream + (costs.of(projection).kept.count() - stream);
+  const std::uint64_t masks = 2 * (costs.of(projection).kept.count() - stream);
   const std::uint64_t whole = 4 * stream + masks;  // two norms, two first products, two masks
   return bytes{whole + (costs.layer().kept.count() - whole) / tensor};
 }
 
-/// Parameters of a run of tensors on each of `tensor` ranks: matrices are divided, vectors are not.
+/// Parameters of a tensor on each of `tensor` ranks: matrices are divided, vectors are not.
 [[nodiscard]] inline std::uint64_t share_of(const workload::transformer_tensor& it, std::uint32_t tensor)
 {
   return it.columns == 1 ? it.elements() : (it.elements() + tensor - 1) / tensor;

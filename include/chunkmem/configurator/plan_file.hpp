@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// What a plan was made for. Another model or cluster has these numbers only by chance.
+/// The model and the cluster of a plan, as two numbers. Another model or cluster has the same number only by chance.
 ///
 ///     const plan_subject subject = subject_of(shape, whole);
 struct plan_subject {

@@ -176,7 +176,7 @@ class step_latency {
     costs.output = part.boundary;
     return costs;
   }
-  /// Of the parameters that one rank updates, on a node of which `ranks` ranks do.
+  /// The time of an update. One rank updates `parameters`, and `ranks` ranks of its node update at the same time.
   [[nodiscard]] double update(const parallel_plan& plan, double parameters, std::uint32_t device,
                               std::uint32_t ranks) const
   {

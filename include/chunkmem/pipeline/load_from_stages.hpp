@@ -89,12 +89,12 @@ class saved_stages {
       if (const checkpoint::stored_value* value = tables_[folder].find(name); value != nullptr) return {folder, value};
     return {};
   }
-  /// It was saved without bytes.
+  /// A tensor of this name was saved without bytes.
   [[nodiscard]] bool is_empty(std::string_view name) const { return empty_.contains(name); }
   [[nodiscard]] auto& reader(std::size_t folder) noexcept { return readers_[folder]; }
   [[nodiscard]] const checkpoint::stored_index& table(std::size_t folder) const noexcept { return tables_[folder]; }
   [[nodiscard]] const auto& readers() const noexcept { return readers_; }
-  /// All that has bytes, each once.
+  /// The names of all tensors and states with bytes, each once.
   [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
   [[nodiscard]] stored_name split(std::string_view name) const
   {
@@ -142,7 +142,7 @@ class saved_stages {
   std::set<std::string> lists_;
 };
 
-/// What of a save goes where in this stage. Everything is compared before a tensor is written.
+/// The tensors and states of a save that belong to this stage. All are compared before a tensor is written.
 template <class Manager, file_folder Folder>
 class stage_content {
  public:
