@@ -37,8 +37,8 @@ template <class Ranks>
   return least;
 }
 
-/// All stages of a training have one number of it, by which their folders are told from those of others. Replicas of a
-/// stage take that of the first one.
+/// All stages save under one number of the training, which tells their folders from those of other trainings. Replicas
+/// of a stage take the number of the first replica.
 template <class Ranks, class Manager>
 void agree_on_run(Ranks& stages, Manager& m)
 {
