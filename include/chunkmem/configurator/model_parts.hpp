@@ -9,6 +9,7 @@
 #include <chunkmem/workload/transformer_tensors.hpp>
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -53,6 +54,29 @@ namespace detail {
 
 }  // namespace detail
 
+/// The weights of each part on one rank of it, in elements: those that `parts_of` counts. @throws size_overflow
+/// Cost: O(tensors)
+[[nodiscard]] inline std::vector<std::vector<std::uint64_t>> tensors_of_parts(const workload::transformer_shape& shape,
+                                                                              const parallel_plan& plan)
+{
+  using enum workload::transformer_operator;
+  std::vector<std::vector<std::uint64_t>> parts(plan.all_parts());
+  std::vector<std::uint32_t> part_of_layer;
+  for (std::uint32_t part = 0; part < parts.size(); ++part)
+    part_of_layer.resize(shape.layers * (part + std::uint64_t{1}) / parts.size(), part);
+  std::uint64_t table = 0;
+  for (const workload::transformer_tensor& it : workload::tensors_of(shape)) {
+    const std::uint64_t share = detail::share_of(it, plan.tensor);
+    if (it.part == embedding && table == 0) table = share;
+    if (workload::is_in_layer(it.part))
+      parts[part_of_layer[it.layer]].push_back(share);
+    else
+      (it.part == embedding ? parts.front() : parts.back()).push_back(share);
+  }
+  if (shape.ties_embedding && parts.size() > 1) parts.back().push_back(table);
+  return parts;
+}
+
 /// The parts of a model under a plan, as one rank of each has them. Parts have as equal numbers of layers as there are;
 /// the first one has the tables of tokens and positions, the last one the logits. A tied table is a copy on both.
 /// @throws config_error   no such shape; size_overflow   FLOP or bytes that 64 bits do not count
@@ -68,15 +92,7 @@ namespace detail {
   double weighted = 0;  // forward work of a layer that has weights: their gradients take as much
   for (const auto which : {qkv, projection, mlp_up, mlp_down})
     weighted += static_cast<double>(costs.of(which).forward_flops);
-  std::uint64_t of_layer = 0, before = 0, after = 0, table = 0;
-  for (const workload::transformer_tensor& it : workload::tensors_of(shape)) {
-    const std::uint64_t share = detail::share_of(it, tensor);
-    if (it.layer == 0 && workload::is_in_layer(it.part)) of_layer += share;
-    if (it.part == embedding) before += share;
-    if (it.part == final_norm || it.part == logits) after += share;
-    if (it.part == embedding && table == 0) table = share;
-  }
-  if (shape.ties_embedding && plan.all_parts() > 1) after += table;
+  const std::vector<std::vector<std::uint64_t>> tensors = tensors_of_parts(shape, plan);
   std::vector<model_part> parts(plan.all_parts());
   for (std::uint64_t part = 0; part < parts.size(); ++part) {
     model_part& it = parts[part];
@@ -87,19 +103,17 @@ namespace detail {
     it.backward_weight_flops = layers * weighted;
     it.backward_input_flops =
         layers * (static_cast<double>(layer.backward_flops) + static_cast<double>(layer.recomputed_flops) - weighted);
-    it.parameters = it.layers * of_layer;
+    it.parameters = std::accumulate(tensors[part].begin(), tensors[part].end(), std::uint64_t{0});
     it.all_reduces = tensor == 1 ? 0 : static_cast<std::uint32_t>(2 * it.layers);
     it.boundary = costs.checkpoint();
     it.kept = plan.recomputes ? costs.checkpoint() * (it.layers - 1)
                               : detail::kept_by_layer(costs, tensor) * it.layers - costs.checkpoint();
     it.working = plan.recomputes ? detail::kept_by_layer(costs, tensor) + layer.working : layer.working;
-    if (part == 0) it.parameters += before;
     if (part + 1 < parts.size()) continue;
     const auto head = static_cast<double>(costs.of(logits).forward_flops);
     it.forward_flops += head;
     it.backward_weight_flops += head;
     it.backward_input_flops += static_cast<double>(costs.of(logits).backward_flops) - head;
-    it.parameters += after;
     it.kept += costs.of(final_norm).kept + costs.of(logits).kept + bytes{costs.of(loss).kept.count() / tensor};
   }
   for (model_part& it : parts) {

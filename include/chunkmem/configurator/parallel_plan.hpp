@@ -112,7 +112,8 @@ struct parallel_plan {
     case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape);
     case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape);
     case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape);
-    case schedule_kind::two_versions: return make_schedule(no_flush{.gradient_sets = 2}, shape);
+    case schedule_kind::two_versions:  // replicas have one set of gradients
+      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape);
     case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape);
     case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape);
     case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape);

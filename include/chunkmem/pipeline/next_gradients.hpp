@@ -69,7 +69,7 @@ class next_gradients {
     progress& now = progress_now();
     if (batch == now.due) {
       const auto pin = m_.template gradient<Kind>(weight, stream);
-      return write(pin.span(), pin.beta());
+      return write(std::span<Kind>{pin.data(), pin.size()}, pin.beta());
     }
     if (batch != now.due + 1)
       throw usage_error{error_text{} << "chunkmem: a gradient of batch " << batch
@@ -77,7 +77,7 @@ class next_gradients {
                                      << " (a stage keeps gradients of two batches; call adopt behind each update)"};
     const bool is_begun = now.begun(weight) != 0;
     const auto pin = m_.template acquire<Kind>(weight, list_, is_begun ? access::read_write : access::write, stream);
-    write(pin.span(), is_begun ? 1.0F : 0.0F);
+    write(std::span<Kind>{pin.data(), pin.size()}, is_begun ? 1.0F : 0.0F);
     now.begun(weight) = 1;
   }
 

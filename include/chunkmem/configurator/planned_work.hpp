@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/configurator/model_parts.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/checked.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// What the ranks of a plan run and keep: the order of runs, the tensors of each part, and the bytes of its runs.
+///
+///     const planned_work work = work_of(shape, plan, latency.typical_seconds(plan));
+///     const std::vector<std::uint64_t>& of_first_part = work.tensors[0];
+struct planned_work {
+  parallel_plan plan;
+  pipeline::schedule schedule;
+  std::vector<std::vector<std::uint64_t>> tensors;  ///< elements of each weight, by part
+  /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
+  std::vector<pipeline::part_memory> parts;
+  bytes chunk{};  ///< of model data
+
+  /// Of the boundaries between parts, as boundary_buffers wants them.
+  [[nodiscard]] std::vector<bytes> inputs() const
+  {
+    std::vector<bytes> all;
+    for (const pipeline::part_memory& it : parts) all.push_back(it.input);
+    return all;
+  }
+};
+
+namespace detail {
+
+/// As large as the weights of a layer that there are most of, so that few chunks have gaps; and so that replicas divide
+/// a chunk into whole blocks.
+[[nodiscard]] inline bytes chunk_of(const std::vector<std::vector<std::uint64_t>>& tensors, std::uint32_t replicas)
+{
+  std::vector<bytes> sizes;
+  for (const auto& part : tensors)
+    for (const std::uint64_t elements : part) sizes.push_back(bytes{elements} * 2);
+  const bytes blocks = bytes{replicas} * measure_block * sizeof(float);
+  const std::uint64_t grain = std::lcm(blocks.count(), tensor_alignment.count());
+  return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
+}
+
+}  // namespace detail
+
+/// The work of a plan. @param batches   of the schedule
+/// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
+/// Cost: O(steps of the schedule + tensors)
+[[nodiscard]] inline planned_work work_of(const workload::transformer_shape& shape, const parallel_plan& plan,
+                                          const pipeline::pass_seconds& seconds, std::uint32_t batches = 1)
+{
+  planned_work work{.plan = plan,
+                    .schedule = schedule_of(plan, seconds, batches),
+                    .tensors = tensors_of_parts(shape, plan),
+                    .parts = {},
+                    .chunk = {}};
+  work.chunk = detail::chunk_of(work.tensors, plan.replicas);
+  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * shape.sequence;
+  for (const model_part& it : parts_of(shape, plan)) {
+    pipeline::part_memory memory;
+    memory.input = work.parts.empty() ? tokens : it.boundary;
+    memory.saved = it.kept;
+    memory.kept_for_weights = it.kept;  // gradients of weights read what gradients of inputs read
+    memory.forward_working = memory.backward_working = it.working;
+    work.parts.push_back(memory);
+  }
+  return work;
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0
