@@ -11,6 +11,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/executor_memory.hpp>
 #include <chunkmem/tensor/separate_gradient.hpp>
 
 #include <algorithm>
@@ -29,6 +30,8 @@ namespace configurator {
 struct stage_memory {
   bytes chunk{};            ///< of model data: all but leases comes in these
   bytes weights{};          ///< of one version, in 16 bits, on this rank
+  bytes states{};           ///< masters and moments, on this rank
+  bytes gathered{};         ///< weights that are made whole from the shares of replicas
   bytes chunks{};           ///< all of weights, versions, gradients and states, in whole chunks
   bytes boundaries{};       ///< between parts
   bytes leases{};           ///< the most at once: boundaries, what runs save, and what they work with
@@ -43,7 +46,8 @@ struct stage_memory {
 ///     if (!proof.fits) std::cerr << proof.why_not << '\n';
 struct memory_proof {
   bool fits = false;
-  std::string why_not;  ///< one sentence; empty where it fits
+  std::string why_not;    ///< one sentence; empty where it fits
+  std::string why_class;  ///< the same for all plans that lack the same kind of memory
   std::vector<stage_memory> stages;
 };
 
@@ -100,19 +104,52 @@ namespace detail {
   return need(model);
 }
 
-/// @return   one sentence about what is missing; empty where nothing is
-[[nodiscard]] inline std::string missing(std::uint32_t stage, const stage_memory& need, const per_tier<bytes>& room)
+inline constexpr const char* too_small_device = "too little memory on the device";
+
+/// Says what is missing, if something is.
+inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory& need, const per_tier<bytes>& room,
+                    const std::string& refused)
 {
-  const auto text = [&](bytes needed, bytes there, const char* where) {
-    return "stage " + std::to_string(stage) + " needs " + std::to_string(needed.count()) + " B on the " + where +
-           ", and its ranks have " + std::to_string(there.count()) + " B";
+  const auto refuse = [&](bytes needed, bytes there, const std::string& where) {
+    proof.fits = false;
+    proof.why_class = "too little memory on the " + where;
+    proof.why_not = "stage " + std::to_string(stage) + " needs " + std::to_string(needed.count()) + " B on the " +
+                    where + ", and its ranks have " + std::to_string(there.count()) + " B";
   };
-  if (need.smallest_device > room[tier::device]) return text(need.smallest_device, room[tier::device], "device");
-  if (need.smallest_host > room[tier::host]) return text(need.smallest_host, room[tier::host], "host");
-  return {};
+  if (!proof.fits) return;
+  if (need.smallest_device > room[tier::device]) return refuse(need.smallest_device, room[tier::device], "device");
+  if (need.smallest_host > room[tier::host]) return refuse(need.smallest_host, room[tier::host], "host");
+  if (refused.empty()) return;  // a device above the smallest one can have its free bytes in pieces
+  proof.fits = false;
+  proof.why_class = too_small_device;
+  proof.why_not = "stage " + std::to_string(stage) + ": " + refused;
 }
 
 }  // namespace detail
+
+/// The first stage whose leases alone are more than its device has, which a rehearsal need not tell.
+///
+///     if (const memory_proof proof = refuse_by_leases(whole, work); !proof.fits) return proof;
+///
+/// @return   a proof without stages that fits, or not   Cost: O(steps)
+[[nodiscard]] inline memory_proof refuse_by_leases(const cluster& whole, const planned_work& work,
+                                                   const process_allowance& beside = {})
+{
+  memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
+  const std::vector<bytes> leases = pipeline::executor_memory(work.schedule, work.parts);
+  for (std::uint32_t stage = 0; stage < work.plan.stages && proof.fits; ++stage) {
+    stage_memory need;
+    need.smallest_device = leases[stage];
+    detail::compare(proof, stage, need, detail::room_of_stage(whole, work.plan, stage, beside), {});
+  }
+  return proof;
+}
+
+/// What a proof says of stages that have too little memory.
+enum class refused_stages : std::uint8_t {
+  are_measured,  ///< their bytes too, which takes another rehearsal
+  are_left_out,  ///< one sentence about the first of them, and no stage behind it
+};
 
 /// Rehearses one rank of each stage with the real manager, the real layout and the real order of steps, and compares
 /// what they need with what the plan's devices and nodes have.
@@ -121,20 +158,34 @@ namespace detail {
 /// Replicas need the same. Ranks that share layers do too.
 /// @param work   of work_of, with three batches or more where the schedule has two versions
 /// @param beside   taken from the room of each rank
-/// @throws config_error   the plan cannot be   Cost: a rehearsal or two for each stage
+/// @throws config_error   the plan cannot be   Cost: a rehearsal for each stage, two where it does not fit
 [[nodiscard]] inline memory_proof prove_memory(const cluster& whole, const planned_work& work,
-                                               const process_allowance& beside = {})
+                                               const process_allowance& beside = {},
+                                               refused_stages refused = refused_stages::are_measured)
 {
   constexpr bytes boundless{UINT64_MAX};
-  memory_proof proof{.fits = true, .why_not = {}, .stages = {}};
+  memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   for (std::uint32_t stage = 0; stage < work.plan.stages; ++stage) {
     const per_tier<bytes> room = detail::room_of_stage(whole, work.plan, stage, beside);
     const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size();
-    memory_requirement need = detail::rehearse_rank(work, stage, boundaries, boundless);
-    if (need.smallest_device <= room[tier::device])  // the host has to hold what this device does not
+    memory_requirement need;
+    std::string why_not;
+    try {  // the host has to hold what this device does not
       need = detail::rehearse_rank(work, stage, boundaries, room[tier::device]);
+    } catch (const config_error& why) {
+      why_not = why.what();
+      if (refused == refused_stages::are_left_out) {
+        proof.fits = false;
+        proof.why_class = detail::too_small_device;
+        proof.why_not = "stage " + std::to_string(stage) + ": " + why_not;
+        return proof;
+      }
+      need = detail::rehearse_rank(work, stage, boundaries, boundless);
+    }
     const stage_memory found{.chunk = need.chunk_bytes,
                              .weights = need.by_role[role::parameter],
+                             .states = need.by_role[role::optimizer_state],
+                             .gathered = need.by_role[role::gathered],
                              .chunks = need.chunks,
                              .boundaries = boundaries,
                              .leases = need.largest_leases,
@@ -142,9 +193,8 @@ namespace detail {
                              .smallest_host = need.smallest_host,
                              .everything = need.everything};
     proof.stages.push_back(found);
-    if (proof.why_not.empty()) proof.why_not = detail::missing(stage, found, room);
+    detail::compare(proof, stage, found, room, why_not);
   }
-  proof.fits = proof.why_not.empty();
   return proof;
 }
 

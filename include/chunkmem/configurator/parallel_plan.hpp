@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -97,6 +98,35 @@ struct parallel_plan {
              " parts of a stage (plan 2 for zb-v, 2 or more for interleaved, and 1 for others)");
   }
 };
+
+/// A plan in words, without its devices.
+[[nodiscard]] inline std::string text_of(const parallel_plan& plan)
+{
+  const auto times = [](std::uint64_t count, const char* what) {
+    return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
+  };
+  std::string text = times(plan.stages, "stage") + " x " + times(plan.replicas, "replica");
+  if (plan.tensor > 1) text += " x " + std::to_string(plan.tensor) + " ranks for a layer";
+  if (plan.stages > 1) text += ", " + std::string{name_of(plan.schedule)};
+  if (plan.parts > 1) text += " of " + std::to_string(plan.parts) + " parts";
+  text += ", " + std::to_string(plan.micro_batches) + (plan.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+          " of " + times(plan.micro_batch, "row");
+  if (plan.recomputes) text += ", recompute";
+  if (plan.states_on_host) text += ", states on the host";
+  if (plan.replicas > 1) text += ", ZeRO " + std::to_string(plan.zero);
+  return text;
+}
+
+/// The stage of each part, as the generators give them.
+[[nodiscard]] inline std::vector<std::uint32_t> owners_of(const parallel_plan& plan)
+{
+  std::vector<std::uint32_t> owners;
+  for (std::uint32_t part = 0; part < plan.all_parts(); ++part) {
+    const bool goes_back = plan.schedule == schedule_kind::zb_v && part >= plan.stages;  // V: down, and up again
+    owners.push_back(goes_back ? plan.all_parts() - 1 - part : part % plan.stages);
+  }
+  return owners;
+}
 
 /// The schedule of a plan. @param batches   that follow each other
 /// @throws config_error   the generator refuses the shape: micro-batches that leave a partial group, or too few for two

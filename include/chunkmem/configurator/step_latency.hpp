@@ -34,6 +34,16 @@ struct step_seconds {
   std::vector<double> pipelines{};  ///< by replica: the step if all replicas were like it
 };
 
+/// Model data that a rank moves because its device has not room for all of it.
+///
+///     const moved_bytes excess{.each_run = 2_GiB};
+struct moved_bytes {
+  bytes each_run{};   ///< from the host, under a forward run of a part, and under a backward run
+  bytes each_step{};  ///< from the host for an update on the device, and back
+
+  [[nodiscard]] bool operator==(const moved_bytes&) const = default;
+};
+
 /// The time of a step under any plan, from an event simulation of its schedule on the links that its ranks have.
 ///
 ///     const step_latency latency{whole, shape};
@@ -62,8 +72,9 @@ class step_latency {
     whole.check();
   }
 
+  /// @param moved   by stage, where its device has not room for all that works there; empty: nothing moves
   /// @throws config_error   the plan cannot be, on this cluster or with this model
-  [[nodiscard]] step_seconds of(const parallel_plan& plan) const
+  [[nodiscard]] step_seconds of(const parallel_plan& plan, const std::vector<moved_bytes>& moved = {}) const
   {
     plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
     const std::vector<model_part> parts = parts_of(shape_, plan);
@@ -73,13 +84,26 @@ class step_latency {
     const pipeline::schedule schedule = schedule_of(plan, seconds, longer);
     const pipeline::schedule shorter = schedule_of(plan, seconds, flows ? 2 : 1);
     step_seconds found;
+    const std::vector<shared_work> shared = shared_of(plan, parts, schedule.owners, moved, found);
+    std::vector<pipeline::pipeline_costs> before;  // of replicas that differ
+    std::vector<double> seconds_before;
     for (std::uint32_t replica = 0; replica < plan.replicas; ++replica) {
-      const pipeline::pipeline_costs costs = costs_of(plan, parts, schedule.owners, replica, found);
+      pipeline::pipeline_costs costs = costs_of(plan, parts, schedule.owners, shared, replica);
+      const auto same = std::ranges::find(before, costs);
+      if (same != before.end()) {
+        found.pipelines.push_back(seconds_before[static_cast<std::size_t>(same - before.begin())]);
+        continue;
+      }
       double step = pipeline::pipeline_timeline{schedule, costs}.run().seconds;
       if (flows) step = (step - pipeline::pipeline_timeline{shorter, costs}.run().seconds) / 2;
+      const double runs = busiest(plan, schedule.owners, costs);
+      step = std::max(step, runs);  // few batches do not show all of it
       found.pipelines.push_back(step);
       found.step = std::max(found.step, step);
-      found.runs = std::max(found.runs, busiest(plan, schedule.owners, costs));
+      found.runs = std::max(found.runs, runs);
+      if (before.size() == most_kept) continue;
+      before.push_back(std::move(costs));
+      seconds_before.push_back(step);
     }
     return found;
   }
@@ -90,7 +114,8 @@ class step_latency {
     plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
     step_seconds unused;
     const std::vector<model_part> parts = parts_of(shape_, plan);
-    return costs_of(plan, parts, schedule_of(plan, typical(plan, parts)).owners, replica, unused);
+    const std::vector<std::uint32_t> owners = schedule_of(plan, typical(plan, parts)).owners;
+    return costs_of(plan, parts, owners, shared_of(plan, parts, owners, {}, unused), replica);
   }
 
   /// The times of runs by which generators choose their orders: those of a stage of average speed.
@@ -102,6 +127,14 @@ class step_latency {
 
  private:
   static constexpr double bytes_of_number = 2;  // of weights and gradients, in 16 bits
+  static constexpr std::size_t most_kept = 64;  // replicas whose costs are looked up
+
+  /// The work of a part that all replicas wait for together.
+  struct shared_work {
+    double half = 0;     // a reduce-scatter of gradients, or a gather of weights
+    double update = 0;   // with the sums of a step
+    double loading = 0;  // of what a run has to bring
+  };
 
   [[nodiscard]] const cluster_node& node(std::uint32_t device) const { return whole_.nodes[node_of_[device]]; }
   [[nodiscard]] const pair_link& link(std::uint32_t from, std::uint32_t to) const
@@ -158,21 +191,20 @@ class step_latency {
     return longest;
   }
 
-  [[nodiscard]] pipeline::part_costs runs_of(const parallel_plan& plan, const model_part& part, std::uint32_t replica,
+  [[nodiscard]] pipeline::part_costs runs_of(const parallel_plan& plan, const model_part& part,
+                                             const shared_work& shared, std::uint32_t replica,
                                              std::uint32_t stage) const
   {
     const std::vector<std::uint32_t> sharing = members(plan, replica, stage);
     const double flops = slowest_flops(sharing);
     const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.boundary.count()));
-    const double weights = bytes_of_number * static_cast<double>(part.parameters);
-    const double half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
-    const double gather = plan.zero == 3 ? half : 0;
-    const double scatter = plan.zero > 1 ? half : 0;
+    const double bringing = std::max(plan.zero == 3 ? shared.half : 0, shared.loading);
     pipeline::part_costs costs;
-    costs.forward = std::max(part.forward_flops / flops + adding, gather);
-    costs.backward_input = std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, gather);
-    costs.backward_weight = std::max(part.backward_weight_flops / flops, scatter);
+    costs.forward = std::max(part.forward_flops / flops + adding, bringing);
+    costs.backward_input = std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, bringing);
+    costs.backward_weight = std::max(part.backward_weight_flops / flops, plan.zero > 1 ? shared.half : 0);
     costs.recompute = costs.forward;
+    costs.update = shared.update;
     costs.output = part.boundary;
     return costs;
   }
@@ -194,35 +226,55 @@ class step_latency {
     return count;
   }
 
-  [[nodiscard]] pipeline::pipeline_costs costs_of(const parallel_plan& plan, const std::vector<model_part>& parts,
-                                                  const std::vector<std::uint32_t>& owners, std::uint32_t replica,
-                                                  step_seconds& found) const
+  [[nodiscard]] std::vector<shared_work> shared_of(const parallel_plan& plan, const std::vector<model_part>& parts,
+                                                   const std::vector<std::uint32_t>& owners,
+                                                   const std::vector<moved_bytes>& moved, step_seconds& found) const
   {
     const std::vector<std::uint32_t> on_node = ranks_of_nodes(plan);
-    pipeline::pipeline_costs costs;
-    costs.stages = plan.stages;
-    costs.updates_aside = plan.schedule == schedule_kind::two_versions;
+    std::vector<shared_work> all;
     std::vector<double> sums(plan.stages, 0), updates(plan.stages, 0);
     for (std::size_t index = 0; index < parts.size(); ++index) {
       const std::uint32_t stage = owners[index];
       const model_part& part = parts[index];
-      costs.parts.push_back(runs_of(plan, part, replica, stage));
       const double weights = bytes_of_number * static_cast<double>(part.parameters);
-      const double half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
-      const double sum = (plan.zero == 1 ? half : 0) + (plan.zero < 3 ? half : 0);  // then the gather of weights
+      shared_work it;
+      it.half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
+      const double sum = (plan.zero == 1 ? it.half : 0) + (plan.zero < 3 ? it.half : 0);  // then the gather of weights
       const double own = static_cast<double>(part.parameters) / plan.replicas;
-      const double updating = slowest_group(plan, stage, [&](const auto& group) {
-        double longest = 0;
-        for (const std::uint32_t device : group)
-          longest = std::max(longest, update(plan, own, device, on_node[node_of_[device]]));
-        return longest;
-      });
+      const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
+      double updating = 0;
+      for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
+        for (const std::uint32_t device : members(plan, replica, stage)) {
+          updating = std::max(updating, update(plan, own, device, on_node[node_of_[device]]) +
+                                            copies_of_step(device, excess) / plan.parts);
+          it.loading = std::max(it.loading, static_cast<double>(excess.each_run.count()) /
+                                                node(device).to_device_bytes_per_second / plan.parts);
+        }
+      it.update = sum + updating;
       sums[stage] += sum;
       updates[stage] += updating;
-      costs.parts.back().update = sum + updating;
+      all.push_back(it);
     }
-    found.sums = std::max(found.sums, std::ranges::max(sums));
-    found.updates = std::max(found.updates, std::ranges::max(updates));
+    found.sums = std::ranges::max(sums);
+    found.updates = std::ranges::max(updates);
+    return all;
+  }
+  /// States that come to the device and go back, both ways at once.
+  [[nodiscard]] double copies_of_step(std::uint32_t device, const moved_bytes& excess) const
+  {
+    const cluster_node& it = node(device);
+    return static_cast<double>(excess.each_step.count()) /
+           std::min(it.to_device_bytes_per_second, it.to_host_bytes_per_second);
+  }
+  [[nodiscard]] pipeline::pipeline_costs costs_of(const parallel_plan& plan, const std::vector<model_part>& parts,
+                                                  const std::vector<std::uint32_t>& owners,
+                                                  const std::vector<shared_work>& shared, std::uint32_t replica) const
+  {
+    pipeline::pipeline_costs costs;
+    costs.stages = plan.stages;
+    costs.updates_aside = plan.schedule == schedule_kind::two_versions;
+    for (std::size_t index = 0; index < parts.size(); ++index)
+      costs.parts.push_back(runs_of(plan, parts[index], shared[index], replica, owners[index]));
     costs.links.resize(std::size_t{plan.stages} * plan.stages);
     for (std::uint32_t from = 0; from < plan.stages; ++from)
       for (std::uint32_t to = 0; to < plan.stages; ++to)

@@ -27,6 +27,8 @@ struct part_costs {
   double update = 0;           ///< of the weights, with its sums over replicas [s]
   bytes output{};              ///< to the next part, and back as a gradient
   bytes saved{};               ///< that an offload moves to the host, and a reload back
+
+  [[nodiscard]] bool operator==(const part_costs&) const = default;
 };
 
 /// A link from one stage to another one, in one direction.
@@ -42,6 +44,8 @@ struct stage_link {
   double latency = 0;  ///< [s]
   double bytes_per_second = std::numeric_limits<double>::infinity();
   std::uint32_t channel = unshared;
+
+  [[nodiscard]] bool operator==(const stage_link&) const = default;
 };
 
 /// The costs of each kind of step on a pipeline.
@@ -56,6 +60,7 @@ struct pipeline_costs {
   double to_device_bytes_per_second = std::numeric_limits<double>::infinity();  ///< of each stage
   bool updates_aside = false;  ///< an update runs next to the stage's runs, as on a CPU; else it takes the stage's time
 
+  [[nodiscard]] bool operator==(const pipeline_costs&) const = default;
   [[nodiscard]] stage_link& link(std::uint32_t from, std::uint32_t to)
   {
     return links[std::size_t{from} * stages + to];

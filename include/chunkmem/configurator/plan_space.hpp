@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace configurator {
+
+/// The plans that a search looks at.
+///
+///     const plan_space space{.rows = 512, .with_tensor = false};
+struct plan_space {
+  std::uint64_t rows = 1;                  ///< of a batch, over all replicas
+  bool with_tensor = true;                 ///< ranks may share layers; plans that do cannot be run yet
+  std::uint32_t most_parts = 4;            ///< of a stage, for interleaved
+  std::vector<schedule_kind> schedules{};  ///< empty: all
+};
+
+/// The degrees and the micro-batch of a plan, with all that they leave open.
+///
+///     for (const plan_family& family : families_of(space, shape, 64))
+///       for (const parallel_plan& plan : family.plans) ...
+struct plan_family {
+  std::uint32_t tensor = 1;
+  std::uint32_t stages = 1;
+  std::uint32_t replicas = 1;
+  std::uint64_t micro_batch = 1;
+  std::vector<parallel_plan> plans;  ///< without devices
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::vector<std::uint64_t> divisors_of(std::uint64_t number)
+{
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t it = 1; it <= number / it; ++it)
+    if (number % it == 0) {
+      all.push_back(it);
+      if (it != number / it) all.push_back(number / it);
+    }
+  std::ranges::sort(all);
+  return all;
+}
+
+/// Gradients of weights come in a run of their own, and read what the forward run saved.
+[[nodiscard]] constexpr bool divides_backward(schedule_kind kind) noexcept
+{
+  return kind == schedule_kind::zb_h1 || kind == schedule_kind::zb_h2 || kind == schedule_kind::zb_v;
+}
+
+/// Schedules and parts of a stage that a family can have.
+[[nodiscard]] inline std::vector<parallel_plan> scheduled(const parallel_plan& start, const plan_space& space,
+                                                          const workload::transformer_shape& shape)
+{
+  std::vector<parallel_plan> all;
+  const auto wants = [&](schedule_kind kind) {
+    return space.schedules.empty() || std::ranges::find(space.schedules, kind) != space.schedules.end();
+  };
+  for (std::size_t number = 0; number < schedule_kinds; ++number) {
+    parallel_plan plan = start;
+    plan.schedule = static_cast<schedule_kind>(number);
+    if (plan.stages == 1 && plan.schedule != schedule_kind::one_f_one_b) continue;  // they are the same
+    if (!wants(plan.schedule) && plan.stages > 1) continue;
+    const bool is_interleaved = plan.schedule == schedule_kind::interleaved;
+    const std::uint32_t most = is_interleaved ? space.most_parts : plan.schedule == schedule_kind::zb_v ? 2 : 1;
+    for (plan.parts = most == 1 ? 1 : 2; plan.parts <= most; ++plan.parts)
+      if (std::uint64_t{plan.parts} * plan.stages <= shape.layers) all.push_back(plan);
+  }
+  return all;
+}
+
+/// What a plan can have on top of its schedule: recompute, states on the host, and what replicas divide.
+inline void append_variants(std::vector<parallel_plan>& plans, const parallel_plan& start)
+{
+  for (const bool recomputes : {false, true}) {
+    if (recomputes && divides_backward(start.schedule)) continue;
+    for (const bool on_host : {false, true})
+      for (std::uint32_t zero = 1; zero <= (start.replicas > 1 ? 3U : 1U); ++zero) {
+        plans.push_back(start);
+        plans.back().recomputes = recomputes;
+        plans.back().states_on_host = on_host;
+        plans.back().zero = zero;
+      }
+  }
+}
+
+}  // namespace detail
+
+/// Every way to divide a batch and a model over all devices: degrees whose product is their number, each micro-batch
+/// that divides the rows of a replica, each schedule with each number of parts, recompute, states on the host, ZeRO 1
+/// to 3. Ranks that share layers divide the heads.
+///
+/// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
+/// @param devices   of the cluster
+/// @throws config_error   no rows, or nothing divides the devices
+/// Cost: O(plans), of which there are some ten thousand for 1,024 devices
+[[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space,
+                                                          const workload::transformer_shape& shape,
+                                                          std::uint32_t devices)
+{
+  if (space.rows == 0) throw config_error{"a batch of 0 rows (give one or more)"};
+  std::vector<plan_family> all;
+  for (const std::uint64_t tensor : detail::divisors_of(devices)) {
+    if ((tensor > 1 && !space.with_tensor) || shape.heads % tensor != 0 || shape.kv_heads % tensor != 0) continue;
+    for (const std::uint64_t stages : detail::divisors_of(devices / tensor)) {
+      const std::uint64_t replicas = devices / tensor / stages;
+      if (stages > shape.layers || space.rows % replicas != 0) continue;
+      for (const std::uint64_t rows : detail::divisors_of(space.rows / replicas)) {
+        parallel_plan start;
+        start.tensor = static_cast<std::uint32_t>(tensor);
+        start.stages = static_cast<std::uint32_t>(stages);
+        start.replicas = static_cast<std::uint32_t>(replicas);
+        start.micro_batch = rows;
+        start.micro_batches = static_cast<std::uint32_t>(space.rows / replicas / rows);
+        plan_family family{start.tensor, start.stages, start.replicas, rows, {}};
+        for (const parallel_plan& plan : detail::scheduled(start, space, shape))
+          detail::append_variants(family.plans, plan);
+        if (!family.plans.empty()) all.push_back(std::move(family));
+      }
+    }
+  }
+  if (all.empty())
+    throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << shape.layers
+                                    << " layers and " << shape.heads << " heads over " << devices
+                                    << " devices (give a batch that their number divides)"};
+  return all;
+}
+
+}  // namespace configurator
+
+}  // namespace chunkmem::inline v0

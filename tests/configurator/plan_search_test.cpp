@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for plans, against every plan on every order of the devices.
+#include <chunkmem/configurator/free_bound.hpp>
+#include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include "exhaustive_search.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace plan_search_test {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+
+namespace {
+
+plan_space small_space()
+{
+  return {.rows = 16, .schedules = {schedule_kind::one_f_one_b, schedule_kind::two_versions, schedule_kind::zb_h1}};
+}
+
+/// @return   nothing where there is no such schedule
+std::optional<double> seconds_of(const step_latency& latency, const parallel_plan& plan)
+{
+  try {
+    return latency.of(plan).step;
+  } catch (const config_error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the plan that is found is as fast as the best of all plans on all orders of devices", "[configurator]")
+{
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    support::dice dice{seed};
+    const cluster whole = exhaustive_search::roll_cluster(dice, 4);
+    const workload::transformer_shape shape = exhaustive_search::shape();
+    const plan_search_result found = find_plans(whole, shape, small_space());
+    CAPTURE(seed);
+    REQUIRE_FALSE(found.best.empty());
+    CHECK(found.is_whole);
+    CHECK(found.best.front().time.step <= 1.02 * exhaustive_search::best_seconds(whole, small_space()));
+  }
+}
+
+TEST_CASE("threads find the same plans", "[configurator]")
+{
+  support::dice dice{7};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_space space{.rows = 16, .schedules = {}};
+  const auto plans = [&](unsigned threads) {
+    std::vector<parallel_plan> all;
+    for (const found_plan& it : find_plans(whole, shape, space, {.threads = threads, .best = 5}).best)
+      all.push_back(it.plan);
+    return all;
+  };
+  const std::vector<parallel_plan> alone = plans(1);
+  CHECK(alone.size() == 5);
+  CHECK(plans(3) == alone);
+}
+
+TEST_CASE("plans that are found fit, in the order of their times, and every other plan has a reason", "[configurator]")
+{
+  support::dice dice{11};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_search_result found = find_plans(whole, shape, small_space());
+  std::uint64_t rejected = 0;
+  for (const rejected_plans& it : found.rejected) {
+    CHECK_FALSE(it.why.empty());
+    CHECK_FALSE(it.example.empty());
+    rejected += it.count;
+  }
+  CHECK(rejected + found.best.size() == found.plans);
+  CHECK(std::ranges::is_sorted(found.best, {}, [](const found_plan& it) { return it.time.step; }));
+  for (const found_plan& it : found.best) {
+    CHECK(it.memory.fits);
+    CHECK(it.bound <= it.time.step * (1 + 1e-9));
+    CHECK(it.plan.rows() == 16);
+  }
+}
+
+TEST_CASE("no simulated plan is faster than its free bound", "[configurator]")
+{
+  support::dice dice{5};
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  for (int round = 0; round < 4; ++round) {
+    const cluster whole = exhaustive_search::roll_cluster(dice, 8);
+    const step_latency latency{whole, shape};
+    const free_bound bound{whole};
+    for (const plan_family& family : families_of({.rows = 32, .schedules = {}}, shape, 8)) {
+      parallel_plan plan = family.plans[dice.below(static_cast<std::uint32_t>(family.plans.size()))];
+      plan.devices.resize(8);
+      std::iota(plan.devices.begin(), plan.devices.end(), 0U);
+      for (std::uint32_t it = 8; it > 1; --it) std::swap(plan.devices[it - 1], plan.devices[dice.below(it)]);
+      CAPTURE(text_of(plan));
+      const auto seconds = seconds_of(latency, plan);
+      if (seconds) CHECK(bound.of(plan, parts_of(shape, plan)) <= *seconds * (1 + 1e-9));
+    }
+  }
+}
+
+TEST_CASE("a search that is stopped gives the best so far", "[configurator]")
+{
+  support::dice dice{3};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 8);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  std::stop_source stopper;
+  stopper.request_stop();
+  const plan_search_result none = find_plans(whole, shape, small_space(), {.stop = stopper.get_token()});
+  CHECK_FALSE(none.is_whole);
+  CHECK(none.best.empty());
+  CHECK(none.simulated == 0);
+}
+
+TEST_CASE("a device that is too small is told with the bytes that are missing", "[configurator]")
+{
+  support::dice dice{3};
+  cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  for (cluster_node& it : whole.nodes) it.device_bytes = bytes{std::uint64_t{32} << 20};
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_search_result found = find_plans(whole, shape, small_space());
+  CHECK(found.best.empty());
+  const auto memory = std::ranges::find(found.rejected, "too little memory on the device", &rejected_plans::why);
+  REQUIRE(memory != found.rejected.end());
+  CHECK_THAT(memory->example, Catch::Matchers::ContainsSubstring("33554432 B"));
+}
+
+TEST_CASE("plans without ranks that share layers are asked for by a flag", "[configurator]")
+{
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  for (const plan_family& it : families_of({.rows = 16, .with_tensor = false, .schedules = {}}, shape, 8))
+    CHECK(it.tensor == 1);
+  CHECK(std::ranges::any_of(families_of({.rows = 16, .schedules = {}}, shape, 8),
+                            [](const plan_family& it) { return it.tensor == 4; }));
+}
+
+TEST_CASE("a batch or a number of devices that nothing divides is refused", "[configurator]")
+{
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  CHECK_THROWS_WITH(families_of({.rows = 0, .schedules = {}}, shape, 8), Catch::Matchers::ContainsSubstring("a batch of 0 rows"));
+  CHECK_THROWS_WITH(families_of({.rows = 16, .schedules = {}}, shape, 13),
+                    Catch::Matchers::ContainsSubstring("no plan divides 16 rows, 8 layers and 4 heads over 13 devices"));
+}
+
+}  // namespace plan_search_test
