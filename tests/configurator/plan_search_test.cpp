@@ -151,10 +151,11 @@ TEST_CASE("plans without ranks that share layers are asked for by a flag", "[con
 
 TEST_CASE("a batch or a number of devices that nothing divides is refused", "[configurator]")
 {
+  using Catch::Matchers::ContainsSubstring;
   const workload::transformer_shape shape = exhaustive_search::shape();
-  CHECK_THROWS_WITH(families_of({.rows = 0, .schedules = {}}, shape, 8), Catch::Matchers::ContainsSubstring("a batch of 0 rows"));
+  CHECK_THROWS_WITH(families_of({.rows = 0, .schedules = {}}, shape, 8), ContainsSubstring("a batch of 0 rows"));
   CHECK_THROWS_WITH(families_of({.rows = 16, .schedules = {}}, shape, 13),
-                    Catch::Matchers::ContainsSubstring("no plan divides 16 rows, 8 layers and 4 heads over 13 devices"));
+                    ContainsSubstring("no plan divides 16 rows, 8 layers and 4 heads over 13 devices"));
 }
 
 }  // namespace plan_search_test

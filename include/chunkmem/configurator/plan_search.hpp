@@ -25,6 +25,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -92,16 +93,19 @@ struct plan_search_result {
   bool is_whole = true;  ///< false where it was stopped: there may be faster plans
 };
 
-namespace detail {
-
-/// Room that a device lacks for all that works on it, which the plan then moves.
+/// The bytes that come and go in each stage because a device has not room for all that works on it.
+///
+///     const double seconds = latency.of(plan, moved_by(whole, plan, proof)).step;
+///
+/// Weights that replicas gather for each run count as a part of their gather.
+/// @param proof   with all stages
 [[nodiscard]] inline std::vector<moved_bytes> moved_by(const cluster& whole, const parallel_plan& plan,
-                                                       const memory_proof& proof, const process_allowance& beside)
+                                                       const memory_proof& proof, const process_allowance& beside = {})
 {
   std::vector<moved_bytes> all;
   for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {
     const stage_memory& it = proof.stages[stage];
-    const bytes room = room_of_stage(whole, plan, stage, beside)[tier::device];
+    const bytes room = detail::room_of_stage(whole, plan, stage, beside)[tier::device];
     const bytes without_states = it.everything - it.states - (plan.zero == 3 ? it.gathered : bytes{});
     moved_bytes moved;
     if (without_states > room) moved.each_run = without_states - room;
@@ -110,6 +114,8 @@ namespace detail {
   }
   return all;
 }
+
+namespace detail {
 
 /// The work of find_plans: a search that always goes on with the plan that may be the fastest.
 ///
@@ -127,7 +133,7 @@ class plan_search {
       families_.back().plans = std::move(it.plans);
       for (std::size_t plan = 0; plan < families_.back().plans.size(); ++plan) {
         const parallel_plan& start = families_.back().plans[plan];
-        open_.insert({bound.of(start, parts_of(shape, start)), families_.size() - 1, plan, false});
+        open_.insert({bound.of(start, parts_of(shape, start)), families_.size() - 1, plan});
       }
     }
     found_.plans = open_.size();
@@ -155,12 +161,14 @@ class plan_search {
   using clock = std::chrono::steady_clock;
   static constexpr std::uint32_t small_cluster = 8;           // groups whose places are improved one by one
   static constexpr std::uint32_t simulations_of_small = 500;  // for each start
+  static constexpr std::uint32_t most_tried = 6;              // groups of which every order is tried for room
   /// A plan whose fate is open.
   struct open_plan {
     double seconds = 0;  // that it takes at least, or takes
     std::size_t family = 0;
     std::size_t plan = 0;
     bool is_simulated = false;
+    bool is_for_room = false;  // its places were chosen by the bytes of nodes
     [[nodiscard]] auto operator<=>(const open_plan&) const = default;
   };
   struct family {
@@ -212,7 +220,8 @@ class plan_search {
     std::call_once(of.is_placed, [&] { of.places = places_of(whole_, plan, parts_of(shape_, plan), effort_.places); });
     double least = std::numeric_limits<double>::infinity();
     std::vector<std::uint32_t> best;
-    const bool is_small = plan.stages * plan.replicas <= small_cluster && of.places.size() > 1;
+    const std::uint32_t groups = plan.stages * plan.replicas;
+    const bool is_small = groups > all_tried && groups <= small_cluster && of.places.size() > 1;
     try {
       for (const std::vector<std::uint32_t>& devices : of.places) {
         plan.devices = devices;
@@ -227,7 +236,7 @@ class plan_search {
     }
     const std::scoped_lock lock{mutex_};
     plan_of(it).devices = best;
-    open_.insert({least, it.family, it.plan, true});
+    open_.insert({least, it.family, it.plan, true, false});
     ++found_.simulated;
   }
 
@@ -241,11 +250,45 @@ class plan_search {
     fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
     const bool needs_rehearsal = fresh.memory.fits;
     if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
+    if (!fresh.memory.fits && !it.is_for_room && find_room(it, work)) return;
     if (fresh.memory.fits) fresh.time = latency_.of(plan, moved_by(whole_, plan, fresh.memory, effort_.beside));
     const std::scoped_lock lock{mutex_};
     found_.rehearsed += needs_rehearsal ? 1 : 0;
     if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, plan, fresh.memory.why_not);
     keep(std::move(fresh));
+  }
+
+  /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a
+  /// node that has more. @return   there are such places
+  [[nodiscard]] bool find_room(const open_plan& it, const planned_work& work)
+  {
+    parallel_plan plan = work.plan;
+    const std::uint32_t groups = plan.stages * plan.replicas;
+    const auto least = [](const cluster_node& node) { return node.device_bytes; };
+    if (groups > most_tried || std::ranges::min(whole_.nodes, {}, least).device_bytes ==
+                                   std::ranges::max(whole_.nodes, {}, least).device_bytes)
+      return false;
+    const memory_proof needs = prove_memory(whole_, work, effort_.beside);
+    placement order = identity_placement(groups);
+    std::vector<std::uint32_t> best;
+    double seconds = std::numeric_limits<double>::infinity();
+    do {
+      for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank)
+        plan.devices[rank] = order[rank / plan.tensor] * plan.tensor + rank % plan.tensor;
+      const auto lacks = [&](std::uint32_t stage) {
+        return room_of_stage(whole_, plan, stage, effort_.beside)[tier::device] < needs.stages[stage].smallest_device;
+      };
+      if (std::ranges::any_of(std::views::iota(0U, plan.stages), lacks)) continue;
+      if (const double of_order = latency_.of(plan).step; of_order < seconds) {
+        seconds = of_order;
+        best = plan.devices;
+      }
+    } while (std::ranges::next_permutation(order).found);
+    if (best.empty()) return false;
+    const std::scoped_lock lock{mutex_};
+    plan_of(it).devices = best;
+    open_.insert({std::max(seconds, it.seconds), it.family, it.plan, true, true});
+    return true;
   }
 
   /// Of equal plans, the one that uses less of everything is first.
@@ -312,8 +355,8 @@ class plan_search {
 /// never cut off. A plan whose simulated time is good enough is rehearsed: it stays if each of its ranks has the bytes
 /// that it needs. Where a device has not room for all that works there, the bytes that come and go lengthen its runs.
 ///
-/// The best plans do not depend on the number of threads, nor on their speed. Counts of rejected plans may: threads look
-/// at some plans that a single one need not.
+/// The best plans do not depend on the number of threads, nor on their speed. Counts of rejected plans may: threads
+/// look at some plans that a single one need not.
 ///
 ///     plan_search_result found = find_plans(whole, shape, {.rows = 512}, {.threads = 2});
 ///     if (found.best.empty()) std::cerr << found.rejected.front().example << '\n';

@@ -18,11 +18,14 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
+/// Groups of ranks of which `places_of` gives every order.
+inline constexpr std::uint32_t all_tried = 5;
+
 /// The ways to place the ranks of a plan that are worth a simulation.
 ///
-/// Ranks that share layers take devices that follow each other. Then there are three orders of these groups: stages of
-/// a pipeline near to each other, replicas of a stage near to each other, and what `place_ranks` finds on links that
-/// differ. Devices with equal links between all of them have one order.
+/// Ranks that share layers take devices that follow each other. Few of these groups have every order. Others have
+/// three: stages of a pipeline near to each other, replicas of a stage near to each other, and what `place_ranks` finds
+/// on links that differ. Equal devices with equal links between all of them have one order.
 ///
 ///     for (const std::vector<std::uint32_t>& devices : places_of(whole, plan, parts, {.trials = 20'000}))
 ///       seconds = std::min(seconds, latency.of(placed(plan, devices)).step);
@@ -56,6 +59,11 @@ namespace configurator {
                   whole.nodes[node(from)] == whole.nodes[node(0)];
     }
   if (are_equal) return all;
+  if (groups <= all_tried) {
+    placement order = identity;
+    while (std::ranges::next_permutation(order).found) all.push_back(devices_of(order));
+    return all;
+  }
   placement by_stage(groups);
   for (std::uint32_t rank = 0; rank < groups; ++rank)
     by_stage[rank] = rank % plan.stages * plan.replicas + rank / plan.stages;
