@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the fastest plans for a model on a cluster, and proves that they fit: configure --cluster FILE --model NAME
+// --rows 512. Prints the best plans with the reason for every plan that was left out, and writes the best one.
+#include "options.hpp"
+#include "report.hpp"
+
+#include "../max_model/model_choice.hpp"
+#include "../max_model/problem.hpp"
+#include "../schedule/picture.hpp"
+#include "../schedule/trace.hpp"
+
+#include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_file.hpp>
+#include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/workload/named_transformers.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <stop_token>
+#include <string>
+
+namespace {
+
+using namespace configure_example;
+namespace configurator = chunkmem::configurator;
+using max_model::problem;
+
+void write_file(const char* option, const std::filesystem::path& where, const std::string& text)
+{
+  std::ofstream out{where, std::ios::binary};
+  out << text;
+  out.close();
+  if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written"};
+}
+
+[[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
+{
+  std::stop_source stopper;
+  configurator::plan_search_effort effort{.threads = chosen.threads,
+                                          .best = chosen.best,
+                                          .beside = {chosen.device_allowance, chosen.host_allowance},
+                                          .stop = stopper.get_token()};
+  effort.tell = [&](const configurator::search_progress& it) {
+    if (chosen.seconds > 0 && it.seconds > chosen.seconds) stopper.request_stop();
+    if (!chosen.is_quiet)
+      std::fprintf(stderr, "\r%llu of %llu plans, %.0f s, about %.0f s left  ",
+                   static_cast<unsigned long long>(it.done), static_cast<unsigned long long>(it.of), it.seconds,
+                   it.seconds_left);
+  };
+  auto found = find_plans(of.whole, of.shape, chosen.space, effort);
+  if (!chosen.is_quiet) std::fputs("\r                                                             \r", stderr);
+  return found;
+}
+
+/// The first pipeline of a plan, on virtual clocks.
+[[nodiscard]] schedule_example::simulation simulation_of(const subject& of, const configurator::parallel_plan& plan)
+{
+  const configurator::step_latency latency{of.whole, of.shape};
+  schedule_example::simulation it;
+  it.plan = schedule_of(plan, latency.typical_seconds(plan),
+                        plan.schedule == configurator::schedule_kind::two_versions ? 3 : 1);
+  const chunkmem::pipeline::pipeline_costs costs = latency.costs(plan);
+  it.times = chunkmem::pipeline::pipeline_timeline{it.plan, costs}.run(true);
+  it.updates_aside = costs.updates_aside;
+  return it;
+}
+
+void write_files(const options& chosen, const subject& of, const configurator::plan_search_result& found)
+{
+  if (!chosen.plan && !chosen.trace && !chosen.svg) return;
+  const auto best = std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
+  if (best == found.best.end())
+    throw problem{
+        "no plan that was found can be run yet: all of them have ranks that share layers (try "
+        "--without-tensor-parallelism)"};
+  if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject_of(of.shape, of.whole)));
+  if (chosen.trace) write_file("--trace", *chosen.trace, trace_of(simulation_of(of, best->plan)));
+  if (chosen.svg) write_file("--svg", *chosen.svg, picture_of(simulation_of(of, best->plan)));
+}
+
+int run(const options& chosen)
+{
+  const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
+  chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
+  if (chosen.sequence != 0) shape.sequence = chosen.sequence;
+  const subject of{whole, shape};
+  std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
+            << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
+            << " tokens\n\n";
+  const configurator::plan_search_result found = search(chosen, of);
+  if (found.best.empty())
+    std::cout << "no plan was found that fits\n";
+  else
+    print_plans(std::cout, of, found), print_best(std::cout, of, found.best.front());
+  print_rejected(std::cout, found);
+  if (found.best.empty()) return EXIT_FAILURE;
+  write_files(chosen, of, found);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  const options chosen = parse_options(count - 1, arguments + 1);
+  if (chosen.help) {
+    std::cout << help_text();
+    return EXIT_SUCCESS;
+  }
+  if (!chosen.lists_models) return run(chosen);
+  for (const chunkmem::workload::named_transformer& it : chunkmem::workload::named_transformers)
+    std::cout << it.family << '/' << it.name << '\n';
+  return EXIT_SUCCESS;
+} catch (const std::exception& failure) {
+  std::cout.flush();
+  std::fprintf(stderr, "configure: %s\n", failure.what());
+  return 2;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "../command_line.hpp"
+#include "../max_model/problem.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace configure_example {
+namespace {
+
+namespace configurator = chunkmem::configurator;
+using max_model::problem;
+
+struct raw_options {
+  std::string cluster{}, model{}, sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
+  std::string plan{}, trace{}, svg{};
+};
+
+void declare(CLI::App& app, raw_options& raw, options& out)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", out.help, "this text");
+  app.add_option("--cluster", raw.cluster, "JSON file of a cluster, as probe_links writes it");
+  app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
+  app.add_flag("--models", out.lists_models, "print the names of models");
+  app.add_option("--rows", raw.rows, "rows of a batch, over all replicas");
+  app.add_option("--sequence", raw.sequence, "tokens of a row (the model's)");
+  app.add_option(
+      "--schedules", raw.schedules,
+      "with commas: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-v (all but 2bw, which trains with "
+      "older weights)");
+  app.add_flag("!--without-tensor-parallelism", out.space.with_tensor, "no plans whose ranks share layers");
+  app.add_option("--device-allowance", raw.device, "bytes that a process takes on its device beside the plan (0)");
+  app.add_option("--host-allowance", raw.host, "bytes that a process takes on its host beside the plan (0)");
+  app.add_option("--threads", raw.threads, "that search (1)");
+  app.add_option("--best", raw.best, "plans that are printed (10)");
+  app.add_option("--seconds", raw.seconds, "end the search after so many, with the best so far");
+  app.add_flag("--quiet", out.is_quiet, "do not tell how far the search is");
+  app.add_option("--plan", raw.plan, "write the best plan that can be run to this file");
+  app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
+  app.add_option("--svg", raw.svg, "write a picture of its first pipeline to this file");
+}
+
+[[nodiscard]] std::vector<configurator::schedule_kind> schedules_of(const std::string& text)
+{
+  std::vector<std::string> known;
+  for (std::size_t kind = 0; kind < configurator::schedule_kinds; ++kind)
+    known.emplace_back(name_of(static_cast<configurator::schedule_kind>(kind)));
+  std::vector<configurator::schedule_kind> all;
+  std::istringstream words{text.empty() ? "gpipe,1f1b,eager,interleaved,zb-h1,zb-h2,zb-v" : text};
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto found = std::ranges::find(known, word);
+    if (found == known.end())
+      throw problem{"--schedules '" + word + "' is no schedule: choose " + command_line::listed(known)};
+    all.push_back(static_cast<configurator::schedule_kind>(found - known.begin()));
+  }
+  return all;
+}
+
+}  // namespace
+
+options parse_options(int count, const char* const* arguments)
+{
+  options out;
+  raw_options raw;
+  CLI::App app{"", "configure"};
+  declare(app, raw, out);
+  command_line::read<problem>(app, count, arguments);
+  if (out.help || out.lists_models) return out;
+  for (const auto& [option, text] :
+       {std::pair{"--cluster", &raw.cluster}, {"--model", &raw.model}, {"--rows", &raw.rows}})
+    if (text->empty()) throw problem{std::string{option} + " is missing (see --help)"};
+  const auto whole = [](const char* option, const std::string& text, std::uint64_t least, std::uint64_t most,
+                        std::uint64_t without) {
+    return text.empty() ? without : command_line::whole<problem>(option, text, least, most);
+  };
+  out.cluster = raw.cluster;
+  out.model = raw.model;
+  constexpr std::uint64_t one = 1, most_bytes = std::uint64_t{1} << 50;
+  out.space.rows = whole("--rows", raw.rows, one, std::uint64_t{1} << 24, one);
+  out.sequence = whole("--sequence", raw.sequence, one, std::uint64_t{1} << 24, 0);
+  out.space.schedules = schedules_of(raw.schedules);
+  out.threads = static_cast<unsigned>(whole("--threads", raw.threads, one, 1'024, one));
+  out.best = whole("--best", raw.best, one, 1'000, 10);
+  out.seconds = static_cast<double>(whole("--seconds", raw.seconds, one, 1'000'000, 0));
+  out.device_allowance = chunkmem::bytes{whole("--device-allowance", raw.device, 0, most_bytes, 0)};
+  out.host_allowance = chunkmem::bytes{whole("--host-allowance", raw.host, 0, most_bytes, 0)};
+  if (!raw.plan.empty()) out.plan = raw.plan;
+  if (!raw.trace.empty()) out.trace = raw.trace;
+  if (!raw.svg.empty()) out.svg = raw.svg;
+  return out;
+}
+
+std::string help_text()
+{
+  options out;
+  raw_options raw;
+  CLI::App app{"Finds the fastest plans for a model on a cluster, and proves that they fit.", "configure"};
+  declare(app, raw, out);
+  return app.help();
+}
+
+}  // namespace configure_example

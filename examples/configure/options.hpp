@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_space.hpp>
+#include <chunkmem/core/bytes.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace configure_example {
+
+/// What the command line asks for.
+struct options {
+  bool help = false;
+  bool lists_models = false;
+  std::filesystem::path cluster{};
+  std::string model{};
+  std::uint64_t sequence = 0;  ///< 0: the model's
+  chunkmem::configurator::plan_space space{};
+  unsigned threads = 1;
+  std::size_t best = 10;
+  double seconds = 0;  ///< after which the search ends with what it has; 0: never
+  chunkmem::bytes device_allowance{};
+  chunkmem::bytes host_allowance{};
+  bool is_quiet = false;
+  std::optional<std::filesystem::path> plan{}, trace{}, svg{};
+};
+
+/// @throws max_model::problem   one sentence
+[[nodiscard]] options parse_options(int count, const char* const* arguments);
+[[nodiscard]] std::string help_text();
+
+}  // namespace configure_example

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include "../gpt/size_text.hpp"
+
+#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/core/bytes.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace configure_example {
+namespace {
+
+namespace configurator = chunkmem::configurator;
+using chunkmem::bytes;
+
+template <class... Values>
+[[nodiscard]] std::string formatted(const char* format, Values... values)
+{
+  char room[256];
+  std::snprintf(room, sizeof room, format, values...);
+  return room;
+}
+
+/// The most that a stage needs.
+template <class Member>
+[[nodiscard]] bytes most(const configurator::memory_proof& proof, Member member)
+{
+  bytes found{};
+  for (const configurator::stage_memory& it : proof.stages) found = std::max(found, it.*member);
+  return found;
+}
+
+/// The step if ranks were in the order of devices, and in the reverse order of what was found.
+void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
+{
+  const configurator::step_latency latency{of.whole, of.shape};
+  configurator::parallel_plan plan = best.plan;
+  std::ranges::sort(plan.devices);
+  const double in_order = latency.of(plan).step;
+  out << formatted("  places: %.4g s as found, %.4g s with ranks in the order of devices\n", best.time.step, in_order);
+  const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
+  constexpr std::uint32_t most_printed = 16;
+  for (std::uint32_t replica = 0; replica < std::min(best.plan.replicas, most_printed); ++replica) {
+    out << "  replica " << replica << ":";
+    for (std::uint32_t stage = 0; stage < best.plan.stages; ++stage)
+      for (std::uint32_t member = 0; member < best.plan.tensor; ++member) {
+        const std::uint32_t device = best.plan.devices[best.plan.rank(replica, stage, member)];
+        out << (member == 0 ? "  " : " + ") << "device " << device << " of node " << nodes[device];
+      }
+    out << '\n';
+  }
+  if (best.plan.replicas > most_printed) out << "  ... (" << best.plan.replicas << " replicas)\n";
+}
+
+}  // namespace
+
+void print_plans(std::ostream& out, const subject& of, const configurator::plan_search_result& found)
+{
+  out << "    step [s]   tokens/s   bound [s]   device needs   host needs   plan\n";
+  for (const configurator::found_plan& it : found.best) {
+    const double tokens = static_cast<double>(it.plan.rows() * of.shape.sequence) / it.time.step;
+    out << formatted("%12.4g %10.4g %11.4g %14s %12s   ", it.time.step, tokens, it.bound,
+                     gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device)).c_str(),
+                     gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_host)).c_str())
+        << text_of(it.plan) << (it.plan.tensor > 1 ? " (cannot be run yet)" : "") << '\n';
+  }
+}
+
+void print_best(std::ostream& out, const subject& of, const configurator::found_plan& best)
+{
+  out << "\nthe fastest: " << text_of(best.plan) << '\n';
+  out << formatted("  of its %.4g s, the busiest stage runs %.4g s; gradients and weights %.4g s, updates %.4g s\n",
+                   best.time.step, best.time.runs, best.time.sums, best.time.updates);
+  for (std::uint32_t stage = 0; stage < best.plan.stages; ++stage) {
+    const configurator::stage_memory& it = best.memory.stages[stage];
+    out << "  stage " << stage << ": weights " << gpt::size_text(it.weights) << ", states " << gpt::size_text(it.states)
+        << ", all in chunks " << gpt::size_text(it.chunks) << " (each " << gpt::size_text(it.chunk) << "), boundaries "
+        << gpt::size_text(it.boundaries) << ", activations " << gpt::size_text(it.leases - it.boundaries)
+        << "; a device needs " << gpt::size_text(it.smallest_device) << ", and has all at once with "
+        << gpt::size_text(it.everything) << '\n';
+  }
+  print_places(out, of, best);
+}
+
+void print_rejected(std::ostream& out, const configurator::plan_search_result& found)
+{
+  out << "\nof " << found.plans << " plans, " << found.simulated << " were simulated and " << found.rehearsed
+      << " rehearsed" << (found.is_whole ? "" : "; the search was stopped, so there may be faster ones")
+      << ". Left out:\n";
+  for (const configurator::rejected_plans& it : found.rejected)
+    out << formatted("%8llu  ", static_cast<unsigned long long>(it.count)) << it.why << "; the fastest: " << it.example
+        << '\n';
+}
+
+}  // namespace configure_example

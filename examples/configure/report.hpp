@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <iosfwd>
+
+namespace configure_example {
+
+/// What a search was for.
+struct subject {
+  const chunkmem::configurator::cluster& whole;
+  const chunkmem::workload::transformer_shape& shape;
+};
+
+/// The best plans: time of a step, tokens of a second, the free bound, and the bytes of the stage that needs the most.
+void print_plans(std::ostream& out, const subject& of, const chunkmem::configurator::plan_search_result& found);
+
+/// The best plan by stages: what it keeps, what it needs, and where its ranks are.
+void print_best(std::ostream& out, const subject& of, const chunkmem::configurator::found_plan& best);
+
+/// The reasons for which plans were left out.
+void print_rejected(std::ostream& out, const chunkmem::configurator::plan_search_result& found);
+
+}  // namespace configure_example

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=<configure> -DCLUSTERS=<folder> -DFOLDER=<for files> -P configure.cmake
+#
+# Plans a model for a cluster twice, compares what both runs print and write, and tries what cannot be.
+file(MAKE_DIRECTORY "${FOLDER}")
+set(cluster "${CLUSTERS}/one_slow_link.json")
+set(asked --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --sequence 512 --schedules 1f1b,zb-h1 --best 3 --quiet)
+foreach(number IN ITEMS 1 2)
+  execute_process(COMMAND "${PROGRAM}" ${asked} --threads ${number} --without-tensor-parallelism --plan "${FOLDER}/${number}.plan" --svg
+                          "${FOLDER}/${number}.svg" --trace "${FOLDER}/${number}.json" OUTPUT_VARIABLE printed RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "configure: ${failed}")
+  endif()
+  foreach(text IN ITEMS "the fastest: " "a device needs" "replica 0:" "Left out:")
+    string(FIND "${printed}" "${text}" place)
+    if(place EQUAL -1)
+      message(SEND_ERROR "configure does not print '${text}':\n${printed}")
+    endif()
+  endforeach()
+endforeach()
+foreach(file IN ITEMS plan svg json)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E compare_files "${FOLDER}/1.${file}" "${FOLDER}/2.${file}" RESULT_VARIABLE differs)
+  if(differs)
+    message(SEND_ERROR "${FOLDER}/2.${file} differs from 1.${file}")
+  endif()
+endforeach()
+
+# refuses(<regular expression> <words>...): one sentence, and the status 2
+function(refuses sentence)
+  execute_process(COMMAND "${PROGRAM}" --quiet ${ARGN} OUTPUT_QUIET ERROR_VARIABLE said RESULT_VARIABLE status)
+  string(REGEX MATCHALL "\n" lines "${said}")
+  list(LENGTH lines count)
+  if(NOT status EQUAL 2 OR NOT said MATCHES "${sentence}" OR NOT count EQUAL 1)
+    message(SEND_ERROR "configure ${ARGN} ended with ${status} and said '${said}', not '${sentence}'")
+  endif()
+endfunction()
+refuses("--cluster is missing" --model GPT2_1B --rows 8)
+refuses("neither a file nor a name" --cluster "${cluster}" --model GPT0 --rows 64)
+refuses("'zb-3' is no schedule" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --schedules zb-3)
+file(READ "${cluster}" text)
+string(REPLACE "\"value\": 4," "\"value\": 0," text "${text}")
+file(WRITE "${FOLDER}/wrong.json" "${text}")
+refuses("kinds.a100.devices" --cluster "${FOLDER}/wrong.json" --model PatrickStar/GPT2_1B --rows 64)
+string(REPLACE "\"value\": 0," "\"value\": 17," text "${text}")
+file(WRITE "${FOLDER}/odd.json" "${text}")
+refuses("no plan divides 7 rows" --cluster "${FOLDER}/odd.json" --model PatrickStar/GPT2small --rows 7
+        --without-tensor-parallelism)
