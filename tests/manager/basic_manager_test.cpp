@@ -337,6 +337,41 @@ TEST_CASE("a rehearsal leaves everything as it was", "[manager]")
   CHECK_THROWS_AS(it.m.rehearse([] {}), cm::usage_error);
 }
 
+TEST_CASE("a rehearsed step of several iterations runs where it was accepted, and needs what each of them needs",
+          "[manager]")
+{
+  const auto smallest = [](cm::bytes device, bool both) {
+    arena memory{{.device_capacity = device, .host_capacity = 16_KiB}};
+    arena_manager m{memory, {.chunk_bytes = 1_KiB}};
+    const auto weight = [&](std::uint64_t frames) { return m.add<float>({frames * 256}, cm::role::frozen); };
+    const std::array weights{weight(1), weight(1), weight(2), weight(3)};
+    const auto small = [&] {
+      auto scope = m.iteration("small");
+      const auto first = m.acquire(weights[0], cm::access::read);
+      const auto second = m.acquire(weights[1], cm::access::read);
+    };
+    const auto large = [&] {  // behind the other iteration four frames are enough, and from an empty device six
+      auto scope = m.iteration("large");
+      auto before = std::optional{m.acquire(weights[2], cm::access::read)};
+      const auto between = m.acquire(weights[0], cm::access::read);
+      before.reset();
+      const auto after = m.acquire(weights[3], cm::access::read);
+    };
+    const auto step = [&] {
+      if (both) small();
+      large();
+    };
+    const cm::bytes needed = m.rehearse(step).smallest_device;
+    for (const auto& it : weights) (void)m.acquire(it, cm::access::write);
+    for (int round = 0; round < 3; ++round) step();
+    return needed.count();
+  };
+  CHECK(smallest(64_KiB, false) == (6_KiB).count());
+  CHECK(smallest(64_KiB, true) == (6_KiB).count());
+  CHECK(smallest(6_KiB, true) == (6_KiB).count());
+  CHECK_THROWS_AS(smallest(4_KiB, true), cm::config_error);
+}
+
 TEST_CASE("a rehearsal that throws, or that contains another, is over and harms nothing", "[manager]")
 {
   fixture it;

@@ -59,6 +59,38 @@ TEST_CASE("a rehearsal writes down what was done and puts the states back", "[ma
   CHECK((it.tensors[slot_id{2}].state == tensor_state::free && it.tensors[slot_id{2}].pins == 0));
 }
 
+TEST_CASE("each iteration of a step has a record, which begins with what is held and filled by then", "[manager]")
+{
+  set_up it;
+  it.log.begin(it.tensors);
+  it.log.begin_iteration();
+  const std::uint32_t lease = it.log.lease(entry_kind::lease_device, 512);
+  const std::uint32_t pin = it.log.acquire(slot_id{0}, entry_kind::write);
+  it.use(slot_id{2}, entry_kind::write);
+  it.log.begin_iteration();
+  it.log.release(slot_id{0}, pin, it.log.serial());
+  it.log.drop(slot_id{2});
+  it.log.end_lease(lease, it.log.serial());
+  it.log.begin_iteration();
+  it.use(slot_id{1}, entry_kind::read);
+  it.log.end();
+  it.log.finish(it.tensors);
+  const auto& found = it.log.turns()[0].iterations;
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].record.size() == 3);
+  CHECK(found[0].record.releases().size() == 1);
+  REQUIRE(found[1].record.size() == 3);
+  CHECK(found[1].record.entries()[0].kind == entry_kind::lease_device);
+  CHECK(found[1].record.details()[0].bytes == 512);
+  CHECK(found[1].record.details()[0].until == 3);
+  CHECK(found[1].record.entries()[1].kind == entry_kind::read_write);  // what it held is written already
+  CHECK(found[1].record.details()[1].until == 2);
+  CHECK(found[1].record.is_drop(2));
+  CHECK(found[2].record.size() == 1);
+  CHECK(found[1].filled == sequence<std::uint8_t>{1, 1, 1, 0, 0, 0});
+  CHECK(found[2].filled == sequence<std::uint8_t>{1, 1, 0, 0, 0, 0});
+}
+
 TEST_CASE("what is read before it was written, and weights that the step leaves alone, were filled before it",
           "[manager]")
 {

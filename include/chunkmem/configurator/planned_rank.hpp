@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -210,9 +211,17 @@ class planned_rank {
   {
     scope_.reset();
     if (batch_ < work_.schedule.batches)
-      scope_.reset(new scope_type(m_.iteration("batch", work_.schedule.micro_batches)));
+      scope_.reset(new scope_type(m_.iteration(name_of_batch(), work_.schedule.micro_batches)));
     else if (versions_.kept() > 1)
       scope_.reset(new scope_type(m_.iteration("last update")));
+  }
+  /// Iterations of one name repeat their calls. Where updates come a batch later, the first batch begins without one,
+  /// and no batch follows the last.
+  [[nodiscard]] std::string_view name_of_batch() const noexcept
+  {
+    if (versions_.kept() == 1) return "batch";
+    if (batch_ == 0) return "first batch";
+    return batch_ + 1 == work_.schedule.batches ? "last batch" : "batch";
   }
   void during(pass which, const operation& step)
   {

@@ -645,6 +645,8 @@ class basic_manager {
         engine_.external_memory().sample();
         engine_.begin_iteration(name);
       });
+    } else {
+      engine_.rehearsing().begin_iteration();
     }
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
   } catch (error& failed) {

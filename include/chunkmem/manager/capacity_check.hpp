@@ -8,6 +8,7 @@
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
@@ -56,6 +57,23 @@ template <class Log>
   return most;
 }
 
+namespace detail {
+
+/// Slots, kinds, bytes and ends are the same. O(entries)
+[[nodiscard]] inline bool has_same_calls(const access_record& one, const access_record& other) noexcept
+{
+  if (one.size() != other.size()) return false;
+  for (std::uint32_t index = 0; index < one.size(); ++index)
+    if (one.entries()[index].slot != other.entries()[index].slot ||
+        one.entries()[index].kind != other.entries()[index].kind ||
+        one.details()[index].bytes != other.details()[index].bytes ||
+        one.details()[index].until != other.details()[index].until)
+      return false;
+  return true;
+}
+
+}  // namespace detail
+
 /// Adds what the rehearsed step says: the exact smallest capacities.
 /// @param given    capacities of the backend
 /// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
@@ -65,8 +83,15 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
                   memory_requirement& need, Settle settle)
 {
   const auto turns = rehearsed.turns();
-  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, turns[0].record, turns[0].filled, settle};
-  for (const auto& it : turns.subspan(1)) trial.add(it.record, it.filled);
+  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, settle};
+  for (const auto& it : turns) {
+    if (it.iterations.empty()) trial.add(it.record, it.filled);
+    const access_record* before = nullptr;
+    for (const auto& each : it.iterations)
+      if (const access_record* last = std::exchange(before, &each.record);
+          last == nullptr || !detail::has_same_calls(*last, each.record))  // a trial repeats its record
+        trial.add(each.record, each.filled);
+  }
   const bytes frame = frames.size;
   need.largest_leases = most_leased_of(rehearsed, tier::device);
   need.everything = need.chunks + align_up(need.largest_leases, frame);

@@ -43,9 +43,14 @@ class rehearsal {
   ///   are none
   rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
             const sequence<std::uint8_t>& filled, Settle settle = {})
-      : frames_{frames}, state_{eviction}, settle_{settle}
+      : rehearsal{frames, eviction, settle}
   {
     add(record, filled);
+  }
+  /// Without a step yet.
+  rehearsal(const model_frames& frames, const Eviction& eviction, Settle settle)
+      : frames_{frames}, state_{eviction}, settle_{settle}
+  {
   }
   /// The step has another way too: all of them have to run, in any order.
   void add(const access_record& record, const sequence<std::uint8_t>& filled) { steps_.push_back({&record, &filled}); }

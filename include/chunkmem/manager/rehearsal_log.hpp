@@ -12,17 +12,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace chunkmem::inline v0 {
+
+/// One iteration of a step that has several.
+///
+///     for (const rehearsed_iteration& it : turn.iterations) trial.add(it.record, it.filled);
+struct rehearsed_iteration {
+  access_record record;           ///< what it began with pinned or leased is taken first
+  sequence<std::uint8_t> filled;  ///< by slot: it held bytes before the iteration
+};
 
 /// One way of a step, as it was rehearsed.
 ///
 ///     for (const rehearsed_turn& it : log.turns()) longest = std::max(longest, it.record.size());
 struct rehearsed_turn {
+  /// Where an iteration begins, after another one of the step.
+  struct border {
+    std::uint32_t entries = 0;   ///< of the record, so far
+    std::uint32_t releases = 0;  ///< the same
+  };
   access_record record;
-  sequence<std::uint8_t> filled;   ///< by slot: it held bytes before the step
-  sequence<std::uint8_t> touched;  ///< by slot: the step uses it
-  bool updates_wait = false;       ///< it began while updates of the step before waited
+  std::vector<border> borders;
+  std::vector<rehearsed_iteration> iterations;  ///< empty where the step has one: that is the record
+  sequence<std::uint8_t> filled;                ///< by slot: it held bytes before the step
+  sequence<std::uint8_t> touched;               ///< by slot: the step uses it
+  bool updates_wait = false;                    ///< it began while updates of the step before waited
 };
 
 /// Writes down a step that is run without bytes, and puts all slots back afterwards.
@@ -99,6 +115,26 @@ class rehearsal_log {
   /// Pins and leases of the last rehearsal that have not ended.
   [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
 
+  /// The trainer begins an iteration. A manager decides for each iteration alone, so each has a record of its own.
+  void begin_iteration()
+  {
+    rehearsed_turn& now = turns_[last_];
+    if (has_iteration_)
+      now.borders.push_back({now.record.size(), static_cast<std::uint32_t>(now.record.releases().size())});
+    has_iteration_ = true;
+  }
+  /// The step is over: its records are linked, and divided at the borders of iterations. @pre not running
+  void finish(const registry& tensors)
+  {
+    const auto chunks = static_cast<std::uint32_t>(tensors.frames_of_chunk().size());
+    for (rehearsed_turn& it : turns()) {
+      it.record.finish(tensors.chunk_of_slot(), chunks);
+      it.iterations.resize(it.borders.empty() ? 0 : it.borders.size() + 1);
+      divide(it);
+      for (rehearsed_iteration& each : it.iterations) each.record.finish(tensors.chunk_of_slot(), chunks);
+    }
+  }
+
   std::uint32_t acquire(slot_id slot, entry_kind kind)
   {
     rehearsed_turn& now = turns_[last_];
@@ -165,8 +201,56 @@ class rehearsal_log {
     for (std::size_t index = 0; index < before_.size(); ++index)
       it.filled[index] = tensors.slots()[index].state != tensor_state::free;
     it.record.clear();
+    it.borders.clear();
+    has_iteration_ = false;
     last_ = which;
     ++serial_;
+  }
+
+  /// What is held across a border is taken first by the iteration behind it, in the order in which it was taken.
+  static void divide(rehearsed_turn& step)
+  {
+    const access_record& whole = step.record;
+    sequence<std::uint8_t> live = step.filled;
+    std::vector<std::uint32_t> held;                    // entries that are not released yet
+    std::vector<std::uint32_t> place(whole.size(), 0);  // of entries, in the record of the iteration
+    std::uint32_t now = 0;
+    std::uint32_t ended = 0;
+    for (std::size_t which = 0; which < step.iterations.size(); ++which) {
+      rehearsed_iteration& it = step.iterations[which];
+      const bool is_last = which == step.borders.size();
+      const std::uint32_t entries = is_last ? whole.size() : step.borders[which].entries;
+      const auto releases =
+          static_cast<std::uint32_t>(is_last ? whole.releases().size() : step.borders[which].releases);
+      it.filled = live;
+      it.record.clear();
+      const auto take = [&](std::uint32_t index, entry_kind kind) {
+        access_entry entry = whole.entries()[index];
+        entry.kind = kind;
+        it.record.make_room();
+        place[index] = it.record.append(entry, {whole.details()[index].bytes, entry_detail::never, pass::none});
+      };
+      for (const std::uint32_t index : held) {
+        const entry_kind kind = whole.entries()[index].kind;
+        const bool overwrites = is_access(kind) && access_of(kind) == access::write;  // its bytes are there now
+        take(index, overwrites ? kind_of(access::read_write, place_of(kind)) : kind);
+      }
+      const auto release_until = [&](std::uint32_t until) {
+        for (; ended < releases && whole.releases()[ended].until <= until; ++ended) {
+          const std::uint32_t index = whole.releases()[ended].access_index;
+          it.record.release(place[index]);
+          std::erase(held, index);
+        }
+      };
+      for (; now < entries; ++now) {
+        release_until(now);
+        const access_entry& entry = whole.entries()[now];
+        take(now, entry.kind);
+        if (entry.kind != entry_kind::drop) held.push_back(now);
+        if (entry.slot != access_record::never) live[entry.slot] = entry.kind != entry_kind::drop;
+      }
+      release_until(entries);
+    }
   }
 
   void assume_filled(const registry& tensors) noexcept
@@ -190,6 +274,7 @@ class rehearsal_log {
   std::array<rehearsed_turn, most_turns> turns_;
   std::size_t last_ = 0;
   std::size_t wanted_ = 1;
+  bool has_iteration_ = false;  // in this run of the step
 };
 
 }  // namespace chunkmem::inline v0

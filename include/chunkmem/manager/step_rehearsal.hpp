@@ -93,9 +93,7 @@ class step_rehearsal {
     builder_->learn_order(log.last_record());
     engine_->places().learn(log.last_record(), engine_->tensors());
     engine_->settle_gradients();
-    const registry& tensors = engine_->tensors();
-    for (auto& it : log.turns())
-      it.record.finish(tensors.chunk_of_slot(), static_cast<std::uint32_t>(tensors.frames_of_chunk().size()));
+    log.finish(engine_->tensors());
   }
 
   void end() noexcept
