@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures the links of a cluster and writes the file of that cluster, one process for each device:
+//
+//     mpirun -n 8 probe_links --out cluster.json
+//
+// It measures messages of MPI between the memories of hosts, and nothing else: no link of NCCL, and no memory of a GPU.
+#include "link_probe.hpp"
+#include "meetings.hpp"
+#include "node_places.hpp"
+#include "node_probe.hpp"
+#include "options.hpp"
+#include "process_group.hpp"
+#include "report.hpp"
+
+#include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/workload/machine_file.hpp>
+
+#include <mpi.h>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace probe_links;
+namespace configurator = chunkmem::configurator;
+
+constexpr int failure_code = 2;
+
+/// What rank 0 needs before the others begin to measure.
+struct preparation {
+  std::ofstream out;  // appends nothing: an old file stays until there is a new one
+  std::optional<chunkmem::workload::machine> machine;
+};
+
+preparation prepare(const options& chosen)
+{
+  preparation ready;
+  if (chosen.machine) ready.machine = chunkmem::workload::read_machine(chosen.machine->string());
+  ready.out.open(chosen.out, std::ios::binary | std::ios::app);
+  if (!ready.out) throw problem{"--out '" + chosen.out.string() + "' cannot be written (choose another file)"};
+  return ready;
+}
+
+/// The nodes with their numbers, on rank 0.
+std::vector<configurator::cluster_node> nodes_of(const process_group& all, const node_places& places,
+                                                 const options& chosen, const preparation& ready)
+{
+  std::vector<configurator::cluster_node> nodes;
+  if (chosen.machine) {
+    all.together([&] {
+      if (ready.machine) nodes = described_nodes(places, *ready.machine, chosen.device_bytes);
+    });
+    return nodes;
+  }
+  device_numbers mine;
+  all.barrier();
+  all.together([&] { mine = measure_device(); });
+  const std::vector<double> words = all.gather(mine.words());
+  all.together([&] {
+    if (all.rank() == 0) nodes = measured_nodes(places, words, chosen.device_bytes);
+  });
+  return nodes;
+}
+
+/// What all ranks measured of their links, on rank 0.
+std::vector<double> records_of(const process_group& all, const node_places& places, const options& chosen)
+{
+  std::optional<link_probe> probe;
+  all.together([&] { probe.emplace(all, chosen.size, chosen.rounds); });
+  probe->measure(meetings_of(places, all.rank()));
+  return all.gather(probe->records());
+}
+
+configurator::cluster cluster_of(std::string name, std::vector<configurator::cluster_node> nodes, measured_links found)
+{
+  configurator::cluster whole{.name = std::move(name), .nodes = std::move(nodes)};
+  whole.links = std::move(found.links);
+  whole.spread = std::move(found.spread);
+  // A device sends itself nothing. The file wants a number there: that of a copy.
+  for (std::uint32_t node = 0; node < whole.nodes.size(); ++node)
+    if (!is_measured(whole, node, node)) whole.links(node, node) = {0, whole.nodes[node].to_device_bytes_per_second};
+  return whole;
+}
+
+configurator::cluster_sources sources_of(const options& chosen, const preparation& ready)
+{
+  return {.nodes = ready.machine
+                       ? "the machine \"" + ready.machine->name + "\" of " + chosen.machine->filename().string() +
+                             ", which has the source of each number" +
+                             (chosen.device_bytes ? "; device_bytes: --device-bytes" : "")
+                       : measured_source + std::string{chosen.device_bytes ? "; device_bytes: --device-bytes" : ""},
+          .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
+                   std::to_string(chosen.size) +
+                   " B, the median of each direction by itself while all devices of both nodes send; latency: half of "
+                   "a round trip of empty messages; a node of one device has the rate of a copy to itself"};
+}
+
+void write(const options& chosen, preparation& ready, const configurator::cluster& whole)
+{
+  const std::string text = configurator::cluster_text(whole, sources_of(chosen, ready));
+  ready.out.close();
+  std::ofstream out{chosen.out, std::ios::binary};
+  out << text;
+  out.close();
+  if (!out) throw problem{"--out '" + chosen.out.string() + "' could not be written to its end"};
+}
+
+void run(const process_group& all, int count, const char* const* arguments)
+{
+  options chosen;
+  all.together([&] { chosen = parse_options(count, arguments); });
+  if (chosen.help) {
+    if (all.rank() == 0) std::fputs(help_text().c_str(), stdout);
+    return;
+  }
+  const node_places places = find_places(all, chosen.each_rank_a_node);
+  preparation ready;
+  all.together([&] {
+    if (all.rank() == 0) ready = prepare(chosen);
+  });
+  std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, ready);
+  const std::vector<double> records = records_of(all, places, chosen);
+  all.together([&] {
+    if (all.rank() != 0) return;
+    const configurator::cluster whole =
+        cluster_of(chosen.name, std::move(nodes), links_of(records, places.nodes(), chosen.size, chosen.rounds));
+    write(chosen, ready, whole);
+    print_links(stdout, whole);
+    const std::string warning = warning_of(whole);
+    if (!warning.empty()) std::fprintf(stderr, "probe_links: warning: %s\n", warning.c_str());
+  });
+}
+
+void tell(const std::exception& failure)
+{
+  std::fflush(stdout);
+  std::fprintf(stderr, "probe_links: %s\n", failure.what());
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  const chunkmem::collective::mpi_session session;
+  const process_group all{session};
+  try {
+    run(all, count - 1, arguments + 1);
+    return EXIT_SUCCESS;
+  } catch (const shared_problem& failure) {
+    if (all.rank() == 0) tell(failure);
+    return failure_code;
+  } catch (const std::exception& failure) {  // the other ranks wait for this one
+    tell(failure);
+    MPI_Abort(MPI_COMM_WORLD, failure_code);
+    return failure_code;
+  }
+} catch (const std::exception& failure) {
+  tell(failure);
+  return failure_code;
+}

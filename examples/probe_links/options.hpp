@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../command_line.hpp"
+#include "../gpt/problem.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace probe_links {
+
+using gpt::problem;
+
+/// The choices of the command line.
+struct options {
+  std::filesystem::path out{};
+  std::string name = "cluster";
+  std::uint64_t size = std::uint64_t{8} << 20;  ///< of a large message [bytes]
+  std::uint32_t rounds = 5;                     ///< large messages that are timed for each link
+  bool each_rank_a_node = false;
+  std::optional<std::filesystem::path> machine{};  ///< else this program measures the numbers of nodes
+  std::optional<std::uint64_t> device_bytes{};     ///< else the operating system's number, or that of the machine
+  bool help = false;
+};
+
+namespace detail {
+
+/// The words of the command line, unread. Reading them gives one sentence for each mistake.
+struct raw_options {
+  std::string out{}, name{}, size{}, rounds{}, machine{}, device_bytes{};
+};
+
+inline void declare(CLI::App& app, raw_options& raw, options& out)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", out.help, "this text");
+  app.add_option("--out", raw.out, "write the cluster to this JSON file");
+  app.add_option("--name", raw.name, "of the cluster (cluster)");
+  app.add_option("--size", raw.size, "bytes of a large message (8388608)");
+  app.add_option("--rounds", raw.rounds, "large messages that are timed for each link (5)");
+  app.add_flag("--each-rank-a-node", out.each_rank_a_node,
+               "each process is a node of one device, also where processes share memory");
+  app.add_option("--machine", raw.machine,
+                 "JSON file of a machine (examples/max_model/machines): its numbers are those of every node (else they "
+                 "are measured on the CPU)");
+  app.add_option("--device-bytes", raw.device_bytes,
+                 "memory of one device (half of the node's memory, divided by its devices)");
+}
+
+}  // namespace detail
+
+/// Reads a command line, the program's name not included.
+/// @throws problem   one sentence: which option, what it says, what it may say
+[[nodiscard]] inline options parse_options(int count, const char* const* arguments)
+{
+  detail::raw_options raw;
+  options out;
+  CLI::App app;
+  detail::declare(app, raw, out);
+  command_line::read<problem>(app, count, arguments);
+  if (out.help) return out;
+  if (raw.out.empty()) throw problem{"--out is missing: name a file for the cluster (see --help)"};
+  out.out = raw.out;
+  if (!raw.name.empty()) out.name = raw.name;
+  const auto whole = [](const char* option, const std::string& text, auto lowest, auto highest, auto& number) {
+    if (!text.empty()) number = command_line::whole<problem>(option, text, lowest, highest);
+  };
+  whole("--size", raw.size, std::uint64_t{4096}, std::uint64_t{1} << 30, out.size);
+  whole("--rounds", raw.rounds, std::uint32_t{1}, std::uint32_t{1000}, out.rounds);
+  if (!raw.machine.empty()) out.machine = raw.machine;
+  if (!raw.device_bytes.empty())
+    out.device_bytes = command_line::whole<problem>("--device-bytes", raw.device_bytes, std::uint64_t{1} << 16,
+                                                    std::uint64_t{1} << 50);
+  return out;
+}
+
+/// The text of `--help`.
+[[nodiscard]] inline std::string help_text()
+{
+  detail::raw_options raw;
+  options out;
+  CLI::App app{
+      "Measures the links of a cluster, and writes its file. Start one process for each device: "
+      "mpirun -n N probe_links --out cluster.json",
+      "probe_links"};
+  detail::declare(app, raw, out);
+  return app.help();
+}
+
+}  // namespace probe_links

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// check_cluster <file> <nodes> [<from> <to>]: the file is one of a cluster of so many nodes. With two nodes: their link
+// is the slowest of all, and the link the other way is at least three times as fast.
+#include <chunkmem/configurator/cluster_file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using chunkmem::configurator::cluster;
+
+int failures = 0;
+
+void expect(bool holds, const char* what)
+{
+  if (holds) return;
+  std::fprintf(stderr, "check_cluster: %s\n", what);
+  ++failures;
+}
+
+void check_square(const cluster& whole, std::uint32_t nodes)
+{
+  expect(whole.nodes.size() == nodes, "there are more nodes, or fewer");
+  expect(whole.spread.size() == std::size_t{nodes} * nodes, "the spread is not that of each link");
+}
+
+void check_slow_link(const cluster& whole, std::uint32_t slow_from, std::uint32_t slow_to)
+{
+  const double slow = whole.link(slow_from, slow_to).bytes_per_second;
+  for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
+    for (std::uint32_t to = 0; to < whole.nodes.size(); ++to)
+      if (from != to && (from != slow_from || to != slow_to))
+        expect(whole.link(from, to).bytes_per_second > slow, "another link is slower than the slow one");
+  expect(whole.link(slow_to, slow_from).bytes_per_second >= 3 * slow, "the other way is not three times as fast");
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  if (count != 3 && count != 5) throw std::runtime_error{"give <file> <nodes> [<from> <to>]"};
+  const cluster whole = chunkmem::configurator::read_cluster(arguments[1]);
+  const auto number = [&](int index) { return static_cast<std::uint32_t>(std::stoul(arguments[index])); };
+  check_square(whole, number(2));
+  if (count == 5 && failures == 0) check_slow_link(whole, number(3), number(4));
+  return failures == 0 ? 0 : 1;
+} catch (const std::exception& failure) {
+  std::fprintf(stderr, "check_cluster: %s\n", failure.what());
+  return 1;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <support/catch.hpp>
+
+#include "link_probe.hpp"
+#include "node_probe.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace links_test {
+
+using namespace probe_links;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+node_places two_nodes()
+{
+  return places_of({0, 0, 2, 2}, false);
+}
+
+/// What four devices say of themselves.
+std::vector<double> words_of(double flops_of_second_node)
+{
+  std::vector<double> words;
+  for (int rank = 0; rank < 4; ++rank) {
+    const device_numbers it{
+        .flops = rank < 2 ? 1e10 : flops_of_second_node, .copies = 4e9, .updates = 1e8, .memory = 16e9};
+    const std::vector<double> mine = it.words();
+    words.insert(words.end(), mine.begin(), mine.end());
+  }
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("a link is as fast as the slowest device, and has the median of its rounds", "[probe_links]")
+{
+  // from, to, phase, round trip, three rounds: two devices send together
+  const std::vector<double> records{0, 1, 0, 2e-6, 1.0, 2.0, 4.0,  //
+                                    0, 1, 0, 4e-6, 2.0, 1.0, 1.0,  //
+                                    1, 0, 1, 6e-6, 0.5, 0.5, 0.5,  //
+                                    1, 1, 2, 1e-6, 0.1, 0.1, 0.1,  // the devices of one node, in two phases
+                                    1, 1, 3, 1e-6, 0.2, 0.2, 0.2};
+  const measured_links found = links_of(records, 2, 8, 3);
+  CHECK(found.links(0, 1).bytes_per_second == 4.0);  // of 2, 2 and 4 s
+  CHECK(found.links(0, 1).latency == 2e-6);
+  CHECK(found.spread[1] == 0.5);
+  CHECK(found.links(1, 0).bytes_per_second == 16.0);
+  CHECK(found.links(1, 0).latency == 3e-6);
+  CHECK(found.spread[2] == 0.0);
+  CHECK(found.links(1, 1).bytes_per_second == 80.0);
+  CHECK(found.spread[3] == 0.5);
+}
+
+TEST_CASE("a measured node adds what its devices share, and halves its memory", "[probe_links]")
+{
+  const std::vector<cluster_node> nodes = measured_nodes(two_nodes(), words_of(2e10), {});
+  REQUIRE(nodes.size() == 2);
+  CHECK(nodes[0].kind == "node-0");
+  CHECK(nodes[1].kind == "node-1");
+  CHECK(nodes[1].devices == 2);
+  CHECK(nodes[1].device_flops_per_second == 2e10);
+  CHECK(nodes[1].to_device_bytes_per_second == 4e9);
+  CHECK(nodes[1].host_memory_bytes_per_second == 16e9);
+  CHECK(nodes[1].host_updates_per_second == 2e8);
+  CHECK(nodes[1].device_updates_per_second == 1e8);
+  CHECK(nodes[1].device_bytes.count() == 4'000'000'000);
+  CHECK(nodes[1].host_bytes.count() == 8'000'000'000);
+}
+
+TEST_CASE("nodes that share memory divide it", "[probe_links]")
+{
+  const std::vector<cluster_node> nodes = measured_nodes(places_of({0, 0, 2, 2}, true), words_of(1e10), {});
+  REQUIRE(nodes.size() == 4);
+  CHECK(nodes[3].device_bytes.count() == 4'000'000'000);
+  CHECK(nodes[3].host_bytes.count() == 4'000'000'000);
+}
+
+TEST_CASE("nodes that differ by less than 5 % are of one kind", "[probe_links]")
+{
+  const std::vector<cluster_node> near = measured_nodes(two_nodes(), words_of(1.04e10), {});
+  CHECK(near[0] == near[1]);
+  const std::vector<cluster_node> far = measured_nodes(two_nodes(), words_of(1.06e10), {});
+  CHECK(far[0].kind != far[1].kind);
+}
+
+TEST_CASE("the memory of a device is the user's choice, up to all of the node", "[probe_links]")
+{
+  const std::vector<cluster_node> nodes = measured_nodes(two_nodes(), words_of(1e10), 1'000'000);
+  CHECK(nodes[0].device_bytes.count() == 1'000'000);
+  CHECK(nodes[0].host_bytes.count() == 15'998'000'000);
+  CHECK_THROWS_WITH(measured_nodes(two_nodes(), words_of(1e10), 8'000'000'000),
+                    ContainsSubstring("leaves the host nothing"));
+}
+
+TEST_CASE("a machine describes nodes that have its devices", "[probe_links]")
+{
+  chunkmem::workload::machine machine{.name = "two devices", .devices = 2, .device_bytes{}, .host_bytes{}, .rates{}};
+  machine.rates.device_flops_per_second = 1e14;
+  const std::vector<cluster_node> nodes = described_nodes(two_nodes(), machine, 1'000'000);
+  REQUIRE(nodes.size() == 2);
+  CHECK(nodes[0] == nodes[1]);
+  CHECK(nodes[1].device_flops_per_second == 1e14);
+  CHECK(nodes[1].device_bytes.count() == 1'000'000);
+  machine.devices = 4;
+  CHECK_THROWS_WITH(described_nodes(two_nodes(), machine, {}), ContainsSubstring("start one process for each device"));
+}
+
+}  // namespace links_test
