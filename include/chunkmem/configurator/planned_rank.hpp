@@ -64,7 +64,7 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
 ///
 ///     lone_model<backend::simulated> m{memory, {.chunk_bytes = work.chunk}, gradient::separate{}, update_place(plan)};
 ///     planned_rank rank{m, work, stage};
-///     const memory_requirement need = m.rehearse([&] { rank.take_all(); });
+///     const memory_requirement need = m.rehearse([&] { rank.take_all(boundaries); });  // bytes of boundary_buffers
 ///
 /// @tparam Model   lone_model or replicated_model   @threads   one caller
 /// Cost: that of an access of the manager for each weight of a run
