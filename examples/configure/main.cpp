@@ -97,7 +97,8 @@ int run(const options& chosen)
             << " tokens\n\n";
   const configurator::plan_search_result found = search(chosen, of);
   if (found.best.empty())
-    std::cout << "no plan was found that fits\n";
+    std::cout << (found.is_whole ? "no plan was found that fits\n"
+                                 : "no plan was found before the search was stopped\n");
   else
     print_plans(std::cout, of, found), print_best(std::cout, of, found.best.front());
   print_rejected(std::cout, found);

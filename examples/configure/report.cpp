@@ -37,13 +37,13 @@ template <class Member>
   return found;
 }
 
-/// The step if ranks were in the order of devices, and in the reverse order of what was found.
+/// Where ranks are, and how long a step takes if they are in the order of devices.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
   const configurator::step_latency latency{of.whole, of.shape};
   configurator::parallel_plan plan = best.plan;
   std::ranges::sort(plan.devices);
-  const double in_order = latency.of(plan).step;
+  const double in_order = latency.of(plan, moved_by(of.whole, plan, best.memory)).step;
   out << formatted("  places: %.4g s as found, %.4g s with ranks in the order of devices\n", best.time.step, in_order);
   const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
   constexpr std::uint32_t most_printed = 16;

@@ -99,7 +99,8 @@ configurator::cluster_sources sources_of(const options& chosen, const preparatio
                        : measured_source + std::string{chosen.device_bytes ? "; device_bytes: --device-bytes" : ""},
           .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
                    std::to_string(chosen.size) +
-                   " B, the median of each direction by itself while all devices of both nodes send; latency: half of "
+                   " B, the median of each direction by itself while all devices of one node send to the other; "
+                   "latency: half of "
                    "a round trip of empty messages; a node of one device has the rate of a copy to itself"};
 }
 

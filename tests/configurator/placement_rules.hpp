@@ -33,7 +33,7 @@ inline link_matrix random_links(std::uint32_t nodes, double spread, support::dic
 /// Racks of four nodes: links are ten times as fast within a rack. The racks' nodes are shuffled.
 inline link_matrix racks(std::uint32_t nodes, support::dice& dice)
 {
-  placement order = identity_placement(nodes);
+  rank_placement order = identity_placement(nodes);
   for (std::uint32_t left = nodes; left > 1; --left) std::swap(order[left - 1], order[dice.below(left)]);
   link_matrix links = random_links(nodes, 1.2, dice);
   for (std::uint32_t from = 0; from < nodes; ++from)
@@ -43,7 +43,7 @@ inline link_matrix racks(std::uint32_t nodes, support::dice& dice)
 }
 
 /// The seconds of a placement, from nothing but the links.
-inline double seconds_of(const link_matrix& links, const placed_transfers& plan, const placement& places)
+inline double seconds_of(const link_matrix& links, const placed_transfers& plan, const rank_placement& places)
 {
   const auto time = [&](std::uint32_t from, std::uint32_t to, double size) {
     return links(from, to).latency + size / links(from, to).bytes_per_second;
@@ -71,11 +71,11 @@ inline double seconds_of(const link_matrix& links, const placed_transfers& plan,
 
 /// Each rank takes the node with the fastest round trip to the stage before it, or to the same stage of the replica
 /// before.
-inline placement greedy_rule(const link_matrix& links, const placed_transfers& plan)
+inline rank_placement greedy_rule(const link_matrix& links, const placed_transfers& plan)
 {
   const std::uint32_t nodes = links.nodes();
   std::vector<bool> is_taken(nodes, false);
-  placement places;
+  rank_placement places;
   const auto size = static_cast<double>(plan.boundary.count());
   for (std::uint32_t rank = 0; rank < nodes; ++rank) {
     const std::uint32_t before = rank % plan.stages > 0 ? 1 : plan.stages;
@@ -96,7 +96,7 @@ inline placement greedy_rule(const link_matrix& links, const placed_transfers& p
 
 /// Halves the nodes again and again, so that each half has fast links: the node with the slowest links to the first one
 /// begins the other half, and each node joins the one it is nearer to, until that is full.
-inline placement bisection_rule(const link_matrix& links, placement nodes)
+inline rank_placement bisection_rule(const link_matrix& links, rank_placement nodes)
 {
   if (nodes.size() <= 2) return nodes;
   const auto distance = [&](std::uint32_t left, std::uint32_t right) {
@@ -110,8 +110,8 @@ inline placement bisection_rule(const link_matrix& links, placement nodes)
     return distance(first, it) - distance(second, it);
   });
   const auto middle = nodes.begin() + static_cast<std::ptrdiff_t>(nodes.size() / 2);
-  placement left = bisection_rule(links, {nodes.begin(), middle});
-  const placement right = bisection_rule(links, {middle, nodes.end()});
+  rank_placement left = bisection_rule(links, {nodes.begin(), middle});
+  const rank_placement right = bisection_rule(links, {middle, nodes.end()});
   left.insert(left.end(), right.begin(), right.end());
   return left;
 }

@@ -34,14 +34,14 @@ placed_transfers random_plan(std::uint32_t stages, std::uint32_t replicas, suppo
 
 }  // namespace
 
-TEST_CASE("every placement is tried on a small cluster", "[configurator]")
+TEST_CASE("every rank_placement is tried on a small cluster", "[configurator]")
 {
   support::dice dice{5};
   for (const auto& [stages, replicas, nodes] : std::vector<std::array<std::uint32_t, 3>>{
            {1, 1, 1}, {1, 2, 2}, {2, 1, 3}, {2, 2, 4}, {5, 1, 5}, {1, 5, 5}, {2, 2, 6}, {3, 2, 6}, {2, 3, 7}}) {
     const link_matrix links = random_links(nodes, 5, dice);
     const placed_transfers plan = random_plan(stages, replicas, dice);
-    placement places = identity_placement(nodes);
+    rank_placement places = identity_placement(nodes);
     double least = seconds_of(links, plan, places);
     double most = least;
     while (std::ranges::next_permutation(places).found) {
@@ -75,7 +75,7 @@ TEST_CASE("annealing finds the optimum of 8 nodes in at least 95 of 100 clusters
   CHECK(found >= 190);
 }
 
-TEST_CASE("on 64 nodes no rule finds a faster placement than the search", "[configurator]")
+TEST_CASE("on 64 nodes no rule finds a faster rank_placement than the search", "[configurator]")
 {
   support::dice dice{2};
   for (int cluster = 0; cluster < 12; ++cluster) {
@@ -94,7 +94,7 @@ TEST_CASE("on 64 nodes no rule finds a faster placement than the search", "[conf
   }
 }
 
-TEST_CASE("the cost of a changed placement is that of a new one, and a change that is taken back leaves no trace",
+TEST_CASE("the cost of a changed rank_placement is that of a new one, and a change that is taken back leaves no trace",
           "[configurator]")
 {
   support::dice dice{3};

@@ -36,7 +36,7 @@ struct stage_memory {
   bytes boundaries{};       ///< between parts
   bytes leases{};           ///< the most at once: boundaries, what runs save, and what they work with
   bytes smallest_device{};  ///< the least on which the plan runs: chunks come and go
-  bytes smallest_host{};    ///< the least beside the device that the plan has
+  bytes smallest_host{};    ///< the least beside the device that the cluster has
   bytes everything{};       ///< chunks and leases: a device of so many bytes never waits for a copy
 };
 
@@ -138,9 +138,13 @@ inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory
   memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   const std::vector<bytes> leases = pipeline::executor_memory(work.schedule, work.parts);
   for (std::uint32_t stage = 0; stage < work.plan.stages && proof.fits; ++stage) {
-    stage_memory need;
-    need.smallest_device = leases[stage];
-    detail::compare(proof, stage, need, detail::room_of_stage(whole, work.plan, stage, beside), {});
+    const bytes there = detail::room_of_stage(whole, work.plan, stage, beside)[tier::device];
+    if (leases[stage] <= there) continue;
+    proof.fits = false;
+    proof.why_class = detail::too_small_device;
+    proof.why_not = "stage " + std::to_string(stage) + " needs " + std::to_string(leases[stage].count()) +
+                    " B on the device for activations alone, and its ranks have " + std::to_string(there.count()) +
+                    " B";
   }
   return proof;
 }
@@ -154,7 +158,8 @@ enum class refused_stages : std::uint8_t {
 /// Rehearses one rank of each stage with the real manager, the real layout and the real order of steps, and compares
 /// what they need with what the plan's devices and nodes have.
 ///
-/// The bytes are exact: with `smallest_device` and `smallest_host` the rank runs, and with a chunk less it does not.
+/// The bytes of the device are exact: with `smallest_device` the rank runs, and with a chunk less it does not.
+/// `smallest_host` is what the rank needs beside the device that the cluster has. A smaller device needs more.
 /// Replicas need the same. Ranks that share layers do too.
 /// @param work   of work_of, with three batches or more where the schedule has two versions
 /// @param beside   taken from the room of each rank

@@ -29,12 +29,12 @@ struct placed_transfers {
 };
 
 /// A node for each rank: element replica * stages + stage. Nodes behind the last rank have no work.
-using placement = std::vector<std::uint32_t>;
+using rank_placement = std::vector<std::uint32_t>;
 
 /// Each rank on the node of its number.
-[[nodiscard]] inline placement identity_placement(std::uint32_t nodes)
+[[nodiscard]] inline rank_placement identity_placement(std::uint32_t nodes)
 {
-  placement all(nodes);
+  rank_placement all(nodes);
   std::iota(all.begin(), all.end(), 0U);
   return all;
 }
@@ -59,7 +59,7 @@ class placement_cost {
   /// @param links   outlives this   @param places   each node once
   /// @throws config_error   no stage, no replica, more ranks than nodes, a negative number of round trips, or a
   ///   placement that is none of these nodes
-  placement_cost(const link_matrix& links, const placed_transfers& plan, placement places)
+  placement_cost(const link_matrix& links, const placed_transfers& plan, rank_placement places)
       : links_{links}, plan_{plan}, places_{std::move(places)}
   {
     links.check();
@@ -70,10 +70,10 @@ class placement_cost {
                                       << " nodes (give one or more of each, and a node for each rank)"};
     if (!(plan.round_trips >= 0 && plan.round_trips <= std::numeric_limits<double>::max()))
       throw config_error{"round trips of a batch are negative, or no finite number"};
-    placement sorted = places_;
+    rank_placement sorted = places_;
     std::ranges::sort(sorted);
     if (sorted != identity_placement(links.nodes()))
-      throw config_error{"a placement does not name each node once (start with identity_placement)"};
+      throw config_error{"a rank_placement does not name each node once (start with identity_placement)"};
     pipelines_.resize(plan.replicas);
     rings_.resize(plan.stages);
     for (std::uint32_t replica = 0; replica < plan.replicas; ++replica) renew_pipeline(replica);
@@ -93,7 +93,7 @@ class placement_cost {
     };
     return plan_.round_trips * mean(pipelines_) + mean(rings_);
   }
-  [[nodiscard]] const placement& places() const noexcept { return places_; }
+  [[nodiscard]] const rank_placement& places() const noexcept { return places_; }
   [[nodiscard]] const placed_transfers& plan() const noexcept { return plan_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return plan_.stages * plan_.replicas; }
 
@@ -167,7 +167,7 @@ class placement_cost {
 
   const link_matrix& links_;
   placed_transfers plan_;
-  placement places_;
+  rank_placement places_;
   std::vector<double> pipelines_;  // by replica: a round trip
   std::vector<double> rings_;      // by stage
 };

@@ -19,7 +19,7 @@ namespace configurator {
 ///
 ///     const double seconds = place_ranks(links, plan).best.seconds;
 struct timed_placement {
-  placement places{};
+  rank_placement places{};
   double seconds = 0;
 };
 
@@ -69,7 +69,7 @@ class placement_annealing {
   [[nodiscard]] timed_placement run(const placement_effort& effort)
   {
     splitmix64 dice;
-    placement start = identity_placement(links_.nodes());
+    rank_placement start = identity_placement(links_.nodes());
     best_ = {start, placement_cost{links_, plan_, start}.seconds()};
     const std::uint32_t trials = effort.trials / 6;
     anneal(start, {.trials = trials}, dice);
@@ -103,21 +103,21 @@ class placement_annealing {
     if (sign_ * it.seconds() < sign_ * best_.seconds) best_ = {it.places(), it.seconds()};
   }
   /// The best of three: near in its pipeline and its ring, in its pipeline alone, and in its ring alone.
-  [[nodiscard]] placement nearest() const
+  [[nodiscard]] rank_placement nearest() const
   {
     timed_placement found{};
     for (const auto& [of_pipeline, of_ring] : {std::pair{1.0, 1.0}, {1.0, 0.0}, {0.0, 1.0}}) {
-      placement places = nearest(of_pipeline * plan_.round_trips, of_ring * 2 * (plan_.replicas - 1));
+      rank_placement places = nearest(of_pipeline * plan_.round_trips, of_ring * 2 * (plan_.replicas - 1));
       const double seconds = placement_cost{links_, plan_, places}.seconds();
       if (found.places.empty() || seconds < found.seconds) found = {std::move(places), seconds};
     }
     return found.places;
   }
   /// Each rank takes the free node with the least seconds to the ranks before it.
-  [[nodiscard]] placement nearest(double round_trips, double ring_steps) const
+  [[nodiscard]] rank_placement nearest(double round_trips, double ring_steps) const
   {
-    placement places;
-    placement free = identity_placement(links_.nodes());
+    rank_placement places;
+    rank_placement free = identity_placement(links_.nodes());
     const auto boundary = static_cast<double>(plan_.boundary.count());
     const double piece = static_cast<double>(plan_.gradients.count()) / plan_.replicas;
     for (std::uint32_t rank = 0; rank < plan_.stages * plan_.replicas; ++rank) {
@@ -136,7 +136,7 @@ class placement_annealing {
     places.insert(places.end(), free.begin(), free.end());
     return places;
   }
-  void anneal(const placement& start, const heat_of_run& how, splitmix64& dice)
+  void anneal(const rank_placement& start, const heat_of_run& how, splitmix64& dice)
   {
     placement_cost now{links_, plan_, start};
     consider(now);
@@ -191,7 +191,7 @@ class placement_annealing {
 inline void try_all(placement_cost& cost, found_placements& found)
 {
   const auto nodes = static_cast<std::uint32_t>(cost.places().size());
-  placement counts(nodes, 0);
+  rank_placement counts(nodes, 0);
   for (std::uint32_t index = 0; index < nodes;) {
     if (counts[index] == index) {
       counts[index++] = 0;

@@ -125,8 +125,9 @@ class plan_search {
  public:
   plan_search(const cluster& whole, const workload::transformer_shape& shape, const plan_space& space,
               const plan_search_effort& effort)
-      : whole_{whole}, shape_{shape}, effort_{effort}, latency_{whole, shape}, families_{}
+      : whole_{whole}, shape_{shape}, effort_{effort}, latency_{whole, shape}
   {
+    if (effort.best == 0) throw config_error{"a search that keeps 0 plans (keep one or more)"};
     const free_bound bound{whole};
     for (plan_family& it : families_of(space, shape, whole.ranks())) {
       families_.emplace_back();
@@ -149,9 +150,7 @@ class plan_search {
     }
     if (error_) std::rethrow_exception(error_);
     found_.is_whole = !may_go_on();
-    for (const open_plan& it : open_)
-      reject(it.is_simulated ? "slower than the best, simulated" : "slower than the best, by the free bound",
-             it.seconds, plan_of(it), {});
+    for (const open_plan& it : open_) reject(why_left(it), it.seconds, plan_of(it), {});
     for (auto& [why, it] : rejected_) found_.rejected.push_back(std::move(it));
     std::ranges::sort(found_.rejected, std::greater{}, &rejected_plans::count);
     return std::move(found_);
@@ -183,6 +182,13 @@ class plan_search {
   {
     return !open_.empty() &&
            (found_.best.size() < effort_.best || open_.begin()->seconds <= found_.best.back().time.step);
+  }
+
+  [[nodiscard]] const char* why_left(const open_plan& it) const
+  {
+    if (found_.best.size() < effort_.best || it.seconds <= found_.best.back().time.step)
+      return "not looked at: the search was stopped";
+    return it.is_simulated ? "slower than the best, simulated" : "slower than the best, by the free bound";
   }
 
   void work() noexcept
@@ -269,7 +275,7 @@ class plan_search {
                                    std::ranges::max(whole_.nodes, {}, least).device_bytes)
       return false;
     const memory_proof needs = prove_memory(whole_, work, effort_.beside);
-    placement order = identity_placement(groups);
+    rank_placement order = identity_placement(groups);
     std::vector<std::uint32_t> best;
     double seconds = std::numeric_limits<double>::infinity();
     do {
@@ -324,7 +330,7 @@ class plan_search {
     const double most =
         found_.best.size() < effort_.best ? std::numeric_limits<double>::infinity() : found_.best.back().time.step;
     std::uint64_t left = 0;
-    for (const open_plan& it : open_) left += it.seconds <= most ? 1 : 0;
+    for (const open_plan& it : open_) left += !it.is_simulated && it.seconds <= most ? 1 : 0;
     const std::uint64_t done = found_.simulated + 1;
     effort_.tell({found_.simulated, found_.simulated + left, seconds,
                   seconds / static_cast<double>(done) * static_cast<double>(left)});

@@ -22,7 +22,7 @@ struct plan_space {
   std::uint64_t rows = 1;                  ///< of a batch, over all replicas
   bool with_tensor = true;                 ///< ranks may share layers; plans that do cannot be run yet
   std::uint32_t most_parts = 4;            ///< of a stage, for interleaved
-  std::vector<schedule_kind> schedules{};  ///< empty: all
+  std::vector<schedule_kind> schedules{};  ///< empty: all but two_versions, which trains with older weights
 };
 
 /// The degrees and the micro-batch of a plan, with all that they leave open.
@@ -63,7 +63,8 @@ namespace detail {
 {
   std::vector<parallel_plan> all;
   const auto wants = [&](schedule_kind kind) {
-    return space.schedules.empty() || std::ranges::find(space.schedules, kind) != space.schedules.end();
+    if (space.schedules.empty()) return kind != schedule_kind::two_versions;
+    return std::ranges::find(space.schedules, kind) != space.schedules.end();
   };
   for (std::size_t number = 0; number < schedule_kinds; ++number) {
     parallel_plan plan = start;
@@ -71,6 +72,7 @@ namespace detail {
     if (plan.stages == 1 && plan.schedule != schedule_kind::one_f_one_b) continue;  // they are the same
     if (!wants(plan.schedule) && plan.stages > 1) continue;
     const bool is_interleaved = plan.schedule == schedule_kind::interleaved;
+    if (is_interleaved && space.most_parts < 2) continue;
     const std::uint32_t most = is_interleaved ? space.most_parts : plan.schedule == schedule_kind::zb_v ? 2 : 1;
     for (plan.parts = most == 1 ? 1 : 2; plan.parts <= most; ++plan.parts)
       if (std::uint64_t{plan.parts} * plan.stages <= shape.layers) all.push_back(plan);
@@ -96,7 +98,7 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 }  // namespace detail
 
 /// Every way to divide a batch and a model over all devices: degrees whose product is their number, each micro-batch
-/// that divides the rows of a replica, each schedule with each number of parts, recompute, states on the host, ZeRO 1
+/// that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on the host, ZeRO 1
 /// to 3. Ranks that share layers divide the heads.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
@@ -131,7 +133,7 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
   if (all.empty())
     throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << shape.layers
                                     << " layers and " << shape.heads << " heads over " << devices
-                                    << " devices (give a batch that their number divides)"};
+                                    << " devices (give rows, layers or heads that can be divided so)"};
   return all;
 }
 

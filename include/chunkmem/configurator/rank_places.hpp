@@ -37,14 +37,14 @@ inline constexpr std::uint32_t all_tried = 5;
 {
   const std::uint32_t groups = plan.stages * plan.replicas;
   const std::vector<std::uint32_t> node_of = whole.nodes_of_ranks();
-  const auto devices_of = [&](const placement& group_of) {
+  const auto devices_of = [&](const rank_placement& group_of) {
     std::vector<std::uint32_t> devices;
     for (std::uint32_t rank = 0; rank < groups; ++rank)
       for (std::uint32_t member = 0; member < plan.tensor; ++member)
         devices.push_back(group_of[rank] * plan.tensor + member);
     return devices;
   };
-  const placement identity = identity_placement(groups);
+  const rank_placement identity = identity_placement(groups);
   std::vector<std::vector<std::uint32_t>> all{devices_of(identity)};
   const auto node = [&](std::uint32_t group) { return node_of[group * plan.tensor]; };
   link_matrix links{groups};
@@ -60,11 +60,11 @@ inline constexpr std::uint32_t all_tried = 5;
     }
   if (are_equal) return all;
   if (groups <= all_tried) {
-    placement order = identity;
+    rank_placement order = identity;
     while (std::ranges::next_permutation(order).found) all.push_back(devices_of(order));
     return all;
   }
-  placement by_stage(groups);
+  rank_placement by_stage(groups);
   for (std::uint32_t rank = 0; rank < groups; ++rank)
     by_stage[rank] = rank % plan.stages * plan.replicas + rank / plan.stages;
   if (by_stage != identity) all.push_back(devices_of(by_stage));
@@ -75,7 +75,7 @@ inline constexpr std::uint32_t all_tried = 5;
                                    .boundary = parts.front().boundary,
                                    .round_trips = static_cast<double>(plan.micro_batches) / plan.stages,
                                    .gradients = bytes{2 * plan.parts * parameters}};
-  const placement found = place_ranks(links, transfers, effort).best.places;
+  const rank_placement found = place_ranks(links, transfers, effort).best.places;
   if (found != identity && found != by_stage) all.push_back(devices_of(found));
   return all;
 }

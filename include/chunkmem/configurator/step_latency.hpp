@@ -61,7 +61,8 @@ struct moved_bytes {
 ///   which all ranks of a node share, and copies of weights back.
 /// - With two versions, sums and updates run aside, in the slack.
 ///
-/// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each replica.
+/// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each
+/// replica that differs from the others.
 /// Source: the idea of Pipette (Yim et al. 2024, arXiv 2405.18093), whose formula is replaced by the simulator.
 class step_latency {
  public:
