@@ -38,6 +38,13 @@ using namespace chunkmem::configurator;
 using namespace chunkmem::literals;
 using workload::transformer_shape;
 
+/// With the one that trains with older weights.
+std::vector<schedule_kind> all_schedules()
+{
+  using enum schedule_kind;
+  return {gpipe, one_f_one_b, eager, interleaved, two_versions, zb_h1, zb_h2, zb_v};
+}
+
 /// The worst of 20 clusters.
 double chosen_over_exhaustive()
 {
@@ -47,7 +54,7 @@ double chosen_over_exhaustive()
     support::dice dice{seed};
     const std::uint32_t nodes = dice.between(3, 5);
     const cluster whole = exhaustive_search::roll_cluster(dice, nodes);
-    const plan_space space{.rows = std::uint64_t{nodes} * 4, .schedules = {}};
+    const plan_space space{.rows = std::uint64_t{nodes} * 4, .schedules = all_schedules()};
     const double best = exhaustive_search::best_seconds(whole, space);
     const plan_search_result found = find_plans(whole, shape, space);
     if (found.best.empty()) {
@@ -138,16 +145,26 @@ class memory_of_plans {
     if (const auto it = known_.find(key); it != known_.end()) return it->second;
     return known_[key] = find(plan);
   }
-  [[nodiscard]] double seconds(const parallel_plan& plan) const { return latency_.of(plan).step; }
+  /// With what it moves. @pre it fits
+  [[nodiscard]] double seconds(const parallel_plan& plan) const
+  {
+    return latency_.of(plan, moved_by(of_.whole, plan, proof_of(plan))).step;
+  }
   [[nodiscard]] const step_latency& latency() const noexcept { return latency_; }
 
  private:
   [[nodiscard]] bool find(const parallel_plan& plan) const
   {
+    return refuse_by_leases(of_.whole, work_for(plan)).fits && proof_of(plan).fits;
+  }
+  [[nodiscard]] planned_work work_for(const parallel_plan& plan) const
+  {
     const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
-    const planned_work work = work_of(of_.shape, plan, latency_.typical_seconds(plan), batches);
-    return refuse_by_leases(of_.whole, work).fits &&
-           prove_memory(of_.whole, work, {}, refused_stages::are_left_out).fits;
+    return work_of(of_.shape, plan, latency_.typical_seconds(plan), batches);
+  }
+  [[nodiscard]] memory_proof proof_of(const parallel_plan& plan) const
+  {
+    return prove_memory(of_.whole, work_for(plan), {}, refused_stages::are_left_out);
   }
 
   const stated_case& of_;
@@ -173,11 +190,10 @@ std::vector<rule_choice> choices(const stated_case& of, memory_of_plans& memory,
 /// The best plan whose updates wait for each batch, and the best of all.
 std::pair<parallel_plan, parallel_plan> found_for(const stated_case& of, bool with_tensor)
 {
-  using enum schedule_kind;
-  plan_space space{.rows = of.rows, .with_tensor = with_tensor, .schedules = {}};
+  plan_space space{.rows = of.rows, .with_tensor = with_tensor, .schedules = all_schedules()};
   const plan_search_effort effort{.threads = 2, .best = 1};
   const parallel_plan best = find_plans(of.whole, of.shape, space, effort).best.at(0).plan;
-  space.schedules = {gpipe, one_f_one_b, eager, interleaved, zb_h1, zb_h2, zb_v};
+  space.schedules.clear();
   return {find_plans(of.whole, of.shape, space, effort).best.at(0).plan, best};
 }
 
@@ -230,7 +246,8 @@ double search_time(std::uint32_t nodes, const transformer_shape& shape, std::uin
 {
   const cluster whole = mixed_links(even_cluster("many", nodes, 8), 9, 3);
   const auto begin = std::chrono::steady_clock::now();
-  const plan_search_result found = find_plans(whole, shape, {.rows = rows, .schedules = {}}, {.threads = 2});
+  const plan_search_result found =
+      find_plans(whole, shape, {.rows = rows, .schedules = all_schedules()}, {.threads = 2});
   const double seconds = std::chrono::duration<double>{std::chrono::steady_clock::now() - begin}.count();
   std::printf("%u devices: %.1f s, %llu plans, %llu simulated, %llu rehearsed; %s\n", whole.ranks(), seconds,
               static_cast<unsigned long long>(found.plans), static_cast<unsigned long long>(found.simulated),

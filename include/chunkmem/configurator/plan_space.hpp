@@ -98,8 +98,8 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 }  // namespace detail
 
 /// Every way to divide a batch and a model over all devices: degrees whose product is their number, each micro-batch
-/// that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on the host, ZeRO 1
-/// to 3. Ranks that share layers divide the heads.
+/// that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on the host, and
+/// ZeRO 1 to 3. Ranks that share layers divide the heads.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
 /// @param devices   of the cluster
