@@ -18,6 +18,8 @@
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -41,6 +43,15 @@ void write_file(const char* option, const std::filesystem::path& where, const st
   if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written"};
 }
 
+/// Ctrl-C ends the search, which gives the best so far. A second one ends the program.
+std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+extern "C" void interrupt(int)
+{
+  is_interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
 [[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
 {
   std::stop_source stopper;
@@ -49,13 +60,15 @@ void write_file(const char* option, const std::filesystem::path& where, const st
                                           .beside = {chosen.device_allowance, chosen.host_allowance},
                                           .stop = stopper.get_token()};
   effort.tell = [&](const configurator::search_progress& it) {
-    if (chosen.seconds > 0 && it.seconds > chosen.seconds) stopper.request_stop();
+    if (is_interrupted || (chosen.seconds > 0 && it.seconds > chosen.seconds)) stopper.request_stop();
     if (!chosen.is_quiet)
       std::fprintf(stderr, "\r%llu of %llu plans, %.0f s, about %.0f s left  ",
                    static_cast<unsigned long long>(it.done), static_cast<unsigned long long>(it.of), it.seconds,
                    it.seconds_left);
   };
+  std::signal(SIGINT, interrupt);
   auto found = find_plans(of.whole, of.shape, chosen.space, effort);
+  std::signal(SIGINT, SIG_DFL);
   if (!chosen.is_quiet) std::fputs("\r                                                             \r", stderr);
   return found;
 }

@@ -14,7 +14,7 @@
 
 namespace configure_example {
 
-/// What the command line asks for.
+/// The choices of the command line.
 struct options {
   bool help = false;
   bool lists_models = false;

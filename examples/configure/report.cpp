@@ -3,7 +3,8 @@
 
 #include "../gpt/size_text.hpp"
 
-#include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/model_parts.hpp>
+#include <chunkmem/configurator/rank_places.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
 
@@ -37,14 +38,20 @@ template <class Member>
   return found;
 }
 
-/// Where ranks are, and how long a step takes if they are in the order of devices.
+/// The device of each rank, and the time of a step with other places: the order of devices, and the slowest order.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
   const configurator::step_latency latency{of.whole, of.shape};
-  configurator::parallel_plan plan = best.plan;
-  std::ranges::sort(plan.devices);
-  const double in_order = latency.of(plan, moved_by(of.whole, plan, best.memory)).step;
-  out << formatted("  places: %.4g s as found, %.4g s with ranks in the order of devices\n", best.time.step, in_order);
+  const auto seconds = [&](const std::vector<std::uint32_t>& devices) {
+    configurator::parallel_plan plan = best.plan;
+    plan.devices = devices;
+    return latency.of(plan, moved_by(of.whole, plan, best.memory)).step;
+  };
+  std::vector<std::uint32_t> in_order = best.plan.devices;
+  std::ranges::sort(in_order);
+  const configurator::group_places places{of.whole, best.plan, parts_of(of.shape, best.plan)};
+  out << formatted("  places: %.4g s as found, %.4g s in the order of devices, %.4g s at worst\n", best.time.step,
+                   seconds(in_order), seconds(places.worst({.trials = 24'000, .exact_nodes = 6})));
   const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
   constexpr std::uint32_t most_printed = 16;
   for (std::uint32_t replica = 0; replica < std::min(best.plan.replicas, most_printed); ++replica) {

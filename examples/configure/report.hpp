@@ -9,7 +9,7 @@
 
 namespace configure_example {
 
-/// What a search was for.
+/// The cluster and the model of a search.
 struct subject {
   const chunkmem::configurator::cluster& whole;
   const chunkmem::workload::transformer_shape& shape;
@@ -18,7 +18,7 @@ struct subject {
 /// The best plans: time of a step, tokens of a second, the free bound, and the bytes of the stage that needs the most.
 void print_plans(std::ostream& out, const subject& of, const chunkmem::configurator::plan_search_result& found);
 
-/// The best plan by stages: what it keeps, what it needs, and where its ranks are.
+/// The best plan by stages: the bytes that a stage keeps and needs, and the devices of its ranks.
 void print_best(std::ostream& out, const subject& of, const chunkmem::configurator::found_plan& best);
 
 /// The reasons for which plans were left out.

@@ -34,7 +34,7 @@ namespace configurator = chunkmem::configurator;
 
 constexpr int failure_code = 2;
 
-/// What rank 0 needs before the others begin to measure.
+/// The open file and the machine's description. Rank 0 gets both before any rank measures.
 struct preparation {
   std::ofstream out;  // appends nothing: an old file stays until there is a new one
   std::optional<chunkmem::workload::machine> machine;
@@ -70,7 +70,7 @@ std::vector<configurator::cluster_node> nodes_of(const process_group& all, const
   return nodes;
 }
 
-/// What all ranks measured of their links, on rank 0.
+/// The measured times of all links, on rank 0.
 std::vector<double> records_of(const process_group& all, const node_places& places, const options& chosen)
 {
   std::optional<link_probe> probe;

@@ -16,7 +16,7 @@ namespace probe_links {
   return players < 2 ? 0 : players + players % 2 - 1;
 }
 
-/// The player that `player` meets in a round. An odd number of players leaves one alone.
+/// The opponent of a player in a round. Of an odd number of players, one has no opponent.
 /// Source: the circle method of round-robin tournaments: one player stays, the others turn around it.
 [[nodiscard]] constexpr std::optional<std::uint32_t> opponent_of(std::uint32_t player, std::uint32_t players,
                                                                  std::uint32_t round) noexcept
@@ -29,7 +29,7 @@ namespace probe_links {
   return other < players ? std::optional{other} : std::nullopt;
 }
 
-/// Two ranks of which one sends to the other one, as one of the two sees it.
+/// A meeting of two ranks, as one of them sees it. Either this rank sends, or its peer does.
 struct meeting {
   std::uint32_t from_node = 0;
   std::uint32_t to_node = 0;

@@ -24,7 +24,7 @@ namespace probe_links {
 
 using chunkmem::configurator::cluster_node;
 
-/// What one process finds as a device, on the CPU, while all other processes measure too.
+/// The measured rates of one process as a device, on the CPU. All processes measure at the same time.
 struct device_numbers {
   double flops = 0;    ///< [1/s]
   double copies = 0;   ///< [B/s]

@@ -41,7 +41,7 @@ inline void print_links(std::FILE* out, const chunkmem::configurator::cluster& w
 {
   const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
   std::fprintf(out, "%s, nodes: %u, devices: %u\n", whole.name.c_str(), nodes, whole.ranks());
-  print_square(out, "rate of one device while all devices of both nodes are busy, median [MB/s]", whole,
+  print_square(out, "rate of one device while all devices of its node send, median [MB/s]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).bytes_per_second * 1e-6; });
   print_square(out, "latency: half of a round trip, median [us]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).latency * 1e6; });

@@ -42,7 +42,7 @@ struct stage_memory {
 
 /// What a plan needs, and whether its ranks have it.
 ///
-///     const memory_proof proof = prove_memory(whole, shape, work);
+///     const memory_proof proof = prove_memory(whole, work);
 ///     if (!proof.fits) std::cerr << proof.why_not << '\n';
 struct memory_proof {
   bool fits = false;

@@ -134,10 +134,14 @@ class plan_search {
       families_.back().plans = std::move(it.plans);
       for (std::size_t plan = 0; plan < families_.back().plans.size(); ++plan) {
         const parallel_plan& start = families_.back().plans[plan];
-        open_.insert({bound.of(start, parts_of(shape, start)), families_.size() - 1, plan});
+        ++found_.plans;
+        try {
+          open_.insert({bound.of(start, parts_of(shape, start)), families_.size() - 1, plan});
+        } catch (const size_overflow& why) {
+          reject("more work or bytes than 64 bits count", std::numeric_limits<double>::infinity(), start, why.what());
+        }
       }
     }
-    found_.plans = open_.size();
   }
 
   [[nodiscard]] plan_search_result run()
@@ -223,7 +227,7 @@ class plan_search {
   {
     family& of = families_[it.family];
     parallel_plan plan = plan_of(it);
-    std::call_once(of.is_placed, [&] { of.places = places_of(whole_, plan, parts_of(shape_, plan), effort_.places); });
+    std::call_once(of.is_placed, [&] { of.places = places_of_family(plan); });
     double least = std::numeric_limits<double>::infinity();
     std::vector<std::uint32_t> best;
     const std::uint32_t groups = plan.stages * plan.replicas;
@@ -244,6 +248,14 @@ class plan_search {
     plan_of(it).devices = best;
     open_.insert({least, it.family, it.plan, true, false});
     ++found_.simulated;
+  }
+
+  /// The same for all plans of a family, however many parts a stage has.
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> places_of_family(parallel_plan plan) const
+  {
+    plan.parts = 1;
+    plan.recomputes = false;
+    return group_places{whole_, plan, parts_of(shape_, plan)}.promising(effort_.places);
   }
 
   void prove(const open_plan& it)
@@ -317,7 +329,7 @@ class plan_search {
     rejected_plans& it = rejected_[why];
     it.why = why;
     ++it.count;
-    if (seconds >= it.seconds) return;
+    if (seconds >= it.seconds && !it.example.empty()) return;
     it.seconds = seconds;
     it.example = text_of(plan) + (sentence.empty() ? std::string{} : ": " + sentence);
   }

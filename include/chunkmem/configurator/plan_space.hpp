@@ -25,16 +25,12 @@ struct plan_space {
   std::vector<schedule_kind> schedules{};  ///< empty: all but two_versions, which trains with older weights
 };
 
-/// The degrees and the micro-batch of a plan, with all that they leave open.
+/// Plans with the same degrees and the same micro-batch, and every choice beside these.
 ///
 ///     for (const plan_family& family : families_of(space, shape, 64))
 ///       for (const parallel_plan& plan : family.plans) ...
 struct plan_family {
-  std::uint32_t tensor = 1;
-  std::uint32_t stages = 1;
-  std::uint32_t replicas = 1;
-  std::uint64_t micro_batch = 1;
-  std::vector<parallel_plan> plans;  ///< without devices
+  std::vector<parallel_plan> plans;  ///< one or more, without devices
 };
 
 namespace detail {
@@ -123,7 +119,7 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
         start.replicas = static_cast<std::uint32_t>(replicas);
         start.micro_batch = rows;
         start.micro_batches = static_cast<std::uint32_t>(space.rows / replicas / rows);
-        plan_family family{start.tensor, start.stages, start.replicas, rows, {}};
+        plan_family family;
         for (const parallel_plan& plan : detail::scheduled(start, space, shape))
           detail::append_variants(family.plans, plan);
         if (!family.plans.empty()) all.push_back(std::move(family));

@@ -18,67 +18,113 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Groups of ranks of which `places_of` gives every order.
+/// Groups of ranks of which every order is tried.
 inline constexpr std::uint32_t all_tried = 5;
 
-/// The ways to place the ranks of a plan that are worth a simulation.
+/// The ways to place the ranks of a plan. Ranks that share layers are a group: they take devices that follow each other.
 ///
-/// Ranks that share layers take devices that follow each other. Few of these groups have every order. Others have
-/// three: stages of a pipeline near to each other, replicas of a stage near to each other, and what `place_ranks` finds
-/// on links that differ. Equal devices with equal links between all of them have one order.
-///
-///     for (const std::vector<std::uint32_t>& devices : places_of(whole, plan, parts, {.trials = 20'000}))
-///       seconds = std::min(seconds, latency.of(placed(plan, devices)).step);
-///
-/// @param parts   of the plan   Cost: that of place_ranks for as many nodes as there are groups
-[[nodiscard]] inline std::vector<std::vector<std::uint32_t>> places_of(const cluster& whole, const parallel_plan& plan,
-                                                                       const std::vector<model_part>& parts,
-                                                                       const placement_effort& effort)
-{
-  const std::uint32_t groups = plan.stages * plan.replicas;
-  const std::vector<std::uint32_t> node_of = whole.nodes_of_ranks();
-  const auto devices_of = [&](const rank_placement& group_of) {
-    std::vector<std::uint32_t> devices;
-    for (std::uint32_t rank = 0; rank < groups; ++rank)
-      for (std::uint32_t member = 0; member < plan.tensor; ++member)
-        devices.push_back(group_of[rank] * plan.tensor + member);
-    return devices;
-  };
-  const rank_placement identity = identity_placement(groups);
-  std::vector<std::vector<std::uint32_t>> all{devices_of(identity)};
-  const auto node = [&](std::uint32_t group) { return node_of[group * plan.tensor]; };
-  link_matrix links{groups};
-  bool are_equal = true;
-  for (std::uint32_t from = 0; from < groups; ++from)
-    for (std::uint32_t to = 0; to < groups; ++to) {
-      if (from == to) continue;
-      links(from, to) = whole.link(node(from), node(to));
-      const pair_link& first = links(0, 1);
-      are_equal = are_equal && links(from, to).latency == first.latency &&
-                  links(from, to).bytes_per_second == first.bytes_per_second &&
-                  whole.nodes[node(from)] == whole.nodes[node(0)];
+///     const group_places places{whole, plan, parts_of(shape, plan)};
+///     for (const std::vector<std::uint32_t>& devices : places.promising({.trials = 20'000})) {
+///       plan.devices = devices;
+///       seconds = std::min(seconds, latency.of(plan).step);
+///     }
+class group_places {
+ public:
+  using devices_type = std::vector<std::uint32_t>;
+
+  /// @param whole   outlives this   @param parts   of the plan
+  group_places(const cluster& whole, const parallel_plan& plan, const std::vector<model_part>& parts)
+      : whole_{whole},
+        node_of_{whole.nodes_of_ranks()},
+        tensor_{plan.tensor},
+        transfers_{.stages = plan.stages,
+                   .replicas = plan.replicas,
+                   .boundary = parts.front().boundary,
+                   .round_trips = static_cast<double>(plan.micro_batches) / plan.stages},
+        links_{groups()}
+  {
+    std::uint64_t parameters = 0;
+    for (const model_part& it : parts) parameters = std::max(parameters, it.parameters);
+    transfers_.gradients = bytes{2 * plan.parts * parameters};
+    for (std::uint32_t from = 0; from < groups(); ++from)
+      for (std::uint32_t to = 0; to < groups(); ++to)
+        if (from != to) links_(from, to) = slowest_link(from, to);
+  }
+
+  /// The ways that are worth a simulation. Few groups have every order. Others have three: stages of a pipeline near to
+  /// each other, replicas of a stage near to each other, and the best one of `place_ranks`. Equal devices with equal
+  /// links have one order. Cost: that of place_ranks for as many nodes as there are groups
+  [[nodiscard]] std::vector<devices_type> promising(const placement_effort& effort) const
+  {
+    const rank_placement in_order = identity_placement(groups());
+    std::vector<devices_type> all{devices_of(in_order)};
+    if (are_equal()) return all;
+    if (groups() <= all_tried) {
+      rank_placement order = in_order;
+      while (std::ranges::next_permutation(order).found) all.push_back(devices_of(order));
+      return all;
     }
-  if (are_equal) return all;
-  if (groups <= all_tried) {
-    rank_placement order = identity;
-    while (std::ranges::next_permutation(order).found) all.push_back(devices_of(order));
+    const rank_placement near = replicas_near(), found = place_ranks(links_, transfers_, effort).best.places;
+    if (near != in_order) all.push_back(devices_of(near));
+    if (found != in_order && found != near) all.push_back(devices_of(found));
     return all;
   }
-  rank_placement by_stage(groups);
-  for (std::uint32_t rank = 0; rank < groups; ++rank)
-    by_stage[rank] = rank % plan.stages * plan.replicas + rank / plan.stages;
-  if (by_stage != identity) all.push_back(devices_of(by_stage));
-  std::uint64_t parameters = 0;
-  for (const model_part& it : parts) parameters = std::max(parameters, it.parameters);
-  const placed_transfers transfers{.stages = plan.stages,
-                                   .replicas = plan.replicas,
-                                   .boundary = parts.front().boundary,
-                                   .round_trips = static_cast<double>(plan.micro_batches) / plan.stages,
-                                   .gradients = bytes{2 * plan.parts * parameters}};
-  const rank_placement found = place_ranks(links, transfers, effort).best.places;
-  if (found != identity && found != by_stage) all.push_back(devices_of(found));
-  return all;
-}
+  /// The slowest way that `place_ranks` finds.
+  [[nodiscard]] devices_type worst(const placement_effort& effort) const
+  {
+    return devices_of(place_ranks(links_, transfers_, effort).worst.places);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t groups() const noexcept { return transfers_.stages * transfers_.replicas; }
+  [[nodiscard]] std::uint32_t node(std::uint32_t group, std::uint32_t member) const
+  {
+    return node_of_[group * tensor_ + member];
+  }
+  [[nodiscard]] devices_type devices_of(const rank_placement& group_of) const
+  {
+    devices_type devices;
+    for (std::uint32_t rank = 0; rank < groups(); ++rank)
+      for (std::uint32_t member = 0; member < tensor_; ++member) devices.push_back(group_of[rank] * tensor_ + member);
+    return devices;
+  }
+  [[nodiscard]] rank_placement replicas_near() const
+  {
+    rank_placement order(groups());
+    for (std::uint32_t rank = 0; rank < groups(); ++rank)
+      order[rank] = rank % transfers_.stages * transfers_.replicas + rank / transfers_.stages;
+    return order;
+  }
+  /// A transfer between two groups takes the slowest of the links between their members.
+  [[nodiscard]] pair_link slowest_link(std::uint32_t from, std::uint32_t to) const
+  {
+    pair_link slowest = whole_.link(node(from, 0), node(to, 0));
+    for (std::uint32_t member = 1; member < tensor_; ++member) {
+      const pair_link& it = whole_.link(node(from, member), node(to, member));
+      slowest.latency = std::max(slowest.latency, it.latency);
+      slowest.bytes_per_second = std::min(slowest.bytes_per_second, it.bytes_per_second);
+    }
+    return slowest;
+  }
+  [[nodiscard]] bool are_equal() const
+  {
+    for (std::uint32_t from = 0; from < groups(); ++from) {
+      for (std::uint32_t member = 0; member < tensor_; ++member)
+        if (whole_.nodes[node(from, member)] != whole_.nodes[node(0, 0)]) return false;
+      for (std::uint32_t to = 0; to < groups(); ++to)
+        if (from != to && (links_(from, to).latency != links_(0, 1).latency ||
+                           links_(from, to).bytes_per_second != links_(0, 1).bytes_per_second))
+          return false;
+    }
+    return true;
+  }
+
+  const cluster& whole_;
+  std::vector<std::uint32_t> node_of_;
+  std::uint32_t tensor_;
+  placed_transfers transfers_;
+  link_matrix links_;
+};
 
 /// Exchanges the places of two groups of ranks that share layers, as long as the simulated step becomes shorter.
 ///
