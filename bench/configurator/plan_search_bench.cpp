@@ -261,9 +261,9 @@ int main()
 {
   return transfer_bench::write_figures(
       "plan_search_bench",
-      {{"configurator.chosen_over_exhaustive", chosen_over_exhaustive(), "", "<=", 1.02},
-       {"configurator.over_best_rule_worst", over_rules(), "", "<=", 1},
-       {"configurator.executed_over_best_rule_worst", executed_over_rules(), "", "<=", 1},
+      {{"configurator.chosen_over_exhaustive", chosen_over_exhaustive(), "ratio", "<=", 1.02},
+       {"configurator.over_best_rule_worst", over_rules(), "ratio", "<=", 1},
+       {"configurator.executed_over_best_rule_worst", executed_over_rules(), "ratio", "<=", 1},
        {"configurator.search_seconds_64", search_time(8, gpt(48, 4'096), 256), "s", "<=", 60},
        {"configurator.search_seconds_1024", search_time(128, gpt(96, 8'192), 1'024), "s", "<=", 600}});
 }

@@ -21,7 +21,7 @@ namespace configurator {
 /// Groups of ranks of which every order is tried.
 inline constexpr std::uint32_t all_tried = 5;
 
-/// The ways to place the ranks of a plan. Ranks that share layers are a group: they take devices that follow each other.
+/// The ways to place the ranks of a plan. Ranks that share layers are a group, on devices that follow each other.
 ///
 ///     const group_places places{whole, plan, parts_of(shape, plan)};
 ///     for (const std::vector<std::uint32_t>& devices : places.promising({.trials = 20'000})) {
