@@ -145,7 +145,8 @@ TEST_CASE("on equal nodes a step takes as long as the closed forms say", "[confi
 TEST_CASE("one micro-batch crosses every link once in each direction", "[configurator]")
 {
   support::dice dice{5};
-  const transformer_shape shape = even_model(4);
+  transformer_shape shape = even_model(4);
+  shape.ties_embedding = false;
   cluster whole = even_cluster(6);
   for (std::uint32_t from = 0; from < 6; ++from)
     for (std::uint32_t to = 0; to < 6; ++to)
@@ -198,6 +199,64 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
   CHECK(step_latency{whole, shape}.of(other_way).step == Catch::Approx(runs + fast_ring).epsilon(1e-3));
   // With ZeRO 3 everything is gathered and added up under runs, which links make as slow as themselves.
   CHECK(step({.replicas = 4, .zero = 3}) == Catch::Approx(2 * 3 * slow_ring / 2).epsilon(1e-3));
+}
+
+TEST_CASE("sums that ranks send to each other at once take the busiest way of a rank", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(4);
+  for (std::uint32_t from = 0; from < 4; ++from)
+    for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
+  whole.links(2, 3) = {2e-4, 1e9};
+  const double weights = 2.0 * static_cast<double>(workload::parameters_of(shape));
+  const step_latency latency{whole, trained_model{shape, {.sums = sum_route::direct}}};
+  // The slow link carries a quarter whatever the order of ranks, and the other two ways of its ends one each.
+  const double half = 2e-4 + weights / 4 / 1e9 + 2 * weights / 4 / 10e9;
+  for (const std::vector<std::uint32_t>& devices : {std::vector<std::uint32_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}})
+    CHECK(latency.of({.replicas = 4, .devices = devices}).step ==
+          Catch::Approx(alone(shape, 1e14) + 2 * half).epsilon(1e-3));
+  // Two ranks send each other one half, in a ring or directly.
+  const parallel_plan pair{.stages = 2, .replicas = 2, .devices = {0, 1, 2, 3}};
+  CHECK(latency.of(pair).step == Catch::Approx(step_latency{whole, shape}.of(pair).step).epsilon(1e-9));
+}
+
+TEST_CASE("copies of a tied table add their gradients up before an update", "[configurator]")
+{
+  transformer_shape shape = even_model(4);
+  shape.vocabulary = 100'000;
+  transformer_shape untied = shape;
+  untied.ties_embedding = false;
+  cluster whole = even_cluster(4);
+  whole.links(3, 0) = {1e-3, 2e9};  // from the last stage to the first one
+  const double table = 2.0 * 100'000 * 1024;
+  const auto seconds = [&](const transformer_shape& of, const parallel_plan& plan) {
+    return step_latency{whole, of}.of(plan).step;
+  };
+  const parallel_plan plan{.stages = 4, .micro_batches = 4, .devices = {0, 1, 2, 3}};
+  CHECK(seconds(shape, plan) - seconds(untied, plan) == Catch::Approx(2 * (1e-3 + table / 2 / 2e9)).epsilon(1e-2));
+  // Each of two replicas adds up the half that it updates.
+  const parallel_plan replicas{.stages = 2, .replicas = 2, .micro_batches = 4, .devices = {0, 3, 1, 2}};
+  CHECK(seconds(shape, replicas) - seconds(untied, replicas) ==
+        Catch::Approx(2 * (1e-3 + table / 4 / 2e9)).epsilon(1e-2));
+  // A V has both ends on the first stage.
+  const parallel_plan folded{
+      .stages = 2, .micro_batches = 4, .schedule = schedule_kind::zb_v, .parts = 2, .devices = {0, 3}};
+  CHECK(seconds(shape, folded) == Catch::Approx(seconds(untied, folded)).epsilon(1e-2));
+}
+
+TEST_CASE("numbers between layers have the bytes that the trainer gives them", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  const parallel_plan plan{.stages = 2};
+  const std::vector<model_part> usual = parts_of(shape, plan);
+  const std::vector<model_part> wide = parts_of(trained_model{shape, {.activation_bytes = 4}}, plan);
+  for (std::size_t part = 0; part < usual.size(); ++part) {
+    CHECK(wide[part].boundary == usual[part].boundary * 2);
+    CHECK(wide[part].kept == usual[part].kept * 2);
+    CHECK(wide[part].parameters == usual[part].parameters);
+    CHECK(wide[part].forward_flops == usual[part].forward_flops);
+  }
+  CHECK_THROWS_WITH(parts_of(trained_model{shape, {.activation_bytes = 0}}, plan), ContainsSubstring("0 bytes"));
 }
 
 TEST_CASE("ranks that share layers add up twice for each layer and pass", "[configurator]")

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/checked.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer_operator.hpp>
 #include <chunkmem/workload/transformer_shape.hpp>
@@ -79,12 +82,16 @@ namespace detail {
 
 /// The parts of a model under a plan, as one rank of each has them. Parts have as equal numbers of layers as there are;
 /// the first one has the tables of tokens and positions, the last one the logits. A tied table is a copy on both.
-/// @throws config_error   no such shape; size_overflow   FLOP or bytes that 64 bits do not count
+/// Bytes of activations are those of a fused attention, with dropout.
+/// @throws config_error   no such shape, or activations of no bytes; size_overflow   FLOP or bytes that 64 bits do not
+///   count
 /// Cost: O(parts + tensors)
-[[nodiscard]] inline std::vector<model_part> parts_of(const workload::transformer_shape& shape,
-                                                      const parallel_plan& plan)
+[[nodiscard]] inline std::vector<model_part> parts_of(const trained_model& model, const parallel_plan& plan)
 {
   using enum workload::transformer_operator;
+  const workload::transformer_shape& shape = model.shape;
+  const std::uint32_t bytes_of_number = model.trainer.activation_bytes;
+  if (bytes_of_number == 0) throw config_error{"a trainer whose activations have 0 bytes (give 2, or 4)"};
   const workload::transformer_costs costs{
       shape, {.micro_batch = plan.micro_batch, .recomputes_layers = plan.recomputes, .fuses_attention = true}};
   const std::uint32_t tensor = plan.tensor;
@@ -117,6 +124,8 @@ namespace detail {
     it.kept += costs.of(final_norm).kept + costs.of(logits).kept + bytes{costs.of(loss).kept.count() / tensor};
   }
   for (model_part& it : parts) {
+    for (bytes* const size : {&it.boundary, &it.kept, &it.working})
+      *size = bytes{(checked{size->count()} * bytes_of_number).value() / sizeof(std::uint16_t)};
     it.forward_flops /= tensor;
     it.backward_input_flops /= tensor;
     it.backward_weight_flops /= tensor;

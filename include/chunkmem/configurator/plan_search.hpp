@@ -11,8 +11,8 @@
 #include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/configurator/rank_places.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -123,20 +123,20 @@ namespace detail {
 /// faster. So no plan is simulated whose bound is above the times of the best, and no plan is rehearsed that is slower.
 class plan_search {
  public:
-  plan_search(const cluster& whole, const workload::transformer_shape& shape, const plan_space& space,
+  plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
               const plan_search_effort& effort)
-      : whole_{whole}, shape_{shape}, effort_{effort}, latency_{whole, shape}
+      : whole_{whole}, model_{model}, effort_{effort}, latency_{whole, model}
   {
     if (effort.best == 0) throw config_error{"a search that keeps 0 plans (keep one or more)"};
     const free_bound bound{whole};
-    for (plan_family& it : families_of(space, shape, whole.ranks())) {
+    for (plan_family& it : families_of(space, model.shape, whole.ranks())) {
       families_.emplace_back();
       families_.back().plans = std::move(it.plans);
       for (std::size_t plan = 0; plan < families_.back().plans.size(); ++plan) {
         const parallel_plan& start = families_.back().plans[plan];
         ++found_.plans;
         try {
-          open_.insert({bound.of(start, parts_of(shape, start)), families_.size() - 1, plan});
+          open_.insert({bound.of(start, parts_of(model, start)), families_.size() - 1, plan});
         } catch (const size_overflow& why) {
           reject("more work or bytes than 64 bits count", std::numeric_limits<double>::infinity(), start, why.what());
         }
@@ -255,16 +255,16 @@ class plan_search {
   {
     plan.parts = 1;
     plan.recomputes = false;
-    return group_places{whole_, plan, parts_of(shape_, plan)}.promising(effort_.places);
+    return group_places{whole_, plan, parts_of(model_, plan)}.promising(effort_.places);
   }
 
   void prove(const open_plan& it)
   {
     const parallel_plan plan = plan_of(it);
     const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
-    const planned_work work = work_of(shape_, plan, latency_.typical_seconds(plan), batches);
+    const planned_work work = work_of(model_, plan, latency_.typical_seconds(plan), batches);
     found_plan fresh{
-        .plan = plan, .time = {}, .bound = free_bound{whole_}.of(plan, parts_of(shape_, plan)), .memory = {}};
+        .plan = plan, .time = {}, .bound = free_bound{whole_}.of(plan, parts_of(model_, plan)), .memory = {}};
     fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
     const bool needs_rehearsal = fresh.memory.fits;
     if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
@@ -349,7 +349,7 @@ class plan_search {
   }
 
   const cluster& whole_;
-  const workload::transformer_shape& shape_;
+  const trained_model& model_;
   const plan_search_effort& effort_;
   step_latency latency_;
   std::deque<family> families_;
@@ -382,10 +382,10 @@ class plan_search {
 /// @throws config_error   the cluster or the model cannot be, or no plan divides the devices
 /// Cost: a simulation for each plan that the bound does not leave out, a rehearsal for each that is fast
 /// Source: the search of Pipette (Yim et al. 2024, arXiv 2405.18093), with an exact simulator and an exact memory
-[[nodiscard]] inline plan_search_result find_plans(const cluster& whole, const workload::transformer_shape& shape,
+[[nodiscard]] inline plan_search_result find_plans(const cluster& whole, const trained_model& model,
                                                    const plan_space& space, const plan_search_effort& effort = {})
 {
-  return detail::plan_search{whole, shape, space, effort}.run();
+  return detail::plan_search{whole, model, space, effort}.run();
 }
 
 }  // namespace configurator

@@ -4,13 +4,13 @@
 #include <chunkmem/chunk/frame_limits.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/checked.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -62,17 +62,17 @@ namespace detail {
 /// The work of a plan. @param batches   of the schedule
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
 /// Cost: O(steps of the schedule + tensors)
-[[nodiscard]] inline planned_work work_of(const workload::transformer_shape& shape, const parallel_plan& plan,
+[[nodiscard]] inline planned_work work_of(const trained_model& model, const parallel_plan& plan,
                                           const pipeline::pass_seconds& seconds, std::uint32_t batches = 1)
 {
   planned_work work{.plan = plan,
                     .schedule = schedule_of(plan, seconds, batches),
-                    .tensors = tensors_of_parts(shape, plan),
+                    .tensors = tensors_of_parts(model.shape, plan),
                     .parts = {},
                     .chunk = {}};
   work.chunk = detail::chunk_of(work.tensors, plan.replicas);
-  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * shape.sequence;
-  for (const model_part& it : parts_of(shape, plan)) {
+  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  for (const model_part& it : parts_of(model, plan)) {
     pipeline::part_memory memory;
     memory.input = work.parts.empty() ? tokens : it.boundary;
     memory.saved = it.kept;

@@ -5,12 +5,12 @@
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/pipeline_costs.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -54,9 +54,11 @@ struct moved_bytes {
 /// - A transfer between stages takes the slowest of the links between their ranks, latency included, in the direction
 ///   in which it goes. A link carries one transfer at a time in each direction. So the round trips of 1F1B count, which
 ///   closed forms leave out.
-/// - Replicas of a stage add gradients up in a ring over their real links, in the order of replicas: with ZeRO 1 behind
-///   the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3 weights are gathered for each run,
-///   under the run before. Behind an update weights are gathered once with 1 and 2.
+/// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
+///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3
+///   weights are gathered for each run, under the run before. Behind an update weights are gathered once with 1 and 2.
+/// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
+///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
 ///   which all ranks of a node share, and copies of weights back.
 /// - With two versions, sums and updates run aside, in the slack.
@@ -66,9 +68,9 @@ struct moved_bytes {
 /// Source: the idea of Pipette (Yim et al. 2024, arXiv 2405.18093), whose formula is replaced by the simulator.
 class step_latency {
  public:
-  /// @param whole, shape   outlive this   @throws config_error   the cluster cannot be
-  step_latency(const cluster& whole, const workload::transformer_shape& shape)
-      : whole_{whole}, shape_{shape}, node_of_{whole.nodes_of_ranks()}
+  /// @param whole   outlives this   @throws config_error   the cluster cannot be
+  step_latency(const cluster& whole, const trained_model& model)
+      : whole_{whole}, model_{model}, node_of_{whole.nodes_of_ranks()}
   {
     whole.check();
   }
@@ -77,8 +79,8 @@ class step_latency {
   /// @throws config_error   the plan cannot be, on this cluster or with this model
   [[nodiscard]] step_seconds of(const parallel_plan& plan, const std::vector<moved_bytes>& moved = {}) const
   {
-    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
-    const std::vector<model_part> parts = parts_of(shape_, plan);
+    plan.check(model_.shape, static_cast<std::uint32_t>(node_of_.size()));
+    const std::vector<model_part> parts = parts_of(model_, plan);
     const pipeline::pass_seconds seconds = typical(plan, parts);
     const bool flows = plan.schedule == schedule_kind::two_versions;
     const std::uint32_t longer = flows ? 4 : 1;
@@ -112,9 +114,9 @@ class step_latency {
   /// The costs of one pipeline of a plan, for simulations of other schedules. @param replica   whose
   [[nodiscard]] pipeline::pipeline_costs costs(const parallel_plan& plan, std::uint32_t replica = 0) const
   {
-    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
+    plan.check(model_.shape, static_cast<std::uint32_t>(node_of_.size()));
     step_seconds unused;
-    const std::vector<model_part> parts = parts_of(shape_, plan);
+    const std::vector<model_part> parts = parts_of(model_, plan);
     const std::vector<std::uint32_t> owners = schedule_of(plan, typical(plan, parts)).owners;
     return costs_of(plan, parts, owners, shared_of(plan, parts, owners, {}, unused), replica);
   }
@@ -122,8 +124,8 @@ class step_latency {
   /// The times of runs by which generators choose their orders: those of a stage of average speed.
   [[nodiscard]] pipeline::pass_seconds typical_seconds(const parallel_plan& plan) const
   {
-    plan.check(shape_, static_cast<std::uint32_t>(node_of_.size()));
-    return typical(plan, parts_of(shape_, plan));
+    plan.check(model_.shape, static_cast<std::uint32_t>(node_of_.size()));
+    return typical(plan, parts_of(model_, plan));
   }
 
  private:
@@ -152,14 +154,34 @@ class step_latency {
       slowest = std::max(slowest, link(devices[it], devices[(it + 1) % devices.size()]).seconds(size / count));
     return rounds * slowest;
   }
-  [[nodiscard]] double all_reduce(const std::vector<std::uint32_t>& devices, double size) const
+  /// Each of them sends `size / n` bytes to every other one at once. What leaves a device, or comes to it, shares its
+  /// way: it takes as long as if one were sent behind the other.
+  [[nodiscard]] double direct(const std::vector<std::uint32_t>& devices, double size) const
   {
-    return devices.size() < 2 ? 0 : ring(devices, size, 2 * (static_cast<double>(devices.size()) - 1));
+    const double piece = size / static_cast<double>(devices.size());
+    double longest = 0;
+    for (const std::uint32_t it : devices) {
+      double leaves = 0, comes = 0, latency = 0;
+      for (const std::uint32_t other : devices) {
+        if (other == it) continue;
+        leaves += piece / link(it, other).bytes_per_second;
+        comes += piece / link(other, it).bytes_per_second;
+        latency = std::max({latency, link(it, other).latency, link(other, it).latency});
+      }
+      longest = std::max(longest, latency + std::max(leaves, comes));
+    }
+    return longest;
   }
   /// A reduce-scatter or an all-gather: half of an all-reduce.
   [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, double size) const
   {
-    return all_reduce(devices, size) / 2;
+    if (devices.size() < 2) return 0;
+    if (model_.trainer.sums == sum_route::direct) return direct(devices, size);
+    return ring(devices, size, static_cast<double>(devices.size()) - 1);
+  }
+  [[nodiscard]] double all_reduce(const std::vector<std::uint32_t>& devices, double size) const
+  {
+    return 2 * half_reduce(devices, size);
   }
 
   [[nodiscard]] static std::vector<std::uint32_t> members(const parallel_plan& plan, std::uint32_t replica,
@@ -232,6 +254,7 @@ class step_latency {
                                                    const std::vector<moved_bytes>& moved, step_seconds& found) const
   {
     const std::vector<std::uint32_t> on_node = ranks_of_nodes(plan);
+    const double tied = tied_sum(plan, owners);
     std::vector<shared_work> all;
     std::vector<double> sums(plan.stages, 0), updates(plan.stages, 0);
     for (std::size_t index = 0; index < parts.size(); ++index) {
@@ -251,14 +274,31 @@ class step_latency {
           it.loading = std::max(it.loading, static_cast<double>(excess.each_run.count()) /
                                                 node(device).to_device_bytes_per_second / plan.parts);
         }
-      it.update = sum + updating;
-      sums[stage] += sum;
+      const double tying = index == 0 || index + 1 == parts.size() ? tied : 0;
+      it.update = sum + tying + updating;
+      sums[stage] += sum + tying;
       updates[stage] += updating;
       all.push_back(it);
     }
     found.sums = std::ranges::max(sums);
     found.updates = std::ranges::max(updates);
     return all;
+  }
+  /// The time in which copies of a tied table add their gradients up: that of the slowest pipeline.
+  [[nodiscard]] double tied_sum(const parallel_plan& plan, const std::vector<std::uint32_t>& owners) const
+  {
+    const workload::transformer_shape& shape = model_.shape;
+    if (!shape.ties_embedding || owners.front() == owners.back()) return 0;
+    const double table = bytes_of_number * static_cast<double>(shape.vocabulary) *
+                         static_cast<double>(shape.embedding) / plan.tensor / plan.replicas;
+    double longest = 0;
+    for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
+      for (std::uint32_t member = 0; member < plan.tensor; ++member) {
+        const std::uint32_t first = plan.devices[plan.rank(replica, owners.front(), member)];
+        const std::uint32_t last = plan.devices[plan.rank(replica, owners.back(), member)];
+        longest = std::max(longest, all_reduce({first, last}, table));
+      }
+    return longest;
   }
   /// States that come to the device and go back, both ways at once.
   [[nodiscard]] double copies_of_step(std::uint32_t device, const moved_bytes& excess) const
@@ -326,7 +366,7 @@ class step_latency {
   }
 
   const cluster& whole_;
-  const workload::transformer_shape& shape_;
+  trained_model model_;
   std::vector<std::uint32_t> node_of_;
 };
 
