@@ -23,6 +23,8 @@
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
+#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/rank_save.hpp>
 
 #include <unistd.h>
 #endif
@@ -60,12 +62,16 @@ struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto load(Model& model, const Folder& folder)
   {
-    if (model.others.empty()) return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
-    using folder_type = chunkmem::io::posix_folder;
-    std::vector<folder_type> all;
-    for (const std::filesystem::path& each : model.others) all.emplace_back(each.string());
-    return chunkmem::pipeline::load_from_stages(model.stages, model.manager, std::span<const folder_type>{all},
-                                                {.copies = {{"head_table", "token_table"}}});
+    constexpr bool has_replicas = requires { model.manager.ranks(); };  // they go on with as many stages
+    if constexpr (!has_replicas)
+      if (!model.others.empty()) {
+        using folder_type = chunkmem::io::posix_folder;
+        std::vector<folder_type> all;
+        for (const std::filesystem::path& each : model.others) all.emplace_back(each.string());
+        return chunkmem::pipeline::load_from_stages(model.stages, model.manager, std::span<const folder_type>{all},
+                                                    {.copies = {{"head_table", "token_table"}}});
+      }
+    return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
   }
 };
 

@@ -19,8 +19,9 @@ class head {
   /// @param targets_of   a row to the byte that follows each of its positions
   /// @param scale        what the loss of one position weighs in what is differentiated
   /// @param last         no other micro-batch follows in this step
+  /// @param last_of_table  nor does the embedding add its part to the gradient of the table
   template <class Targets>
-  [[nodiscard]] double backward(const Targets& targets_of, float scale, bool last) const
+  [[nodiscard]] double backward(const Targets& targets_of, float scale, bool last, bool last_of_table = false) const
   {
     const model& net = n_.handles();
     auto d_norm = n_.gradient(net.final_norm);
@@ -45,7 +46,7 @@ class head {
       }
     }
     d_norm.finish(last);
-    d_table.finish(false);  // the embedding adds its part
+    d_table.finish(last_of_table);
     return loss;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
+#include "planned_grid.hpp"
 #include "program.hpp"
 #include "ranks.hpp"
 #include "stages.hpp"
@@ -22,7 +23,7 @@ int run_over_ranks(const options& chosen)
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
   const display show{stdout};
-  if (chosen.stages > 0) return run_stages(chosen, text, show);
+  if (over_stages(chosen)) return run_stages(chosen, text, show);
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }
 
@@ -35,7 +36,11 @@ try {
     std::fputs(help_text().c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  if (over_ranks(chosen) || chosen.stages > 0) return run_over_ranks(chosen);
+  if (chosen.write_model) {
+    write_model(chosen);
+    return EXIT_SUCCESS;
+  }
+  if (over_ranks(chosen) || over_stages(chosen)) return run_over_ranks(chosen);
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@ struct raw_options {
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
   std::string ranks, shard, nodes;
-  std::string stages, micro_batches, schedule;
+  std::string stages, micro_batches, schedule, replicas;
+  std::string plan, cluster, write_model;
 };
 
 /// The words that choose one policy of a list: their names, without the family where they end in it.
@@ -103,6 +105,12 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
     app.add_option(
         "--schedule", raw.schedule,
         "of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-1p, zb-2p or zb-v, or a file (1f1b)");
+    app.add_option("--replicas", raw.replicas,
+                   "pipelines side by side, each with rows of its own; --shard says what they divide (1)");
+    app.add_option("--plan", raw.plan,
+                   "train as this plan of configure says: as threads, or processes: mpirun -n 4 gpt --plan FILE");
+    app.add_option("--cluster", raw.cluster, "the cluster of the plan, a file of probe_links");
+    app.add_option("--write-model", raw.write_model, "write the model to this JSON file, for configure, and end");
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
@@ -296,20 +304,45 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
 
-/// Refuses the options that a pipeline cannot have.
+using named_text = std::pair<const char*, const std::string&>;
+
+void refuse(std::initializer_list<named_text> given, const char* why)
+{
+  for (const auto& [option, text] : given)
+    if (!text.empty()) throw problem{std::string{option} + why + " (leave it out)"};
+}
+
+/// Refuses the options that a pipeline cannot have, and those that a plan chooses.
 void check_stages(const raw_options& raw, const options& chosen)
 {
-  if (chosen.stages == 0) {
-    for (const auto& [option, text] : {std::pair<const char*, const std::string&>{"--microbatches", raw.micro_batches},
-                                       {"--schedule", raw.schedule}})
-      if (!text.empty()) throw problem{std::string{option} + " goes with --stages alone (leave it out)"};
-    return;
-  }
-  const std::pair<const char*, const std::string&> refused[] = {
-      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}, {"--ranks", raw.ranks},
-      {"--shard", raw.shard}, {"--nodes", raw.nodes},   {"--sample", raw.sample},   {"--accumulate", raw.accumulate}};
-  for (const auto& [option, text] : refused)
-    if (!text.empty()) throw problem{std::string{option} + " does not go with --stages (leave it out)"};
+  if (chosen.plan && !chosen.cluster) throw problem{"--plan needs the cluster of the plan (add --cluster FILE)"};
+  if (!chosen.plan) refuse({{"--cluster", raw.cluster}}, " goes with --plan alone");
+  if (!over_stages(chosen))
+    return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
+                  " goes with --stages alone");
+  refuse({{"--trace", raw.trace},
+          {"--report", raw.report},
+          {"--export", raw.exported},
+          {"--ranks", raw.ranks},
+          {"--nodes", raw.nodes},
+          {"--sample", raw.sample},
+          {"--accumulate", raw.accumulate}},
+         chosen.plan ? " does not go with --plan" : " does not go with --stages");
+  if (chosen.plan)
+    refuse({{"--stages", raw.stages},
+            {"--microbatches", raw.micro_batches},
+            {"--batch", raw.batch},
+            {"--schedule", raw.schedule},
+            {"--replicas", raw.replicas},
+            {"--shard", raw.shard},
+            {"--activations", raw.activations},
+            {"--placement", raw.placement}},
+           " does not go with --plan, which says it");
+  if (chosen.plan && chosen.precision == chunkmem::dtype::float32)
+    throw problem{"--precision fp32 does not go with --plan, which reckons with 16 bits (choose bf16 or fp16)"};
+  if (!chosen.plan && chosen.replicas == 1) refuse({{"--shard", raw.shard}}, " goes with --replicas 2 or more");
+  if (chosen.shard == 0u)
+    throw problem{"--shard 0 does not go with --stages, whose replicas divide states (choose 1, 2 or 3)"};
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
         "--gradient in_place does not go with --stages: several micro-batches add up (choose --gradient separate)"};
@@ -321,6 +354,7 @@ void read_stages(const raw_options& raw, options& out)
 {
   const std::size_t one = 1;
   read_whole("--stages", raw.stages, one, std::size_t{64}, out.stages);
+  read_whole("--replicas", raw.replicas, one, std::size_t{64}, out.replicas);
   if (!raw.schedule.empty()) out.schedule = raw.schedule;
   check_stages(raw, out);
   if (out.stages == 0) return;
@@ -340,7 +374,10 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (out.help) return out;
   read_sizes(raw, out);
   read_numbers(raw, whose, out);
-  read_precision(raw.precision, whose, out.precision);
+  if (!raw.plan.empty()) out.plan = raw.plan;
+  if (!raw.cluster.empty()) out.cluster = raw.cluster;
+  if (!raw.write_model.empty()) out.write_model = raw.write_model;
+  read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
   read_choices(raw, out);
   read_activations(raw, whose, out);
   check_gradient(out);

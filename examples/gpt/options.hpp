@@ -49,10 +49,13 @@ struct options {
   std::size_t every = 10;                                   ///< steps between two checkpoints
   /// threads that train together; 0: one, or with `shard` the processes of a launcher
   std::size_t ranks = 0;
-  std::optional<unsigned> shard;  ///< stage of ZeRO, 0 to 3: what is divided over ranks
-  std::size_t nodes = 1;          ///< copies of what is divided
-  std::size_t stages = 0;         ///< of a pipeline; 0: no pipeline
-  std::string schedule = "1f1b";  ///< of it: a name, or a file
+  std::optional<unsigned> shard;                       ///< stage of ZeRO, 0 to 3: what is divided over ranks
+  std::size_t nodes = 1;                               ///< copies of what is divided
+  std::size_t stages = 0;                              ///< of a pipeline; 0: no pipeline
+  std::string schedule = "1f1b";                       ///< of it: a name, or a file
+  std::size_t replicas = 1;                            ///< pipelines side by side, which divide as `shard` says
+  std::optional<std::filesystem::path> plan, cluster;  ///< of configure
+  std::optional<std::filesystem::path> write_model;    ///< for configure
   bool verify = false;
   bool help = false;
 };
@@ -61,6 +64,11 @@ struct options {
 [[nodiscard]] constexpr bool over_ranks(const options& chosen) noexcept
 {
   return chosen.ranks > 0 || chosen.shard.has_value();
+}
+/// In one pipeline or in several.
+[[nodiscard]] inline bool over_stages(const options& chosen) noexcept
+{
+  return chosen.stages > 0 || chosen.plan.has_value();
 }
 
 /// Reads a command line, the program's name not included.

@@ -72,6 +72,7 @@ struct parameter_declaration {
   parameter_set& net;
   chunkmem::dtype precision;
   std::uint32_t number = 0;  ///< of the next one
+  chunkmem::group_id group{0};
 
   gpt::weight weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
   {
@@ -84,7 +85,7 @@ struct parameter_declaration {
   gpt::weight trained(const chunkmem::shape& size, start from, float deviation)
   {
     const chunkmem::tensor_handle handle = with_element(precision, [&](auto element) -> chunkmem::tensor_handle {
-      return manager.template add<decltype(element)>(size, chunkmem::role::parameter);
+      return manager.template add<decltype(element)>(size, chunkmem::role::parameter, group);
     });
     net.parameters.push_back({{handle, precision, size.elements()}, from, deviation, number++});
     return net.parameters.back().tensor;

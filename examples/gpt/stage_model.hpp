@@ -56,6 +56,7 @@ struct part_of_model {
 /// Declares one part: its weights once, and activations for `places` micro-batches.
 ///
 /// The last part has a table of its own for the logits, a copy of the first part's table of tokens: both have number 0.
+/// Replicas divide both alike, since each is the only tensor of its group.
 /// @param divides   as divides_backward   @return   a model for each place; all of them have the same weights
 template <class Manager>
 [[nodiscard]] std::vector<model> declare_part(Manager& manager, const extents& size, chunkmem::dtype precision,
@@ -67,8 +68,15 @@ template <class Manager>
   net.size = size;
   net.size.layers = part.count;
   detail::parameter_declaration<Manager> make{manager, net, precision};
+  constexpr bool has_replicas = requires { manager.shares(); };
+  const auto table = [&](std::uint32_t group) {
+    if (has_replicas) make.group = chunkmem::group_id{group};
+    const weight made = make.weight(vocabulary, size.width, 0.04f);
+    make.group = chunkmem::group_id{0};
+    return made;
+  };
   if (part.begins) {
-    net.token_table = make.weight(vocabulary, size.width, 0.04f);
+    net.token_table = table(1);
     net.position_table = make.weight(size.context, size.width, 0.02f);
     manager.name(net.token_table, "token_table");
     manager.name(net.position_table, "position_table");
@@ -80,7 +88,7 @@ template <class Manager>
     make.number = of_layer(size.layers);
     net.final_norm = make.norm(size.width);
     make.number = 0;
-    net.head_table = make.weight(vocabulary, size.width, 0.04f);
+    net.head_table = table(2);
     manager.name(net.final_norm, "final_norm");
     manager.name(net.head_table, "head_table");
   }

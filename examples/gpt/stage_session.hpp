@@ -5,11 +5,13 @@
 #include "checkpoints.hpp"
 #include "display.hpp"
 #include "stage_trainer.hpp"
+#include "training_grid.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +29,7 @@ struct stage_setup {
   const options& chosen;
   const training_text& text;
   chunkmem::optimizer::thread_pool& workers;
-  const chunkmem::pipeline::schedule& plan;
+  const training_grid& grid;
   bool is_limited = true;  ///< to a part of the memory that a stage needs
 
   [[nodiscard]] trainer_settings settings() const
@@ -40,27 +42,31 @@ struct stage_setup {
   }
   [[nodiscard]] chunkmem::bytes chunk() const
   {
-    return chosen.chunk_bytes.value_or(
-        align_up(chunkmem::bytes{chosen.size.largest_tensor_bytes()}, chunkmem::bytes{4096}));
+    const std::uint64_t grain = grid.replicas == 1 ? 4096 : std::uint64_t{grid.replicas} * 16384;  // whole shares
+    return align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{chosen.size.largest_tensor_bytes()}),
+                    chunkmem::bytes{grain});
   }
   /// Bytes that a part gets from the part before, for one micro-batch.
   [[nodiscard]] std::vector<chunkmem::bytes> inputs() const
   {
     const extents& size = chosen.size;
-    return std::vector<chunkmem::bytes>(plan.part_count(),
+    return std::vector<chunkmem::bytes>(grid.plan.part_count(),
                                         chunkmem::bytes{size.batch * size.context * size.width * sizeof(float)});
   }
 };
 
-/// One stage: its device, its parts of the model, and the trainer that works on them.
-/// @tparam Here   a place of thread_stages, or mpi_stages
-template <class Here>
+/// One rank: its device, its parts of the model, and the trainer that works on them.
+/// @tparam Here   a place of thread_grid, or process_grid   @tparam has_replicas   its stage is divided over others
+template <class Here, bool has_replicas>
 class stage_session {
  public:
   using backend_type = chunkmem::backend::host_arena;
-  using manager_type = chunkmem::manager<backend_type, any_eviction, any_layout, any_placement, any_transfer>;
+  using ranks_type = typename Here::communicator_type;
+  using manager_type = std::conditional_t<
+      has_replicas,
+      chunkmem::sharded_model<backend_type, ranks_type, any_eviction, any_layout, any_transfer, any_placement>,
+      chunkmem::manager<backend_type, any_eviction, any_layout, any_placement, any_transfer>>;
   using folder_paths = std::vector<std::filesystem::path>;
-  using ranks_type = std::remove_reference_t<decltype(std::declval<Here&>().all())>;
 
   /// @param others   as folders_of_others
   stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host,
@@ -69,16 +75,10 @@ class stage_session {
         others_{std::move(others)},
         files_{own_files(setup, here.stage(), others_)},
         here_{here},
-        buffers_{setup.plan, here.stage(), setup.inputs()},
+        buffers_{setup.grid.plan, here.stage(), setup.inputs()},
         memory_{{.device_capacity = device, .host_capacity = host}},
-        manager_{memory_,
-                 {.chunk_bytes = setup.chunk()},
-                 setup.chosen.eviction,
-                 setup.chosen.layout,
-                 setup.chosen.placement,
-                 setup.chosen.transfer},
-        trainer_{manager_,   setup.chosen.size, setup.plan,       here.stage(),
-                 here.all(), setup.text,        setup.settings(), setup.workers}
+        manager_{manager_of(setup, here, memory_)},
+        trainer_{manager_, setup.chosen.size, setup.grid.plan, here, setup.text, setup.settings(), setup.workers}
   {
   }
   stage_session(const stage_session&) = delete;
@@ -90,7 +90,7 @@ class stage_session {
     constexpr std::size_t most_stages = 64;
     folder_paths found;
     const options& chosen = setup.chosen;
-    if (!setup.is_limited || !chosen.resume) return found;
+    if (!setup.is_limited || !chosen.resume || has_replicas) return found;
     for (std::size_t stage = 0; stage < most_stages; ++stage) {
       const std::filesystem::path folder = *chosen.resume / folder_of(stage);
       if (!has_checkpoint(folder)) continue;
@@ -103,10 +103,11 @@ class stage_session {
     const bool saves_there =
         chosen.checkpoint && std::filesystem::equivalent(*chosen.checkpoint, *chosen.resume, ignored);
     if (!saves_there) return found;
-    if (!found.empty() && found.size() != setup.plan.stage_count())
+    const std::uint32_t stages = setup.grid.plan.stage_count();
+    if (!found.empty() && found.size() != stages)
       throw problem{"--checkpoint '" + chosen.checkpoint->string() + "' holds a training of " +
                     std::to_string(found.size()) + (found.size() == 1 ? " stage" : " stages") + ", and --stages says " +
-                    std::to_string(setup.plan.stage_count()) + " (save into another folder)"};
+                    std::to_string(stages) + " (save into another folder)"};
     return {};
   }
 
@@ -130,7 +131,7 @@ class stage_session {
         files_, others_.empty() ? std::string{}
                                 : setup_.chosen.resume->string() + " of " + std::to_string(others_.size()) + " stages"};
     saved_stage saved{here_.all(), manager_, others_};
-    const bool prints = show != nullptr && trainer_.has_loss();
+    const bool prints = show != nullptr && trainer_.has_loss() && here_.replica() == 0;
     if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
     if (prints) trainer_.on_update([this, show](std::uint32_t it) { tell(*show, it); });
     if (files_.checkpoint)
@@ -140,10 +141,11 @@ class stage_session {
                          if (prints) show->line(what);
                        });
     before_ = clock::now();
-    auto links = here_.links(memory_);
+    backend_type couriers{{}};  // links have agents of their own: those of one backend may be too few
+    auto links = here_.links(couriers);
     {
       const auto boundaries = lease_boundaries();
-      chunkmem::pipeline::stage_runner runner{setup_.plan, links, memory_, buffers_,
+      chunkmem::pipeline::stage_runner runner{setup_.grid.plan, links, couriers, buffers_,
                                               std::as_writable_bytes(boundaries.template span<std::uint8_t>())};
       trainer_.begin();
       runner.run(trainer_, trainer_.updates());
@@ -155,6 +157,16 @@ class stage_session {
   [[nodiscard]] chunkmem::report report() const { return manager_.report(); }
 
  private:
+  [[nodiscard]] static manager_type manager_of(const stage_setup& setup, Here& here, backend_type& memory)
+  {
+    const options& chosen = setup.chosen;
+    const chunkmem::manager_options chunks{.chunk_bytes = setup.chunk()};
+    if constexpr (has_replicas)
+      return manager_type{memory,          here.replicas(), chunks,          {.divided = setup.grid.divided},
+                          chosen.eviction, chosen.layout,   chosen.transfer, chosen.placement};
+    else
+      return manager_type{memory, chunks, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer};
+  }
   [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
   using clock = std::chrono::steady_clock;
 
@@ -168,16 +180,15 @@ class stage_session {
     const double seconds = std::chrono::duration<double>(now - before_).count();
     const chunkmem::bytes moved = manager_.report().loaded + manager_.report().written_back;
     show.step({batch + std::size_t{1}, setup_.chosen.steps, trainer_.loss(batch),
-               trainer_.settings().schedule.at(batch),
-               static_cast<double>(setup_.chosen.size.tokens_per_step()) / seconds, moved - moved_,
-               trainer_.skipped() > skipped_, seconds});
+               trainer_.settings().schedule.at(batch), static_cast<double>(trainer_.tokens_of_batch()) / seconds,
+               moved - moved_, trainer_.skipped() > skipped_, seconds});
     before_ = now;
     moved_ = moved;
     skipped_ = trainer_.skipped();
   }
 
-  /// Losses of the stage that has them, and a hash of the weights of all stages in the order of the model.
-  /// @throws problem   copies of a tied weight differ
+  /// Losses of a stage that has them, and a hash of the weights of all stages in the order of the model.
+  /// @throws problem   copies of a weight differ, of replicas or of a tied one
   [[nodiscard]] training_result agreed_result()
   {
     training_result result;
@@ -185,34 +196,33 @@ class stage_session {
     if (trainer_.has_loss())
       for (std::size_t batch = 0; batch < losses.size(); ++batch)
         losses[batch] = std::bit_cast<std::uint32_t>(trainer_.loss(batch));
-    for (const std::vector<std::uint64_t>& stage : exchanged(losses))
-      if (std::ranges::any_of(stage, [](std::uint64_t word) { return word != 0; }))
-        for (const std::uint64_t word : stage)
-          result.losses.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+    const std::vector<std::vector<std::uint64_t>> all_losses = exchanged(losses);
+    for (const std::uint64_t word : all_losses[setup_.grid.plan.owners.back()])  // of the first replica
+      result.losses.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
     const std::vector<std::vector<std::uint64_t>> hashes = exchanged(trainer_.hashes());
     fnv1a all;
     for (std::size_t number = 0; number < hashes.front().size(); ++number) {
       std::uint64_t of_parameter = 0;
-      for (const std::vector<std::uint64_t>& stage : hashes) {
-        if (stage[number] == 0 || stage[number] == of_parameter) continue;
+      for (const std::vector<std::uint64_t>& rank : hashes) {
+        if (rank[number] == 0 || rank[number] == of_parameter) continue;
         if (of_parameter != 0)
-          throw problem{"copies of a tied weight ended different: this must not happen, please report it"};
-        of_parameter = stage[number];
+          throw problem{"copies of a weight ended different: this must not happen, please report it"};
+        of_parameter = rank[number];
       }
       all.add_words(std::as_bytes(std::span{&of_parameter, 1}));
     }
     result.parameter_hash = all.value();
     return result;
   }
-  /// Words of every stage.
+  /// Words of every rank.
   [[nodiscard]] std::vector<std::vector<std::uint64_t>> exchanged(const std::vector<std::uint64_t>& mine)
   {
-    std::vector<std::uint64_t> all(mine.size() * here_.all().ranks());
-    here_.all().exchange(mine, all);
-    std::vector<std::vector<std::uint64_t>> by_stage;
+    std::vector<std::uint64_t> all(mine.size() * here_.world().ranks());
+    here_.world().exchange(mine, all);
+    std::vector<std::vector<std::uint64_t>> by_rank;
     for (auto it = all.begin(); it != all.end(); it += static_cast<std::ptrdiff_t>(mine.size()))
-      by_stage.emplace_back(it, it + static_cast<std::ptrdiff_t>(mine.size()));
-    return by_stage;
+      by_rank.emplace_back(it, it + static_cast<std::ptrdiff_t>(mine.size()));
+    return by_rank;
   }
 
   struct saved_stage {
@@ -240,11 +250,26 @@ class stage_session {
   chunkmem::pipeline::boundary_buffers buffers_;
   backend_type memory_;
   manager_type manager_;
-  stage_trainer<manager_type, ranks_type> trainer_;
+  stage_trainer<manager_type, Here> trainer_;
   clock::time_point before_;
   chunkmem::bytes moved_;
   std::size_t skipped_ = 0;
 };
+
+/// The room that a plan gives a stage, or as much of it as the stage can use. @param need   of the stage
+/// @throws problem   its device is below the smallest that works
+[[nodiscard]] inline chunkmem::per_tier<chunkmem::bytes> planned_room(const stage_setup& setup, std::uint32_t stage,
+                                                                      const chunkmem::memory_requirement& need)
+{
+  using enum chunkmem::tier;
+  auto room = setup.grid.rooms[stage];
+  if (need.smallest_device > room[device])
+    throw problem{"stage " + std::to_string(stage) + " of the plan has a device of " + size_text(room[device]) +
+                  ", and gpt needs " + size_text(need.smallest_device) + " there (plan for a larger device)"};
+  room[device] = std::min(room[device], need.everything + 8 * setup.chunk());
+  room[host] = std::min(room[host], need.chunks + setup.chunk());
+  return room;
+}
 
 /// The memory that a stage needs, and the memory that it is given.
 struct stage_budget {
@@ -252,10 +277,10 @@ struct stage_budget {
 };
 
 /// @throws problem   the device is below the smallest that works
-template <class Here>
+template <class Here, bool has_replicas>
 [[nodiscard]] stage_budget budget_of_stage(const stage_setup& setup, Here& here)
 {
-  const auto need = stage_session<Here>{setup, here, boundless, boundless}.rehearse();
+  const auto need = stage_session<Here, has_replicas>{setup, here, boundless, boundless}.rehearse();
   stage_budget budget{.everything = need.everything, .smallest_device = need.smallest_device, .device = {}, .host = {}};
   if (!setup.is_limited) {
     budget.device = need.everything + 8 * setup.chunk();
@@ -263,8 +288,10 @@ template <class Here>
     return budget;
   }
   const chunkmem::bytes quarter{need.everything.count() / 4};
-  budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
-  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk());
+  chunkmem::per_tier<chunkmem::bytes> room{{std::max(quarter, need.smallest_device), need.chunks + setup.chunk()}};
+  if (!setup.grid.rooms.empty()) room = planned_room(setup, here.stage(), need);
+  budget.device = setup.chosen.device_memory.value_or(room[chunkmem::tier::device]);
+  budget.host = setup.chosen.host_memory.value_or(room[chunkmem::tier::host]);
   check(memory_budget{.weights = {},
                       .gradients = {},
                       .optimizer_states = {},
@@ -276,7 +303,7 @@ template <class Here>
                       .host = budget.host,
                       .unlimited_device = {},
                       .unlimited_host = {}},
-        {.host = chunkmem::bytes{machine_memory().count() / setup.plan.stage_count()}, .device = {}});
+        {.host = chunkmem::bytes{machine_memory().count() / setup.grid.ranks()}, .device = {}});
   return budget;
 }
 
@@ -289,11 +316,16 @@ void show_stages(const stage_setup& setup, Here& here, const stage_budget& budge
   std::vector<std::uint64_t> all(words * here.all().ranks());
   here.all().exchange(mine, all);
   if (show == nullptr) return;
-  const chunkmem::pipeline::schedule& plan = setup.plan;
+  const chunkmem::pipeline::schedule& plan = setup.grid.plan;
   show->line("pipeline " + plan.name + ": " + std::to_string(plan.stage_count()) + " stages, " +
              std::to_string(plan.part_count()) + " parts, " + std::to_string(plan.micro_batches) +
              " micro-batches in a step, " + std::to_string(plan.versions) +
              (plan.versions == 1 ? " version" : " versions") + " of the weights");
+  if (setup.grid.replicas > 1)
+    show->line("replicas " + std::to_string(setup.grid.replicas) + " of each stage, which divide " +
+               (setup.grid.divided.parameters  ? "weights, gradients and states"
+                : setup.grid.divided.gradients ? "gradients and states"
+                                               : "states"));
   for (std::uint32_t stage = 0; stage < plan.stage_count(); ++stage) {
     std::string layers;
     for (std::uint32_t part = 0; part < plan.part_count(); ++part) {
@@ -310,16 +342,29 @@ void show_stages(const stage_setup& setup, Here& here, const stage_budget& budge
   }
 }
 
-/// Trains one stage. The stage of the last part prints.
+/// The last part's stage in the first pipeline: it prints.
+template <class Here>
+[[nodiscard]] bool prints(const training_grid& grid, Here& here)
+{
+  return here.replica() == 0 && here.stage() == grid.plan.owners.back();
+}
+
+template <bool has_replicas, class Here>
+[[nodiscard]] training_result train_stage(const stage_setup& setup, Here& here, const display* show)
+{
+  using session_type = stage_session<Here, has_replicas>;
+  auto others = session_type::folders_of_others(setup);  // before a stage that is ahead makes a folder
+  const stage_budget budget = budget_of_stage<Here, has_replicas>(setup, here);
+  if (setup.is_limited) show_stages(setup, here, budget, prints(setup.grid, here) ? show : nullptr);
+  return session_type{setup, here, budget.device, budget.host, std::move(others)}.train(setup.is_limited ? show
+                                                                                                         : nullptr);
+}
+
+/// Trains one rank.
 template <class Here>
 [[nodiscard]] training_result run_stage(const stage_setup& setup, Here& here, const display* show)
 {
-  const bool prints = here.stage() == setup.plan.owners.back();
-  auto others = stage_session<Here>::folders_of_others(setup);  // before a stage that is ahead makes a folder
-  const stage_budget budget = budget_of_stage(setup, here);
-  if (setup.is_limited) show_stages(setup, here, budget, prints ? show : nullptr);
-  return stage_session<Here>{setup, here, budget.device, budget.host, std::move(others)}.train(
-      setup.is_limited ? show : nullptr);
+  return setup.grid.replicas > 1 ? train_stage<true>(setup, here, show) : train_stage<false>(setup, here, show);
 }
 
 }  // namespace gpt

@@ -11,6 +11,8 @@
 #include "stage_model.hpp"
 #include "windows.hpp"
 
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/shares.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
@@ -18,6 +20,7 @@
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,8 +38,12 @@ namespace gpt {
 ///
 /// An iteration of the manager is a batch. Its update is the first thing in the iteration that follows. The table of
 /// tokens is tied to that of the logits: the stages that have a copy add the gradients of both up before each update.
-/// @tparam Ranks   a communicator of all stages
-template <class Manager, class Ranks>
+///
+/// A stage may have replicas, each in a pipeline of its own and with rows of its own. The losses of a batch are added up
+/// over them, in their order.
+/// @tparam Manager   a sharded_model where the stage has replicas
+/// @tparam Place   of this rank, see thread_grid::place
+template <class Manager, class Place>
 class stage_trainer {
  public:
   using schedule_type = chunkmem::pipeline::schedule;
@@ -44,22 +51,21 @@ class stage_trainer {
   using forward_run = chunkmem::pipeline::forward_run;
   using backward_run = chunkmem::pipeline::backward_run;
 
-  /// @param size   of the whole model   @param plan, ranks, text, workers   outlive the trainer
-  stage_trainer(Manager& manager, const extents& size, const schedule_type& plan, std::uint32_t stage, Ranks& ranks,
+  /// @param size   of the whole model   @param plan, here, text, workers   outlive the trainer
+  stage_trainer(Manager& manager, const extents& size, const schedule_type& plan, Place& here,
                 const training_text& text, const trainer_settings& settings, chunkmem::optimizer::thread_pool& workers)
       : m_{manager},
         size_{size},
         plan_{plan},
-        stage_{stage},
-        ranks_{ranks},
+        here_{here},
         text_{text},
         settings_{settings},
         workers_{workers},
         versions_{manager, plan.versions, settings.precision},
-        steps_{ranks}
+        steps_{here.all()}
   {
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
-      if (plan.owners[part] == stage) parts_.try_emplace(part, *this, part);
+      if (plan.owners[part] == here.stage()) parts_.try_emplace(part, *this, part);
     manager.use(adam_);
     manager.use(scale_);
     losses_.resize(plan.batches);
@@ -73,14 +79,12 @@ class stage_trainer {
     for (auto& [number, part] : parts_) gpt::fill(m_, part.weights(), settings_.seed, workers_);
     versions_.start();
   }
-  void begin() { scope_.reset(new iteration_type(m_.iteration("batch"))); }
+  void begin() { begin("batch", true); }
   void end() { scope_.reset(); }
 
   void forward(const forward_run& run)
   {
-    one_part& part = parts_.at(run.step.part);
-    one_place& place = part.place_of(run.step);
-    place.net.read_from(versions_.list_of(run.step.version));
+    const auto& [part, place] = prepare(chunkmem::pass::forward, run.step);
     if (part.range.begins)
       for (std::size_t row = 0; row < size_.batch; ++row) place.forward.embed(row, window_of(run.step, row));
     else
@@ -93,9 +97,7 @@ class stage_trainer {
 
   void backward(const backward_run& run)
   {
-    one_part& part = parts_.at(run.step.part);
-    one_place& place = part.place_of(run.step);
-    place.net.read_from(versions_.list_of(run.step.version));
+    const auto& [part, place] = prepare(chunkmem::pass::backward, run.step);
     if (!part.range.ends)
       for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).slope, run.output_gradient, row);
     all_gradients(part, place, run.step, true);
@@ -105,9 +107,7 @@ class stage_trainer {
   /// Saved activations stay: the gradients of the weights need them later.
   void backward_input(const backward_run& run)
   {
-    one_part& part = parts_.at(run.step.part);
-    one_place& place = part.place_of(run.step);
-    place.net.read_from(versions_.list_of(run.step.version));
+    const auto& [part, place] = prepare(chunkmem::pass::backward, run.step);
     if (!part.range.ends)
       for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).start, run.output_gradient, row);
     if (part.range.begins && !part.range.ends) return;  // nobody wants the gradient of its input
@@ -124,9 +124,7 @@ class stage_trainer {
   /// Goes the way back once more, now with the gradients of the weights.
   void backward_weight(const operation& step)
   {
-    one_part& part = parts_.at(step.part);
-    one_place& place = part.place_of(step);
-    place.net.read_from(versions_.list_of(step.version));
+    const auto& [part, place] = prepare(chunkmem::pass::backward, step);
     for (std::size_t row = 0; row < size_.batch && !part.range.ends; ++row) {
       copy(place.row(row).start, place.row(row).slope);
       m_.drop(place.row(row).start);
@@ -142,9 +140,12 @@ class stage_trainer {
     updated_ = 0;
     add_tied_gradients();
     const std::uint32_t batch = step.version - 1;
+    add_losses(batch);
+    const bool is_saved = !m_.rehearsing() && saves_after_ && saves_after_(batch);
+    const bool is_last = batch + 1 == plan_.batches || (m_.rehearsing() && step.version > plan_.versions);
     end();
     versions_.flip();
-    begin();
+    begin("batch", !is_saved && !is_last);
     const auto done = versions_.update([&] {
       return steps_.take(m_, adam_,
                          {.learning_rate = settings_.schedule.at(batch),
@@ -154,11 +155,11 @@ class stage_trainer {
     });
     if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     if (on_update_) on_update_(batch);
-    if (m_.rehearsing() || !saves_after_ || !saves_after_(batch)) return;
-    m_.updates().keep_record();  // few batches are cut in two
+    if (!is_saved) return;
+    own().updates().keep_record();  // few batches are cut in two
     end();
     save_(batch);
-    scope_.reset(new iteration_type(m_.iteration("behind a save")));
+    begin("behind a save", !is_last);
   }
   /// Called after each update with the number of its batch.
   void on_update(std::function<void(std::uint32_t)> call) { on_update_ = std::move(call); }
@@ -176,7 +177,7 @@ class stage_trainer {
   {
     using kind = chunkmem::pipeline::operation_kind;
     begin();
-    for (const operation& step : plan_.stages[stage_]) {
+    for (const operation& step : plan_.stages[here_.stage()]) {
       if (step.kind == kind::forward) forward(forward_run{step});
       if (step.kind == kind::backward) backward(backward_run{step});
       if (step.kind == kind::backward_input) backward_input(backward_run{step});
@@ -194,8 +195,10 @@ class stage_trainer {
   /// The mean loss of a position in a batch [nats]. @pre has_loss
   [[nodiscard]] float loss(std::size_t batch) const
   {
-    return static_cast<float>(losses_[batch] / static_cast<double>(size_.tokens_per_step()));
+    return static_cast<float>(losses_[batch] / static_cast<double>(tokens_of_batch()));
   }
+  /// Of all replicas.
+  [[nodiscard]] std::uint64_t tokens_of_batch() const { return size_.tokens_per_step() * here_.replicas().ranks(); }
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
 
@@ -215,7 +218,8 @@ class stage_trainer {
   }
 
  private:
-  using iteration_type = chunkmem::iteration<typename Manager::engine_type>;
+  static constexpr bool has_replicas = requires(Manager& m) { m.shares(); };
+  using iteration_type = decltype(std::declval<Manager&>().iteration("batch", 1U));
 
   /// Activations of a micro-batch on its way, and the runs that work on them.
   struct one_place {
@@ -254,11 +258,39 @@ class stage_trainer {
     std::uint32_t added = 0;  // micro-batches, to the gradients of the current batch
   };
 
+  /// The manager of the weights that this rank updates.
+  [[nodiscard]] auto& own() const noexcept
+  {
+    if constexpr (has_replicas)
+      return m_.shares();
+    else
+      return m_;
+  }
+  /// @param has_runs   else an update alone
+  void begin(const char* name, [[maybe_unused]] bool has_runs)
+  {
+    scope_.reset();
+    if constexpr (has_replicas)
+      scope_.reset(new iteration_type(m_.iteration(name, has_runs ? plan_.micro_batches : 1)));
+    else
+      scope_.reset(new iteration_type(m_.iteration(name)));
+  }
+  /// A run begins.
+  [[nodiscard]] std::pair<one_part&, one_place&> prepare([[maybe_unused]] chunkmem::pass during, const operation& step)
+  {
+    if constexpr (has_replicas) scope_->pass(during, step.micro_batch % plan_.micro_batches);
+    one_part& part = parts_.at(step.part);
+    one_place& place = part.place_of(step);
+    place.net.read_from(versions_.list_of(step.version));
+    return {part, place};
+  }
+
   /// Back through all layers of a part. @param is_first   its loss was not counted yet
   void all_gradients(one_part& part, one_place& place, const operation& step, bool is_first)
   {
-    const bool last = ++part.added == plan_.micro_batches;
-    if (last) part.added = 0;
+    // Where the stage has replicas, each micro-batch ends its gradients: the model knows when they are added up.
+    const bool last = ++part.added == plan_.micro_batches || has_replicas;
+    if (part.added == plan_.micro_batches) part.added = 0;
     if (part.range.ends) {
       const double loss = run_head(place, step, last);
       if (is_first) add_loss(step, loss);
@@ -266,14 +298,24 @@ class stage_trainer {
     place.runs.backward([&](std::size_t layer) { run_layer(place, layer, step); },
                         [&](std::size_t layer) { place.backward.layer(layer, last); });
     if (part.range.begins)
-      place.backward.embed([&](std::size_t row) { return window_of(step, row).tokens; }, last, false);
+      place.backward.embed([&](std::size_t row) { return window_of(step, row).tokens; }, last, has_replicas);
   }
   [[nodiscard]] double run_head(const one_place& place, const operation& step, bool last) const
   {
     return place.end.backward([&](std::size_t row) { return window_of(step, row).tokens + 1; }, weight_of_position(),
-                              last);
+                              last, has_replicas);
   }
   void add_loss(const operation& step, double loss) { losses_[plan_.batch_of(step.micro_batch)] += loss; }
+  /// The loss of a batch becomes that of all replicas.
+  void add_losses(std::uint32_t batch)
+  {
+    if (!has_replicas || !has_loss() || m_.rehearsing()) return;
+    double sum = 0;
+    for (const std::uint64_t word :
+         chunkmem::collective::words_of_all(here_.replicas(), std::bit_cast<std::uint64_t>(losses_[batch])))
+      sum += std::bit_cast<double>(word);
+    losses_[batch] = sum;
+  }
 
   void run_layer(const one_place& place, std::size_t layer, const operation& step) const
   {
@@ -282,17 +324,15 @@ class stage_trainer {
   [[nodiscard]] window window_of(const operation& step, std::size_t row) const
   {
     const std::size_t batch = plan_.batch_of(step.micro_batch);
-    const std::size_t in_batch = step.micro_batch % plan_.micro_batches;
+    const std::size_t before = std::size_t{plan_.micro_batches} * here_.replica();  // those of other replicas
+    const std::size_t in_batch = before + step.micro_batch % plan_.micro_batches;
     return {training_tokens(text_, size_.context, settings_.seed, batch, in_batch * size_.batch + row), 0,
             static_cast<kernels::index>(size_.context)};
   }
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
   /// Times the loss scale. It changes in updates alone, and no gradient of the next batch comes before that: so the
   /// whole batch has one, on every stage.
-  [[nodiscard]] float weight_of_position() const
-  {
-    return scale_.scale() / static_cast<float>(size_.tokens_per_step());
-  }
+  [[nodiscard]] float weight_of_position() const { return scale_.scale() / static_cast<float>(tokens_of_batch()); }
   [[nodiscard]] std::size_t bytes_of_row() const { return size_.context * size_.width * sizeof(float); }
 
   // --- Boundaries ---
@@ -323,46 +363,44 @@ class stage_trainer {
 
   void add_tied_gradients()
   {
-    const std::uint32_t first = plan_.owners.front();
-    const std::uint32_t last = plan_.owners.back();
-    if (stage_ != first && stage_ != last) return;
+    const std::uint32_t last = plan_.part_count() - 1;
+    if (here_.tables() == nullptr && !(parts_.contains(0) && parts_.contains(last))) return;
     with_element(settings_.precision, [&](auto element) {
       using stored = decltype(element);
-      if (first == last)
-        add_tied_here<stored>(parts_.at(0).weights().token_table,
-                              parts_.at(plan_.part_count() - 1).weights().head_table);
+      if (here_.tables() != nullptr)
+        add_tied_over(gradient_of<stored>(parts_.contains(0) ? parts_.at(0).weights().token_table
+                                                             : parts_.at(last).weights().head_table));
       else
-        add_tied_of<stored>(stage_ == first ? parts_.at(0).weights().token_table
-                                            : parts_.at(plan_.part_count() - 1).weights().head_table,
-                            chunkmem::rank_id{stage_ == first ? last : first});
+        add_tied_here(gradient_of<stored>(parts_.at(0).weights().token_table),
+                      gradient_of<stored>(parts_.at(last).weights().head_table));
     });
   }
+  /// The gradient of a table, or of the share that this replica updates: equal shares of both copies.
   template <class Element>
-  void add_tied_here(const weight& tokens, const weight& head)
+  [[nodiscard]] auto gradient_of(const weight& table)
   {
-    const auto left = m_.gradient(tokens.as<Element>());
-    const auto right = m_.gradient(head.as<Element>());
+    if constexpr (has_replicas)
+      return own().gradient(chunkmem::tensor<Element>{m_.share_of(table).first->share});
+    else
+      return m_.gradient(table.as<Element>());
+  }
+  template <class Pin>
+  void add_tied_here(const Pin& left, const Pin& right) const
+  {
     if (m_.rehearsing()) return;
     for (std::size_t index = 0; index < left.size(); ++index)
       left.data()[index] = right.data()[index] = sum_of(left.data()[index], right.data()[index]);
   }
-  template <class Element>
-  void add_tied_of(const weight& table, chunkmem::rank_id other)
+  /// The stages of both copies, in their order.
+  template <class Pin>
+  void add_tied_over(const Pin& mine)
   {
-    const auto mine = m_.gradient(table.as<Element>());
-    const chunkmem::bytes size{table.elements * sizeof(Element)};
-    const auto theirs = m_.lease(chunkmem::tier::device, size);
     if (m_.rehearsing()) return;
-    auto* const bytes_of_mine = reinterpret_cast<std::byte*>(mine.data());
-    const auto received = theirs.template span<Element>();
-    auto* const bytes_of_theirs = reinterpret_cast<std::byte*>(received.data());
-    const auto send = [&] { ranks_.send(m_.backend(), chunkmem::agent::host, bytes_of_mine, size, other, 0); };
-    if (stage_ < chunkmem::index_of(other)) send();
-    ranks_.receive(m_.backend(), chunkmem::agent::host, bytes_of_theirs, size, other, 0);
-    if (stage_ > chunkmem::index_of(other)) send();
-    ranks_.check();
-    for (std::size_t index = 0; index < mine.size(); ++index)
-      mine.data()[index] = sum_of(mine.data()[index], received[index]);
+    auto& both = *here_.tables();
+    const chunkmem::bytes size{mine.size() * sizeof(*mine.data())};
+    both.all_reduce(m_.backend(), chunkmem::agent::host, reinterpret_cast<std::byte*>(mine.data()),
+                    chunkmem::collective::shares::of(size, 2), {.type = settings_.precision}, 0);
+    both.check();
   }
   template <class Element>
   [[nodiscard]] static Element sum_of(Element left, Element right)
@@ -381,8 +419,7 @@ class stage_trainer {
   Manager& m_;
   extents size_;
   const schedule_type& plan_;
-  std::uint32_t stage_;
-  Ranks& ranks_;
+  Place& here_;
   const training_text& text_;
   trainer_settings settings_;
   chunkmem::optimizer::thread_pool& workers_;
@@ -390,7 +427,7 @@ class stage_trainer {
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   chunkmem::pipeline::weight_versions<Manager> versions_;
-  chunkmem::pipeline::stage_step<Ranks> steps_;
+  chunkmem::pipeline::stage_step<typename Place::communicator_type> steps_;
   std::map<std::uint32_t, one_part> parts_;
   std::vector<double> losses_;  // by batch: sums over positions
   std::unique_ptr<iteration_type> scope_;

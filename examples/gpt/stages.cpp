@@ -4,16 +4,17 @@
 #include "../command_line.hpp"
 #include "../schedule/generators.hpp"
 #include "checkpoints.hpp"
+#include "planned_grid.hpp"
 #include "problem.hpp"
 #include "program.hpp"
 #include "stage_session.hpp"
+#include "thread_grid.hpp"
 
 #include <chunkmem/pipeline/schedule_text.hpp>
-#include <chunkmem/pipeline/thread_stages.hpp>
 #ifdef GPT_HAS_MPI
-#include <chunkmem/collective/mpi.hpp>
+#include "process_grid.hpp"
+
 #include <chunkmem/collective/mpi_session.hpp>
-#include <chunkmem/pipeline/mpi_stages.hpp>
 #endif
 
 #include <algorithm>
@@ -29,7 +30,6 @@ namespace gpt {
 namespace {
 
 using chunkmem::pipeline::pipeline_shape;
-using chunkmem::pipeline::thread_stages;
 using plan_type = chunkmem::pipeline::schedule;
 
 [[nodiscard]] plan_type plan_from_file(const std::string& where)
@@ -78,60 +78,83 @@ using plan_type = chunkmem::pipeline::schedule;
   return plan;
 }
 
-/// The same training on one device that has room for everything: it reads the same versions of the weights.
+/// The grid that the command line chooses.
+[[nodiscard]] training_grid grid_of(const options& chosen)
+{
+  using namespace chunkmem::sharding;
+  constexpr zero divisions[] = {zero_1, zero_2, zero_3};
+  return {.plan = plan_of(chosen, static_cast<std::uint32_t>(chosen.stages)),
+          .replicas = static_cast<std::uint32_t>(chosen.replicas),
+          .divided = divisions[chosen.shard.value_or(3) - 1]};
+}
+
+/// Trains on threads. @return   the same on every rank
+[[nodiscard]] training_result train_on_threads(const stage_setup& setup, const display* show)
+{
+  training_result found;
+  thread_grid{setup.grid.plan, setup.grid.replicas}.run([&](thread_grid::place& here) {
+    chunkmem::optimizer::thread_pool own{setup.chosen.threads.value_or(1)};
+    const stage_setup mine{setup.chosen, setup.text, own, setup.grid, setup.is_limited};
+    training_result result = run_stage(mine, here, show);
+    if (prints(setup.grid, here)) found = std::move(result);
+  });
+  return found;
+}
+
+/// The same training with each pipeline on one device that has room for everything: it reads the same versions of the
+/// weights, and adds up the same gradients.
 [[nodiscard]] training_result train_on_one_device(const stage_setup& setup)
 {
-  const pipeline_shape shape{.stages = 1, .micro_batches = setup.plan.micro_batches, .batches = setup.plan.batches};
   using namespace chunkmem::pipeline;
-  const plan_type alone = setup.plan.versions == 1 ? make_schedule(gpipe{}, shape)
-                                                   : make_schedule(no_flush{.versions = setup.plan.versions}, shape);
-  training_result result;
-  thread_stages{alone}.run([&](thread_stages::place& here) {
-    result = run_stage(stage_setup{setup.chosen, setup.text, setup.workers, alone, false}, here, nullptr);
-  });
-  return result;
+  const plan_type& plan = setup.grid.plan;
+  const pipeline_shape shape{.stages = 1, .micro_batches = plan.micro_batches, .batches = plan.batches};
+  const training_grid alone{
+      .plan = plan.versions == 1 ? make_schedule(gpipe{}, shape)
+                                 : make_schedule(no_flush{.versions = plan.versions}, shape),
+      .replicas = setup.grid.replicas,
+      .divided = {.gradients = setup.grid.divided.gradients, .parameters = !setup.grid.divided.parameters}};
+  return train_on_threads({setup.chosen, setup.text, setup.workers, alone, false}, nullptr);
 }
 
 [[nodiscard]] int verdict(const stage_setup& setup, const training_result& found, const display& show)
 {
   if (!setup.chosen.verify) return EXIT_SUCCESS;
-  show.line("verify: training again on one device without a limit ...");
+  show.line(setup.grid.replicas == 1 ? "verify: training again on one device without a limit ..."
+                                     : "verify: training again with each replica on one device without a limit ...");
   return show.verdict(found, train_on_one_device(setup)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-[[nodiscard]] int run_on_threads(const options& chosen, const training_text& text, const display& show)
+[[nodiscard]] int run_on_threads(const options& chosen, const training_grid& grid, const training_text& text,
+                                 const display& show)
 {
-  const plan_type plan = plan_of(chosen, static_cast<std::uint32_t>(chosen.stages));
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
-  const stage_setup setup{chosen, text, workers, plan};
-  training_result found;
-  thread_stages{plan}.run([&](thread_stages::place& here) {
-    chunkmem::optimizer::thread_pool own{chosen.threads.value_or(1)};
-    const stage_setup mine{chosen, text, own, plan};
-    training_result result = run_stage(mine, here, &show);
-    if (here.stage() == plan.owners.back()) found = std::move(result);
-  });
-  return verdict(setup, found, show);
+  const stage_setup setup{chosen, text, workers, grid};
+  return verdict(setup, train_on_threads(setup, &show), show);
 }
 
 #ifdef GPT_HAS_MPI
-[[nodiscard]] int run_on_processes(const options& chosen, const training_text& text, const display& show)
+[[nodiscard]] int run_on_processes(const options& chosen, const training_grid& grid, const training_text& text,
+                                   const display& show)
 {
   chunkmem::collective::mpi_session session;
   int processes = 0;
+  int process = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  const auto stages = static_cast<std::uint32_t>(processes);
-  if (chosen.stages != stages)
-    throw problem{"--stages " + std::to_string(chosen.stages) + " was started as " + std::to_string(stages) +
-                  " processes (start as many as stages)"};
-  const plan_type plan = plan_of(chosen, stages);
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  if (grid.ranks() != static_cast<std::uint32_t>(processes))
+    throw problem{std::to_string(grid.plan.stage_count()) + " stages of " + std::to_string(grid.replicas) +
+                  (grid.replicas == 1 ? " pipeline were started as " : " pipelines were started as ") +
+                  std::to_string(processes) + " processes (start one for each stage of each pipeline)"};
+  auto rank = static_cast<std::uint32_t>(process);
+  if (!grid.processes.empty())
+    rank = static_cast<std::uint32_t>(std::ranges::find(grid.processes, rank) - grid.processes.begin());
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
-  const stage_setup setup{chosen, text, workers, plan};
+  const stage_setup setup{chosen, text, workers, grid};
   training_result found;
   {
-    chunkmem::pipeline::mpi_stages here{session, MPI_COMM_WORLD, plan};
+    process_grid here{session, grid.plan, rank};
     found = run_stage(setup, here, &show);
-    if (here.stage() != plan.owners.back()) return EXIT_SUCCESS;
+    if (!prints(grid, here)) return EXIT_SUCCESS;
   }
   return verdict(setup, found, show);
 }
@@ -150,10 +173,11 @@ using plan_type = chunkmem::pipeline::schedule;
 int run_stages(const options& chosen, const training_text& text, const display& show)
 {
   check_checkpoints(chosen);
+  const planned_training it = chosen.plan ? read_plan(chosen) : planned_training{chosen, grid_of(chosen)};
 #ifdef GPT_HAS_MPI
-  if (is_launched()) return run_on_processes(chosen, text, show);
+  if (is_launched()) return run_on_processes(it.chosen, it.grid, text, show);
 #endif
-  return run_on_threads(chosen, text, show);
+  return run_on_threads(it.chosen, it.grid, text, show);
 }
 
 }  // namespace gpt

@@ -26,10 +26,10 @@ template <class Manager>
   return manager.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)});
 }
 
-/// Lists of a manager can be pinned: a sharded model has none to pin.
+/// Versions of weights can be pinned.
 template <class Manager>
 inline constexpr bool has_lists = requires(Manager& m, const weight& which) {
-  m.template acquire<float>(which, chunkmem::value_list, chunkmem::access::read, chunkmem::memory_location::device);
+  m.template acquire<float>(which.as<float>(), chunkmem::value_list, chunkmem::access::read, chunkmem::agent::host);
 };
 
 /// A weight to compute with, in single precision.
@@ -71,7 +71,7 @@ class wide_weight {
   {
     if constexpr (has_lists<Manager>)
       if (list_ != chunkmem::value_list)
-        return m_.template acquire<Element>(which_, list_, chunkmem::access::read, chunkmem::memory_location::device);
+        return m_.template acquire<Element>(which_.as<Element>(), list_, chunkmem::access::read, chunkmem::agent::host);
     return m_.acquire(which_.as<Element>(), chunkmem::access::read);
   }
   template <class Element>

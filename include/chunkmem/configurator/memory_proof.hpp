@@ -60,11 +60,13 @@ struct process_allowance {
   bytes host{};
 };
 
-namespace detail {
-
-/// The room of the rank of a stage that has the least.
+/// The room of the rank of a stage that has the least. A rank has an equal share of its node's host.
+///
+///     const bytes device = room_of_stage(whole, plan, 0)[tier::device];
+///
+/// @pre   the plan has been checked for this cluster   Cost: O(ranks)
 [[nodiscard]] inline per_tier<bytes> room_of_stage(const cluster& whole, const parallel_plan& plan, std::uint32_t stage,
-                                                   const process_allowance& beside)
+                                                   const process_allowance& beside = {})
 {
   const std::vector<std::uint32_t> node_of = whole.nodes_of_ranks();
   std::vector<std::uint64_t> ranks(whole.nodes.size(), 0);
@@ -81,6 +83,8 @@ namespace detail {
   least[tier::host] -= std::min(least[tier::host], beside.host);
   return least;
 }
+
+namespace detail {
 
 /// Rehearses a rank on a machine without bytes. @throws config_error   the device is too small
 [[nodiscard]] inline memory_requirement rehearse_rank(const planned_work& work, std::uint32_t stage, bytes boundaries,
@@ -138,7 +142,7 @@ inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory
   memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   const std::vector<bytes> leases = pipeline::executor_memory(work.schedule, work.parts);
   for (std::uint32_t stage = 0; stage < work.plan.stages && proof.fits; ++stage) {
-    const bytes there = detail::room_of_stage(whole, work.plan, stage, beside)[tier::device];
+    const bytes there = room_of_stage(whole, work.plan, stage, beside)[tier::device];
     if (leases[stage] <= there) continue;
     proof.fits = false;
     proof.why_class = detail::too_small_device;
@@ -171,7 +175,7 @@ enum class refused_stages : std::uint8_t {
   constexpr bytes boundless{UINT64_MAX};
   memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   for (std::uint32_t stage = 0; stage < work.plan.stages; ++stage) {
-    const per_tier<bytes> room = detail::room_of_stage(whole, work.plan, stage, beside);
+    const per_tier<bytes> room = room_of_stage(whole, work.plan, stage, beside);
     const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size();
     memory_requirement need;
     std::string why_not;

@@ -105,7 +105,7 @@ struct plan_search_result {
   std::vector<moved_bytes> all;
   for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {
     const stage_memory& it = proof.stages[stage];
-    const bytes room = detail::room_of_stage(whole, plan, stage, beside)[tier::device];
+    const bytes room = room_of_stage(whole, plan, stage, beside)[tier::device];
     const bytes without_states = it.everything - it.states - (plan.zero == 3 ? it.gathered : bytes{});
     moved_bytes moved;
     if (without_states > room) moved.each_run = without_states - room;

@@ -108,7 +108,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
   std::optional<checkpoint::saved_generation> saved;
   try {
-    collective::all_or_none(stages, [&] { saved = checkpoint::save(m, folder, options); });
+    collective::all_or_none(stages, [&] { saved = save(m, folder, options); });  // by its arguments, that of ranks too
   } catch (const error&) {
     if (saved) detail::remove_newer(folder, saved->number - 1);
     throw;
@@ -143,7 +143,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
           [&](std::uint64_t number) {
             whole = checkpoint::check_generation(folder, number, options.limits).generation().content.generation;
           });
-      if (whole == 0 && !options.allow_fresh_start) (void)checkpoint::load(m, folder, up_to, workers);  // says why
+      if (whole == 0 && !options.allow_fresh_start) (void)load(m, folder, up_to, workers);  // says why
     });
     const std::vector<std::uint64_t> all = collective::words_of_all(stages, whole);
     up_to.newest = std::ranges::min(all);
@@ -151,7 +151,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
   } while (up_to.newest != 0);
   checkpoint::loaded_generation found;
   if (up_to.newest == 0) return found;  // a fresh start
-  collective::all_or_none(stages, [&] { found = checkpoint::load(m, folder, up_to, workers); });
+  collective::all_or_none(stages, [&] { found = load(m, folder, up_to, workers); });
   return found;
 }
 

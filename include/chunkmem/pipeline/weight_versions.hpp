@@ -87,7 +87,7 @@ class weight_versions {
     for (std::uint32_t age = 1; age < versions_; ++age)
       own().for_each_parameter([&](tensor_handle it, const tensor_info&) { copy(it, value_list, lists_[age]); });
     if constexpr (has_replicas)
-      if (versions_ > 1) m_.gather_weights();
+      if (versions_ > 1 && !m_.rehearsing()) m_.gather_weights();
     now_ = {.newest = first};
   }
   [[nodiscard]] std::uint32_t kept() const noexcept { return versions_; }

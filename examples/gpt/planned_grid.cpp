@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planned_grid.hpp"
+
+#include "extents.hpp"
+#include "problem.hpp"
+
+#include <fstream>
+#include <string>
+
+#ifdef GPT_HAS_JSON
+#include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/configurator/memory_proof.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_file.hpp>
+#include <chunkmem/configurator/planned_rank.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/pipeline/make_schedule.hpp>
+#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <vector>
+#endif
+
+namespace gpt {
+
+void write_model(const options& chosen)
+{
+  const extents& size = chosen.size;
+  std::ofstream out{*chosen.write_model};
+  const auto line = [&](const char* key, std::size_t value) { out << "  \"" << key << "\": " << value << ",\n"; };
+  out << "{\n  \"name\": \"gpt\",\n  \"source\": \"options of gpt\",\n  \"style\": \"gpt\",\n";
+  line("layers", size.layers);
+  line("hidden", size.width);
+  line("heads", size.heads);
+  line("kv_heads", size.heads);
+  line("ffn", 4 * size.width);
+  line("vocabulary", vocabulary);
+  line("embedding", size.width);
+  line("positions", size.context);
+  line("sequence", size.context);
+  out << "  \"ties_embedding\": true\n}\n";
+  out.close();
+  if (!out) throw problem{"--write-model '" + chosen.write_model->string() + "' cannot be written"};
+}
+
+#ifdef GPT_HAS_JSON
+
+namespace {
+
+namespace configurator = chunkmem::configurator;
+using configurator::parallel_plan;
+
+/// As write_model writes it.
+[[nodiscard]] chunkmem::workload::transformer_shape shape_of(const extents& size)
+{
+  return {.layers = size.layers,
+          .hidden = size.width,
+          .heads = size.heads,
+          .kv_heads = size.heads,
+          .ffn = 4 * size.width,
+          .vocabulary = vocabulary,
+          .embedding = size.width,
+          .positions = size.context,
+          .sequence = size.context};
+}
+
+[[nodiscard]] std::string text_in(const std::filesystem::path& where)
+{
+  std::ifstream file{where, std::ios::binary};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw problem{"--plan '" + where.string() + "' cannot be read"};
+  return text.str();
+}
+
+[[nodiscard]] chunkmem::pipeline::schedule schedule_of(const configurator::cluster& whole,
+                                                       const configurator::trained_model& model,
+                                                       const parallel_plan& plan, std::uint32_t steps)
+{
+  // This program has one set of gradients, and a plan without replicas two.
+  if (plan.schedule == configurator::schedule_kind::two_versions)
+    return make_schedule(chunkmem::pipeline::no_flush{},
+                         {.stages = plan.stages, .micro_batches = plan.micro_batches, .batches = steps});
+  return schedule_of(plan, configurator::step_latency{whole, model}.typical_seconds(plan), steps);
+}
+
+/// The processes of ranks are numbered as their devices.
+[[nodiscard]] std::vector<std::uint32_t> processes_of(const parallel_plan& plan)
+{
+  std::vector<std::uint32_t> sorted = plan.devices;
+  std::ranges::sort(sorted);
+  std::vector<std::uint32_t> all;
+  for (const std::uint32_t device : plan.devices)
+    all.push_back(static_cast<std::uint32_t>(std::ranges::find(sorted, device) - sorted.begin()));
+  return all;
+}
+
+}  // namespace
+
+planned_training read_plan(const options& chosen)
+{
+  const configurator::cluster whole = configurator::read_cluster(chosen.cluster->string());
+  const configurator::trained_model model{shape_of(chosen.size),
+                                          {.activation_bytes = sizeof(float), .sums = configurator::sum_route::direct}};
+  const parallel_plan plan =
+      configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model.shape, whole));
+  plan.check(model.shape, whole.ranks());
+  if (plan.tensor > 1)
+    throw problem{"--plan '" + chosen.plan->string() +
+                  "' has ranks that share layers, which gpt cannot run (plan with " + "--without-tensor-parallelism)"};
+  if (plan.micro_batch * chosen.size.layers > 16384)
+    throw problem{"--plan '" + chosen.plan->string() + "' has micro-batches of " + std::to_string(plan.micro_batch) +
+                  " rows, which times --layers is more than 16384 (plan for fewer rows)"};
+  planned_training it{.chosen = chosen, .grid = {}};
+  it.chosen.size.batch = plan.micro_batch;
+  it.chosen.size.micro_batches = plan.micro_batches;
+  it.chosen.stages = plan.stages;
+  it.chosen.replicas = plan.replicas;
+  if (plan.recomputes) it.chosen.activations = activation_mode::recompute;
+  it.chosen.placement =
+      any_placement{chunkmem::placement::fixed_split{.device_share = plan.states_on_host ? 0.0 : 1.0}};
+  it.grid = {.plan = schedule_of(whole, model, plan, static_cast<std::uint32_t>(chosen.steps)),
+             .replicas = plan.replicas,
+             .divided = configurator::divided_by(plan),
+             .processes = processes_of(plan)};
+  for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
+    it.grid.rooms.push_back(configurator::room_of_stage(whole, plan, stage));
+  return it;
+}
+
+#else
+
+planned_training read_plan(const options&)
+{
+  throw problem{"--plan needs a build with nlohmann/json.hpp (Debian: apt-get install nlohmann-json3-dev)"};
+}
+
+#endif
+
+}  // namespace gpt

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+#include "training_grid.hpp"
+
+namespace gpt {
+
+/// A training in pipelines: the options of each rank, and how the ranks divide it.
+struct planned_training {
+  options chosen;
+  training_grid grid;
+};
+
+/// A training as a plan of configure says. @pre   the options name a plan and its cluster
+/// @throws problem   a plan that this program does not run, or a build without what reads it
+/// @throws chunkmem::format_error, chunkmem::config_error   no plan, or that of another model or cluster
+[[nodiscard]] planned_training read_plan(const options& chosen);
+
+/// Writes the model to the file that the options name, as configure reads it. @throws problem   it cannot be written
+void write_model(const options& chosen);
+
+}  // namespace gpt
