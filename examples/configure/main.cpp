@@ -28,6 +28,7 @@
 #include <iostream>
 #include <stop_token>
 #include <string>
+#include <system_error>
 
 namespace {
 
@@ -67,7 +68,7 @@ extern "C" void interrupt(int)
                    it.seconds_left);
   };
   std::signal(SIGINT, interrupt);
-  auto found = find_plans(of.whole, of.shape, chosen.space, effort);
+  auto found = find_plans(of.whole, of.model, chosen.space, effort);
   std::signal(SIGINT, SIG_DFL);
   if (!chosen.is_quiet) std::fputs("\r                                                             \r", stderr);
   return found;
@@ -76,7 +77,7 @@ extern "C" void interrupt(int)
 /// The first pipeline of a plan, on virtual clocks.
 [[nodiscard]] schedule_example::simulation simulation_of(const subject& of, const configurator::parallel_plan& plan)
 {
-  const configurator::step_latency latency{of.whole, of.shape};
+  const configurator::step_latency latency{of.whole, of.model};
   schedule_example::simulation it;
   it.plan = schedule_of(plan, latency.typical_seconds(plan),
                         plan.schedule == configurator::schedule_kind::two_versions ? 3 : 1);
@@ -88,13 +89,22 @@ extern "C" void interrupt(int)
 
 void write_files(const options& chosen, const subject& of, const configurator::plan_search_result& found)
 {
-  if (!chosen.plan && !chosen.trace && !chosen.svg) return;
+  if (!chosen.plan && !chosen.plans && !chosen.trace && !chosen.svg) return;
   const auto best = std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
   if (best == found.best.end())
     throw problem{
         "no plan that was found can be run yet: all of them have ranks that share layers (try "
         "--without-tensor-parallelism)"};
-  if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject_of(of.shape, of.whole)));
+  const configurator::plan_subject subject = subject_of(of.model.shape, of.whole);
+  if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject));
+  if (chosen.plans) {
+    std::error_code failure;
+    std::filesystem::create_directories(*chosen.plans, failure);  // writing says what is wrong
+    for (std::size_t number = 0; number < found.best.size(); ++number)
+      if (found.best[number].plan.tensor == 1)
+        write_file("--plans", *chosen.plans / (std::to_string(number + 1) + ".plan"),
+                   plan_text(found.best[number].plan, subject));
+  }
   if (chosen.trace) write_file("--trace", *chosen.trace, trace_of(simulation_of(of, best->plan)));
   if (chosen.svg) write_file("--svg", *chosen.svg, picture_of(simulation_of(of, best->plan)));
 }
@@ -104,7 +114,8 @@ int run(const options& chosen)
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
-  const subject of{whole, shape};
+  const configurator::trained_model model{shape, chosen.trainer};
+  const subject of{whole, model};
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
             << " tokens\n\n";

@@ -21,7 +21,7 @@ using max_model::problem;
 
 struct raw_options {
   std::string cluster{}, model{}, sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
-  std::string plan{}, trace{}, svg{};
+  std::string activation_bytes{}, sums{}, plan{}, plans{}, trace{}, svg{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
@@ -38,6 +38,10 @@ void declare(CLI::App& app, raw_options& raw, options& out)
       "with commas: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-v (all but 2bw, which trains with "
       "older weights)");
   app.add_flag("!--without-tensor-parallelism", out.space.with_tensor, "no plans whose ranks share layers");
+  app.add_option("--activation-bytes", raw.activation_bytes, "bytes of a number between layers (2; 4 for gpt)");
+  app.add_option(
+      "--sums", raw.sums,
+      "ring: ranks add up in a ring, as NCCL does; direct: each sends to every other one, as over MPI (ring)");
   app.add_option("--device-allowance", raw.device, "bytes that a process takes on its device beside the plan (0)");
   app.add_option("--host-allowance", raw.host, "bytes that a process takes on its host beside the plan (0)");
   app.add_option("--threads", raw.threads, "that search (1)");
@@ -45,6 +49,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--seconds", raw.seconds, "end the search after so many, with the best so far");
   app.add_flag("--quiet", out.is_quiet, "do not tell how far the search is");
   app.add_option("--plan", raw.plan, "write the best plan that can be run to this file");
+  app.add_option("--plans", raw.plans, "write all printed plans that can be run to this folder: 1.plan, 2.plan, ...");
   app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
   app.add_option("--svg", raw.svg, "write a picture of its first pipeline to this file");
 }
@@ -93,7 +98,13 @@ options parse_options(int count, const char* const* arguments)
   out.seconds = static_cast<double>(whole("--seconds", raw.seconds, one, 1'000'000, 0));
   out.device_allowance = chunkmem::bytes{whole("--device-allowance", raw.device, 0, most_bytes, 0)};
   out.host_allowance = chunkmem::bytes{whole("--host-allowance", raw.host, 0, most_bytes, 0)};
+  out.trainer.activation_bytes =
+      static_cast<std::uint32_t>(whole("--activation-bytes", raw.activation_bytes, one, 16, 2));
+  if (!raw.sums.empty() && raw.sums != "ring" && raw.sums != "direct")
+    throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
+  if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;
   if (!raw.plan.empty()) out.plan = raw.plan;
+  if (!raw.plans.empty()) out.plans = raw.plans;
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.svg.empty()) out.svg = raw.svg;
   return out;

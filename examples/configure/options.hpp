@@ -3,6 +3,7 @@
 
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_space.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 
 #include <cstddef>
@@ -21,6 +22,7 @@ struct options {
   std::filesystem::path cluster{};
   std::string model{};
   std::uint64_t sequence = 0;  ///< 0: the model's
+  chunkmem::configurator::trainer_traits trainer{};
   chunkmem::configurator::plan_space space{};
   unsigned threads = 1;
   std::size_t best = 10;
@@ -29,6 +31,7 @@ struct options {
   chunkmem::bytes host_allowance{};
   bool is_quiet = false;
   std::optional<std::filesystem::path> plan{}, trace{}, svg{};
+  std::optional<std::filesystem::path> plans{};  ///< a folder
 };
 
 /// @throws max_model::problem   one sentence

@@ -41,7 +41,7 @@ template <class Member>
 /// The device of each rank, and the time of a step with other places: the order of devices, and the slowest order.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
-  const configurator::step_latency latency{of.whole, of.shape};
+  const configurator::step_latency latency{of.whole, of.model};
   const auto seconds = [&](const std::vector<std::uint32_t>& devices) {
     configurator::parallel_plan plan = best.plan;
     plan.devices = devices;
@@ -49,7 +49,7 @@ void print_places(std::ostream& out, const subject& of, const configurator::foun
   };
   std::vector<std::uint32_t> in_order = best.plan.devices;
   std::ranges::sort(in_order);
-  const configurator::group_places places{of.whole, best.plan, parts_of(of.shape, best.plan)};
+  const configurator::group_places places{of.whole, best.plan, parts_of(of.model, best.plan)};
   out << formatted("  places: %.4g s as found, %.4g s in the order of devices, %.4g s at worst\n", best.time.step,
                    seconds(in_order), seconds(places.worst({.trials = 24'000, .exact_nodes = 6})));
   const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
@@ -72,7 +72,7 @@ void print_plans(std::ostream& out, const subject& of, const configurator::plan_
 {
   out << "    step [s]   tokens/s   bound [s]   device needs   host needs   plan\n";
   for (const configurator::found_plan& it : found.best) {
-    const double tokens = static_cast<double>(it.plan.rows() * of.shape.sequence) / it.time.step;
+    const double tokens = static_cast<double>(it.plan.rows() * of.model.shape.sequence) / it.time.step;
     out << formatted("%12.4g %10.4g %11.4g %14s %12s   ", it.time.step, tokens, it.bound,
                      gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device)).c_str(),
                      gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_host)).c_str())

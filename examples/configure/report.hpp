@@ -3,7 +3,7 @@
 
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 
 #include <iosfwd>
 
@@ -12,7 +12,7 @@ namespace configure_example {
 /// The cluster and the model of a search.
 struct subject {
   const chunkmem::configurator::cluster& whole;
-  const chunkmem::workload::transformer_shape& shape;
+  const chunkmem::configurator::trained_model& model;
 };
 
 /// The best plans: time of a step, tokens of a second, the free bound, and the bytes of the stage that needs the most.

@@ -13,9 +13,12 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/planned_rank.hpp>
+#include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/workload/transformer_shape.hpp>
 
 #include <algorithm>
@@ -76,15 +79,15 @@ using configurator::parallel_plan;
   return text.str();
 }
 
-[[nodiscard]] chunkmem::pipeline::schedule schedule_of(const configurator::cluster& whole,
-                                                       const configurator::trained_model& model,
-                                                       const parallel_plan& plan, std::uint32_t steps)
+[[nodiscard]] chunkmem::pipeline::schedule runnable_schedule(const parallel_plan& plan,
+                                                             const chunkmem::pipeline::pass_seconds& seconds,
+                                                             std::uint32_t steps)
 {
   // This program has one set of gradients, and a plan without replicas two.
   if (plan.schedule == configurator::schedule_kind::two_versions)
     return make_schedule(chunkmem::pipeline::no_flush{},
                          {.stages = plan.stages, .micro_batches = plan.micro_batches, .batches = steps});
-  return schedule_of(plan, configurator::step_latency{whole, model}.typical_seconds(plan), steps);
+  return configurator::schedule_of(plan, seconds, steps);
 }
 
 /// The processes of ranks are numbered as their devices.
@@ -114,15 +117,17 @@ planned_training read_plan(const options& chosen)
   if (plan.micro_batch * chosen.size.layers > 16384)
     throw problem{"--plan '" + chosen.plan->string() + "' has micro-batches of " + std::to_string(plan.micro_batch) +
                   " rows, which times --layers is more than 16384 (plan for fewer rows)"};
+  const chunkmem::pipeline::pass_seconds seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
   planned_training it{.chosen = chosen, .grid = {}};
   it.chosen.size.batch = plan.micro_batch;
   it.chosen.size.micro_batches = plan.micro_batches;
   it.chosen.stages = plan.stages;
   it.chosen.replicas = plan.replicas;
   if (plan.recomputes) it.chosen.activations = activation_mode::recompute;
+  if (!it.chosen.chunk_bytes) it.chosen.chunk_bytes = work_of(model, plan, seconds).chunk;
   it.chosen.placement =
       any_placement{chunkmem::placement::fixed_split{.device_share = plan.states_on_host ? 0.0 : 1.0}};
-  it.grid = {.plan = schedule_of(whole, model, plan, static_cast<std::uint32_t>(chosen.steps)),
+  it.grid = {.plan = runnable_schedule(plan, seconds, static_cast<std::uint32_t>(chosen.steps)),
              .replicas = plan.replicas,
              .divided = configurator::divided_by(plan),
              .processes = processes_of(plan)};

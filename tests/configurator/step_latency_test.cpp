@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/replica_units.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/tensor/half.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer_shape.hpp>
 #include <chunkmem/workload/transformer_tensors.hpp>
@@ -16,6 +23,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace step_latency_test {
@@ -68,6 +76,19 @@ double alone(const transformer_shape& shape, double flops, std::uint64_t rows = 
                                           {.micro_batch = rows, .recomputes_layers = false, .fuses_attention = true}};
   return static_cast<double>(costs.step_flops()) / flops;
 }
+
+/// The units of a whole model, as replicas have it.
+struct model_units {
+  model_units(const transformer_shape& shape, std::uint32_t replicas)
+  {
+    const auto tensors = tensors_of_parts(shape, {.replicas = replicas});
+    const replica_units found = replica_units_of(tensors[0], planned_chunk(tensors, replicas), replicas);
+    count = static_cast<double>(found.count);
+    size = static_cast<double>(found.size.count());
+  }
+  double count = 0;
+  double size = 0;  // [bytes]
+};
 
 }  // namespace
 
@@ -178,6 +199,34 @@ TEST_CASE("a step is as long as that of its slowest pipeline, which has the slow
   CHECK(found.runs == Catch::Approx(4 * alone(shape, 3e13) / 2).epsilon(1e-3));
 }
 
+TEST_CASE("replicas add up the units that a sharded model makes", "[configurator]")
+{
+  for (const auto& [hidden, replicas] : {std::pair{64U, 2U}, {64U, 3U}, {256U, 4U}}) {
+    transformer_shape shape = even_model(3);
+    shape.hidden = shape.embedding = hidden;
+    shape.ffn = 4 * hidden;
+    shape.vocabulary = 300;
+    const auto tensors = tensors_of_parts(shape, {.replicas = replicas});
+    const bytes chunk = planned_chunk(tensors, replicas);
+    backend::simulated memory{{.device_capacity = 1_GiB, .host_capacity = 1_GiB}};
+    collective::simulated_ranks ranks{
+        {.of_node = 1, .nodes = replicas, .peer_bytes_per_second = 1e9, .network_bytes_per_second = 1e9}};
+    sharded_model<backend::simulated, collective::simulated_ranks> m{memory, ranks, {.chunk_bytes = chunk}};
+    std::uint64_t weights = 0;
+    for (const std::uint64_t elements : tensors[0]) {
+      (void)m.add<bf16>({elements}, role::parameter);
+      weights += elements * sizeof(bf16);
+    }
+    m.seal();
+    bytes size{};
+    for (const sharding::unit& it : m.plan().units()) size += bytes{it.elements} * sizeof(bf16);
+    const replica_units found = replica_units_of(tensors[0], chunk, replicas);
+    CHECK(found.count == m.units().size());
+    CHECK(found.size == size);
+    CHECK(found.size.count() > weights);
+  }
+}
+
 TEST_CASE("sums over replicas are rings over the links that they have", "[configurator]")
 {
   const transformer_shape shape = even_model(4);
@@ -185,17 +234,17 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
   for (std::uint32_t from = 0; from < 4; ++from)
     for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
   whole.links(2, 3) = {2e-4, 1e9};
-  const double weights = 2.0 * static_cast<double>(workload::parameters_of(shape));
+  const model_units units{shape, 4};
   const double runs = 2 * alone(shape, 1e14);
   const auto step = [&](parallel_plan plan) {
     plan.micro_batches = 2;
     return step_latency{whole, shape}.of(on_first_devices(plan)).step;
   };
-  const double slow_ring = 2 * 3 * (2e-4 + weights / 4 / 1e9);
+  const double slow_ring = 2 * 3 * (units.count * 2e-4 + units.size / 4 / 1e9);
   CHECK(step({.replicas = 4}) == Catch::Approx(runs + slow_ring).epsilon(1e-3));
   parallel_plan other_way{.replicas = 4, .devices = {3, 2, 1, 0}};  // the slow link is not used in its direction
   other_way.micro_batches = 2;
-  const double fast_ring = 2 * 3 * (1e-5 + weights / 4 / 10e9);
+  const double fast_ring = 2 * 3 * (units.count * 1e-5 + units.size / 4 / 10e9);
   CHECK(step_latency{whole, shape}.of(other_way).step == Catch::Approx(runs + fast_ring).epsilon(1e-3));
   // With ZeRO 3 everything is gathered and added up under runs, which links make as slow as themselves.
   CHECK(step({.replicas = 4, .zero = 3}) == Catch::Approx(2 * 3 * slow_ring / 2).epsilon(1e-3));
@@ -208,10 +257,10 @@ TEST_CASE("sums that ranks send to each other at once take the busiest way of a 
   for (std::uint32_t from = 0; from < 4; ++from)
     for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
   whole.links(2, 3) = {2e-4, 1e9};
-  const double weights = 2.0 * static_cast<double>(workload::parameters_of(shape));
+  const model_units units{shape, 4};
   const step_latency latency{whole, trained_model{shape, {.sums = sum_route::direct}}};
   // The slow link carries a quarter whatever the order of ranks, and the other two ways of its ends one each.
-  const double half = 2e-4 + weights / 4 / 1e9 + 2 * weights / 4 / 10e9;
+  const double half = units.count * 2e-4 + units.size / 4 / 1e9 + 2 * units.size / 4 / 10e9;
   for (const std::vector<std::uint32_t>& devices : {std::vector<std::uint32_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}})
     CHECK(latency.of({.replicas = 4, .devices = devices}).step ==
           Catch::Approx(alone(shape, 1e14) + 2 * half).epsilon(1e-3));

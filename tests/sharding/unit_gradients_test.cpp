@@ -27,6 +27,7 @@ struct rig {
   static constexpr bytes frame{65536};
   backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 8}};
   collective::self alone;
+  agent adder = memory.adopt();
   manager_type m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{alone, memory.adopt()}};
   sharding::unit_plan<append_layout> plan;
   sharding::gathered_units units;
@@ -40,7 +41,7 @@ struct rig {
         m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; },
         [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of(3, 0);
-    gradients.reset(unit_of, units.size(), options);
+    gradients.reset(unit_of, units.size(), options, adder);
     m.seal();
     const auto pin = m.acquire(tensor<float>{units[0].share}, access::write);
     for (float& it : pin.span()) it = 0;
@@ -212,6 +213,7 @@ struct told_rig {
   static constexpr bytes frame{32768};
   failing memory{{}, backend::host_arena_options{.device_capacity = frame * 16, .host_capacity = frame * 16}};
   support::told_of_ranks told;
+  agent adder = memory.adopt();
   told_type m;
   sharding::unit_plan<append_layout> plan;
   sharding::gathered_units units;
@@ -231,7 +233,7 @@ struct told_rig {
     units.declare(
         m, plan, rank_id{1}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of{0, 0, 1};
-    gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F});
+    gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F}, adder);
     m.seal();
     for (std::uint32_t index = 0; index < 2; ++index)
       sharding::with_element(type, [&]<class Element>(Element) {

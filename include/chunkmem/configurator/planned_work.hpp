@@ -43,11 +43,9 @@ struct planned_work {
   }
 };
 
-namespace detail {
-
-/// As large as the weights of a layer that there are most of, so that few chunks have gaps; and so that replicas divide
-/// a chunk into whole blocks.
-[[nodiscard]] inline bytes chunk_of(const std::vector<std::vector<std::uint64_t>>& tensors, std::uint32_t replicas)
+/// The size of a plan's chunks: as large as the weights of a layer that there are most of, so that few chunks have gaps;
+/// and so that replicas divide a chunk into whole blocks. @param tensors   of tensors_of_parts   Cost: O(tensors)
+[[nodiscard]] inline bytes planned_chunk(const std::vector<std::vector<std::uint64_t>>& tensors, std::uint32_t replicas)
 {
   std::vector<bytes> sizes;
   for (const auto& part : tensors)
@@ -56,8 +54,6 @@ namespace detail {
   const std::uint64_t grain = std::lcm(blocks.count(), tensor_alignment.count());
   return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
 }
-
-}  // namespace detail
 
 /// The work of a plan. @param batches   of the schedule
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
@@ -70,7 +66,7 @@ namespace detail {
                     .tensors = tensors_of_parts(model.shape, plan),
                     .parts = {},
                     .chunk = {}};
-  work.chunk = detail::chunk_of(work.tensors, plan.replicas);
+  work.chunk = planned_chunk(work.tensors, plan.replicas);
   const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
   for (const model_part& it : parts_of(model, plan)) {
     pipeline::part_memory memory;

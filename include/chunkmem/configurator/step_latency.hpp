@@ -5,6 +5,8 @@
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/replica_units.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/pipeline_costs.hpp>
@@ -57,6 +59,7 @@ struct moved_bytes {
 /// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
 ///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3
 ///   weights are gathered for each run, under the run before. Behind an update weights are gathered once with 1 and 2.
+///   Sums and gathers move whole units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
@@ -179,6 +182,13 @@ class step_latency {
     if (model_.trainer.sums == sum_route::direct) return direct(devices, size);
     return ring(devices, size, static_cast<double>(devices.size()) - 1);
   }
+  /// The same of one unit after the other.
+  [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, const replica_units& units) const
+  {
+    if (devices.size() < 2) return 0;
+    const auto count = static_cast<double>(units.count);
+    return count * half_reduce(devices, static_cast<double>(units.size.count()) / count);
+  }
   [[nodiscard]] double all_reduce(const std::vector<std::uint32_t>& devices, double size) const
   {
     return 2 * half_reduce(devices, size);
@@ -255,14 +265,14 @@ class step_latency {
   {
     const std::vector<std::uint32_t> on_node = ranks_of_nodes(plan);
     const double tied = tied_sum(plan, owners);
+    const std::vector<replica_units> units = units_of(plan);
     std::vector<shared_work> all;
     std::vector<double> sums(plan.stages, 0), updates(plan.stages, 0);
     for (std::size_t index = 0; index < parts.size(); ++index) {
       const std::uint32_t stage = owners[index];
       const model_part& part = parts[index];
-      const double weights = bytes_of_number * static_cast<double>(part.parameters);
       shared_work it;
-      it.half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, weights); });
+      it.half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, units[index]); });
       const double sum = (plan.zero == 1 ? it.half : 0) + (plan.zero < 3 ? it.half : 0);  // then the gather of weights
       const double own = static_cast<double>(part.parameters) / plan.replicas;
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
@@ -282,6 +292,19 @@ class step_latency {
     }
     found.sums = std::ranges::max(sums);
     found.updates = std::ranges::max(updates);
+    return all;
+  }
+  /// By part; none where nothing is divided.
+  [[nodiscard]] std::vector<replica_units> units_of(const parallel_plan& plan) const
+  {
+    std::vector<replica_units> all(plan.all_parts());
+    if (plan.replicas == 1) return all;
+    const std::vector<std::vector<std::uint64_t>> tensors = tensors_of_parts(model_.shape, plan);
+    const bytes chunk = planned_chunk(tensors, plan.replicas);
+    for (std::size_t part = 0; part < tensors.size(); ++part)
+      all[part] = part > 0 && tensors[part] == tensors[part - 1]
+                      ? all[part - 1]
+                      : replica_units_of(tensors[part], chunk, plan.replicas);
     return all;
   }
   /// The time in which copies of a tied table add their gradients up: that of the slowest pipeline.

@@ -107,6 +107,7 @@ class sharded_model {
                          const sharding::sharding_options& division = {}, Given... given)
       : ranks_{ranks},
         worker_{backend.adopt()},
+        adder_{backend.adopt()},
         ownership_{policy_value<ownership_type>(given...)},
         m_{backend, options, mover(ranks), or_mover(given, ranks)...},
         plan_{policy_value<layout_type>(given...)},
@@ -190,7 +191,7 @@ class sharded_model {
         m_.without_gradient(it.share);  // ranks compare their gradients before each step
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
-      gradients_.reset(unit_of, units_.size(), options_);
+      gradients_.reset(unit_of, units_.size(), options_, adder_);
       sealed_ = true;
     }
     return m_.seal();
@@ -569,6 +570,7 @@ class sharded_model {
 
   sharding::process_groups_of<Ranks> ranks_;
   agent worker_;
+  agent adder_;
   ownership_type ownership_;
   sharding::unit_runs runs_;
   manager_type m_;

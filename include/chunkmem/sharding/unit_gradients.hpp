@@ -47,7 +47,7 @@ struct unit_note {
 /// Gradients on their way from a backward pass to the sums that ranks own.
 ///
 ///     unit_gradients<Manager> gradients;
-///     gradients.reset(unit_of, units.size(), {});
+///     gradients.reset(unit_of, units.size(), {}, adder);
 ///     const auto opened = gradients.open(m, units[0], 0, agent::host);  // add to what is there if opened.adds
 ///
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
@@ -65,9 +65,11 @@ class unit_gradients {
     bool adds = false;
   };
 
-  /// @param unit_of   by tensor
-  void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, const sharding_options& options)
+  /// @param unit_of   by tensor   @param adder   an agent that adds what was summed over ranks to own gradients: the
+  ///   backward pass goes on meanwhile
+  void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, const sharding_options& options, agent adder)
   {
+    adder_ = adder;
     scale_ = options.sum_scale;
     sums_each_ = options.divided.gradients;
     notes_.assign(unit_of.size(), {});
@@ -126,7 +128,7 @@ class unit_gradients {
     detail::unit_note& of = open_[index];
     if (!of.is_open) return;
     if (!of.is_held) {
-      holds_[index] = m.acquire(unit.gradients, access::read_write, agent::compute);
+      holds_[index] = m.acquire(unit.gradients, access::read_write, adder_);
       of.is_held = true;
     }
     if (!of.is_summed) m.gathered().sum(unit.gradients.id, index, {unit.gradient_type, scale_});
@@ -232,13 +234,13 @@ class unit_gradients {
   template <class Kind, class Element>
   void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, detail::unit_note& of)
   {
-    const auto to = m.template gradient<Kind>(weight, agent::compute);
+    const auto to = m.template gradient<Kind>(weight, adder_);
     const bool adds = to.beta() != 0;
     if (!of.adds) of.adds = adds;
-    const auto from = m.acquire(unit.gradients, access::read, agent::compute);
+    const auto from = m.acquire(unit.gradients, access::read, adder_);
     if (m.rehearsing()) return;
     add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin,
-                 unit.share_elements, *of.adds, agent::compute);
+                 unit.share_elements, *of.adds, adder_);
   }
 
   std::vector<detail::gradient_note> notes_;  // by tensor of the plan
@@ -246,6 +248,7 @@ class unit_gradients {
   std::vector<detail::unit_note> open_;       // by unit
   /// by unit: keeps it on the device while it is written and summed
   std::vector<typename Manager::template pin_type<const std::uint8_t>> holds_;
+  agent adder_ = agent::host;
   std::uint32_t micro_batches_ = 1;
   std::uint32_t micro_batch_ = 0;
   float scale_ = 1;
