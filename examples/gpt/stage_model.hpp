@@ -56,27 +56,34 @@ struct part_of_model {
 /// Declares one part: its weights once, and activations for `places` micro-batches.
 ///
 /// The last part has a table of its own for the logits, a copy of the first part's table of tokens: both have number 0.
-/// Replicas divide both alike, since each is the only tensor of its group.
-/// @param divides   as divides_backward   @return   a model for each place; all of them have the same weights
+/// Where stages have replicas, each part is a group of its own, so its gradients are added up when it has gone back for
+/// the last time. So is each table: replicas divide both copies alike.
+/// @param number   of the part, among `parts`   @param divides   as divides_backward
+/// @return   a model for each place; all of them have the same weights
 template <class Manager>
 [[nodiscard]] std::vector<model> declare_part(Manager& manager, const extents& size, chunkmem::dtype precision,
-                                              const part_of_model& part, std::uint32_t places, bool divides)
+                                              std::uint32_t number, std::uint32_t parts, std::uint32_t places,
+                                              bool divides)
 {
+  const part_of_model part = part_of_model::of(number, parts, size.layers);
   constexpr std::uint32_t weights_of_layer = 10;
   const auto of_layer = [](std::size_t layer) { return static_cast<std::uint32_t>(2 + weights_of_layer * layer); };
   model net;
   net.size = size;
   net.size.layers = part.count;
   detail::parameter_declaration<Manager> make{manager, net, precision};
-  constexpr bool has_replicas = requires { manager.shares(); };
+  const auto enter_group = [&](std::uint32_t group) {
+    if constexpr (requires { manager.shares(); }) make.group = chunkmem::group_id{group};
+  };
   const auto table = [&](std::uint32_t group) {
-    if (has_replicas) make.group = chunkmem::group_id{group};
+    enter_group(group);
     const weight made = make.weight(vocabulary, size.width, 0.04f);
-    make.group = chunkmem::group_id{0};
+    enter_group(number);
     return made;
   };
+  enter_group(number);
   if (part.begins) {
-    net.token_table = table(1);
+    net.token_table = table(parts);
     net.position_table = make.weight(size.context, size.width, 0.02f);
     manager.name(net.token_table, "token_table");
     manager.name(net.position_table, "position_table");
@@ -88,7 +95,7 @@ template <class Manager>
     make.number = of_layer(size.layers);
     net.final_norm = make.norm(size.width);
     make.number = 0;
-    net.head_table = table(2);
+    net.head_table = table(parts + 1);
     manager.name(net.final_norm, "final_norm");
     manager.name(net.head_table, "head_table");
   }

@@ -265,7 +265,9 @@ class stage_session {
   auto room = setup.grid.rooms[stage];
   if (need.smallest_device > room[device])
     throw problem{"stage " + std::to_string(stage) + " of the plan has a device of " + size_text(room[device]) +
-                  ", and gpt needs " + size_text(need.smallest_device) + " there (plan for a larger device)"};
+                  ", and gpt needs " + size_text(need.smallest_device) +
+                  " there (plan again with a --device-allowance of " +
+                  std::to_string((need.smallest_device - room[device]).count()) + " or more)"};
   room[device] = std::min(room[device], need.everything + 8 * setup.chunk());
   room[host] = std::min(room[host], need.chunks + setup.chunk());
   return room;

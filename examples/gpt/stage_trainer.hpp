@@ -243,7 +243,7 @@ class stage_trainer {
   struct one_part {
     one_part(stage_trainer& owner, std::uint32_t part)
         : range{part_of_model::of(part, owner.plan_.part_count(), owner.size_.layers)},
-          handles{declare_part(owner.m_, owner.size_, owner.settings_.precision, range,
+          handles{declare_part(owner.m_, owner.size_, owner.settings_.precision, part, owner.plan_.part_count(),
                                places_of_part(owner.plan_, part), divides_backward(owner.plan_))}
     {
       for (const model& each : handles) places.emplace_back(owner.m_, each, owner.settings_);

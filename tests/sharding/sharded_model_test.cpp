@@ -3,7 +3,10 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/self.hpp>
+#include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/placement/device_margin.hpp>
@@ -15,6 +18,7 @@
 #include <support/sanitized.hpp>
 #include <support/train_on_ranks.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,6 +44,45 @@ TEST_CASE("ranks get the bits of one rank with the same grouping", "[sharding]")
   for (const std::uint32_t ranks : {1U, 2U, 3U, 4U, 5U, 8U}) {
     INFO(ranks << " ranks");
     CHECK(train<float>({.ranks = ranks}) == std::vector<std::string>(ranks));
+  }
+}
+
+TEST_CASE("a rank goes on with its backward pass while others have not added their gradients yet", "[sharding]")
+{
+  for (const cm::sharding::zero divided : {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3}) {
+    cm::collective::thread_group group{2};
+    std::atomic<bool> has_gone_on{false};
+    std::vector<float> found(2);
+    cm::collective::run_threads(2, [&](std::uint32_t rank) {
+      cm::backend::host_arena memory{{.device_capacity = cm::bytes{1 << 20}, .host_capacity = cm::bytes{1 << 20}}};
+      cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+      cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+          memory, ranks, {.chunk_bytes = cm::bytes{1 << 15}}, {.divided = divided}};
+      const auto early = m.add<float>({64}, cm::role::parameter, cm::group_id{1});
+      const auto late = m.add<float>({64}, cm::role::parameter, cm::group_id{0});
+      cm::optimizer::sgd sgd;
+      m.use(sgd);
+      for (const auto& weight : {early, late})
+        for (float& it : m.acquire(weight, cm::access::write).span()) it = 0;
+      const auto fill = [&](const auto& gradient) {
+        for (float& it : gradient.span()) it = static_cast<float>(rank + 1);
+      };
+      {
+        const auto scope = m.iteration();
+        auto of_early = m.gradient(early);
+        fill(of_early);
+        auto of_late = m.gradient(late);
+        fill(of_late);
+        if (rank == 1) has_gone_on.wait(false);  // where rank 0 waits for this rank's part, nobody goes on
+        m.gradient_done(std::move(of_late));
+        m.gradient_done(std::move(of_early));
+        has_gone_on = true;
+        has_gone_on.notify_all();
+      }
+      m.step(sgd, {.learning_rate = 1});
+      found[rank] = m.acquire(early, cm::access::read).span()[63] + m.acquire(late, cm::access::read).span()[63];
+    });
+    CHECK(found == std::vector<float>{-6, -6});
   }
 }
 

@@ -81,8 +81,8 @@ class planned_rank {
       if (work.schedule.gradient_sets > 1) next_.emplace(m, dtype::bfloat16);
     for (std::uint32_t part = 0; part < work.schedule.part_count(); ++part) {
       if (work.schedule.owners[part] != stage) continue;
-      for (const std::uint64_t elements : work.tensors[part])
-        parts_[part].push_back(m.template add<bf16>({elements}, role::parameter));
+      for (const std::uint64_t elements : work.tensors[part])  // replicas add parts up one by one
+        parts_[part].push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
     }
     m.use(adam_);
   }

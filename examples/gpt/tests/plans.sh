@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A model is planned for a cluster of four devices and trained by its plans: sh plans.sh GPT CONFIGURE CLUSTER FOLDER [LAUNCHER...]
+# Ranks are threads, and processes where there is a launcher. Bits are those of each pipeline on one device.
+set -eu
+gpt=$1
+configure=$2
+cluster=$3
+folder=$4
+shift 4
+model="--layers 4 --width 32 --heads 2 --context 32"
+
+fail() {
+  echo "plans: $*" >&2
+  exit 1
+}
+
+rm -rf "$folder"
+mkdir -p "$folder"
+# shellcheck disable=SC2086
+"$gpt" $model --write-model "$folder/model.json"
+plan() {
+  "$configure" --cluster "$cluster" --model "$folder/model.json" --rows 8 --activation-bytes 4 --sums direct --quiet \
+    --without-tensor-parallelism "$@" >"$folder/configured.txt" || fail "$(cat "$folder/configured.txt")"
+}
+plan --best 300 --plans "$folder/all"
+# trained NUMBER [LAUNCHER...]
+trained() {
+  file="$folder/all/$1.plan"
+  shift
+  # shellcheck disable=SC2086
+  out=$("$@" "$gpt" $model --cluster "$cluster" --plan "$file" --steps 3 --verify 2>&1) || fail "$file: $out"
+  echo "$out" | grep -q "3 losses, 3 identical" || fail "$file: other bits: $out"
+}
+# The fastest plan of each number of replicas, one with each stage of ZeRO, with recompute, and with states on the host.
+number=0
+wanted=" 1 stage x 4 replicas|2 stages x 2 replicas|4 stages x 1 replica|ZeRO 2|ZeRO 3|interleaved|recompute|on the host"
+echo "$wanted" | tr '|' '\n' | while read -r words; do
+  number=$(grep 'x [124] replica' "$folder/configured.txt" | grep -n "$words" | head -1 | cut -d: -f1)
+  [ -n "$number" ] || fail "no plan has '$words'"
+  trained "$number"
+  if [ $# -gt 0 ]; then trained "$number" "$@" -np 4; fi
+done
+plan --schedules 2bw --plan "$folder/2bw.plan" --plans "$folder/all"
+trained 1
+
+# refused SENTENCE OPTION...
+refused() {
+  sentence=$1
+  shift
+  if said=$("$gpt" "$@" 2>&1); then fail "was taken: $*"; fi
+  [ "$(echo "$said" | wc -l)" -eq 1 ] || fail "more than one line for $*: $said"
+  case $said in
+    *"$sentence"*) ;;
+    *) fail "another sentence for $*: $said" ;;
+  esac
+}
+first="$folder/all/1.plan"
+refused "that of another model" --layers 3 --cluster "$cluster" --plan "$first"
+sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
+# shellcheck disable=SC2086
+{
+  refused "that of another cluster" $model --cluster "$folder/other.json" --plan "$first"
+  refused "add --cluster FILE" $model --plan "$first"
+  refused "--cluster goes with --plan alone" $model --cluster "$cluster"
+  refused "--stages does not go with --plan, which says it" $model --cluster "$cluster" --plan "$first" --stages 2
+  refused "reckons with 16 bits" $model --cluster "$cluster" --plan "$first" --precision fp32
+  refused "cannot be read" $model --cluster "$cluster" --plan "$folder/none.plan"
+  sed 's/"tensor": 1/"tensor": 2/; s/"stages": 4/"stages": 2/' "$folder/2bw.plan" >"$folder/tensor.plan"
+  refused "ranks that share layers" $model --cluster "$cluster" --plan "$folder/tensor.plan"
+  refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
+  refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0
+}
+# gpt needs more than the proof reckons with, and says so before it trains.
+sed 's/67108864/131072/' "$cluster" >"$folder/small.json"
+"$configure" --cluster "$folder/small.json" --model "$folder/model.json" --rows 8 --quiet --without-tensor-parallelism \
+  --plan "$folder/small.plan" >/dev/null || fail "no plan fits 128 KiB"
+# shellcheck disable=SC2086
+refused "of the plan has a device of 128.0 KiB" $model --cluster "$folder/small.json" --plan "$folder/small.plan"
+# shellcheck disable=SC2086
+if "$gpt" $model --write-model "$folder/none/model.json" 2>/dev/null; then fail "a model was written to no folder"; fi
