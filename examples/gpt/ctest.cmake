@@ -80,18 +80,50 @@ foreach(choice IN ITEMS "gpipe 2 4 swap" "1f1b 3 6 recompute" "eager 3 6 swap" "
 endforeach()
 chunkmem_test(example.gpt_stages.fp16 LABELS example TIMEOUT 120
               COMMAND gpt ${gpt_in_stages} --schedule 2bw --stages 2 --microbatches 4 --precision fp16 --clip 0.5)
+# Pipelines side by side, which divide what --shard says.
+foreach(choice IN ITEMS "1f1b 2 2 1" "interleaved 2 2 1" "2bw 3 2 2" "zb-v 2 3 3")
+  string(REPLACE " " ";" words "${choice}")
+  list(GET words 0 schedule)
+  list(GET words 1 stages)
+  list(GET words 2 replicas)
+  list(GET words 3 shard)
+  chunkmem_test(example.gpt_replicas.${schedule} LABELS example TIMEOUT 120
+                COMMAND gpt ${gpt_in_stages} --schedule ${schedule} --stages ${stages} --microbatches 4 --replicas ${replicas}
+                        --shard ${shard} --precision bf16 --clip 0.5)
+endforeach()
 set(file "${PROJECT_BINARY_DIR}/gpt_schedule.txt")
 chunkmem_test(example.gpt_stages.file LABELS example TIMEOUT 120
               COMMAND sh -c "\"$1\" --schedule zb-1p --stages 2 --microbatches 4 --batches 5 --text '${file}' && \
 \"$2\" --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --verify --stages 2 --microbatches 4 --schedule '${file}'"
                       file $<TARGET_FILE:schedule> $<TARGET_FILE:gpt>)
 if(gpt_launches)
+  chunkmem_test(example.gpt_replicas.mpi LABELS example mpi TIMEOUT 120
+                COMMAND ${chunkmem_mpi_launcher} -np 4 $<TARGET_FILE:gpt> ${gpt_in_stages} --stages 2 --microbatches 4 --replicas 2
+                        --shard 2 --precision bf16 --clip 0.5)
+  set_property(TEST example.gpt_replicas.mpi APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
   foreach(processes IN ITEMS 2 4)
     chunkmem_test(example.gpt_stages.mpi.${processes} LABELS example mpi TIMEOUT 120
                   COMMAND ${chunkmem_mpi_launcher} -np ${processes} $<TARGET_FILE:gpt> ${gpt_in_stages} --schedule 2bw
                           --stages ${processes} --microbatches 4 --precision bf16 --clip 0.5)
     set_property(TEST example.gpt_stages.mpi.${processes} APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
   endforeach()
+endif()
+
+# As configure plans, for threads and processes; and every plan over links that are slow.
+if(TARGET configure)
+  set(gpt_planned sh "${CMAKE_CURRENT_LIST_DIR}/tests/plans.sh" $<TARGET_FILE:gpt> $<TARGET_FILE:configure>
+      "${PROJECT_SOURCE_DIR}/examples/configure/clusters/four_processes.json")
+  chunkmem_test(example.gpt_plans LABELS example TIMEOUT 300 COMMAND ${gpt_planned} "${PROJECT_BINARY_DIR}/gpt_plans")
+  if(gpt_launches)
+    chunkmem_test(example.gpt_plans.mpi.slow LABELS slow mpi TIMEOUT 600
+                  COMMAND ${gpt_planned} "${PROJECT_BINARY_DIR}/gpt_plans_mpi" ${chunkmem_mpi_launcher})
+    set_property(TEST example.gpt_plans.mpi.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endif()
+  if(gpt_launches AND TARGET slow_link)
+    chunkmem_test(example.gpt_plans.every.slow LABELS slow mpi TIMEOUT 3600
+                  COMMAND sh "${PROJECT_SOURCE_DIR}/bench/configurator/every_plan.sh" $<TARGET_FILE_DIR:gpt> $<TARGET_FILE:slow_link>)
+    set_property(TEST example.gpt_plans.every.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endif()
 endif()
 
 # Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.

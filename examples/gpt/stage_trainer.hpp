@@ -39,8 +39,8 @@ namespace gpt {
 /// An iteration of the manager is a batch. Its update is the first thing in the iteration that follows. The table of
 /// tokens is tied to that of the logits: the stages that have a copy add the gradients of both up before each update.
 ///
-/// A stage may have replicas, each in a pipeline of its own and with rows of its own. The losses of a batch are added up
-/// over them, in their order.
+/// A stage may have replicas, each in a pipeline of its own and with rows of its own. The losses of a batch are added
+/// up over them, in their order.
 /// @tparam Manager   a sharded_model where the stage has replicas
 /// @tparam Place   of this rank, see thread_grid::place
 template <class Manager, class Place>

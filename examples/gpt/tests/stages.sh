@@ -69,3 +69,11 @@ refused "save into another folder" --stages 3 --microbatches 4 --resume "$folder
 # shellcheck disable=SC2086
 if said=$("$gpt" $model --stages 3 --resume "$folder/none" 2>&1); then fail "a checkpoint was found in no folder"; fi
 echo "$said" | grep -q "stage-0' is no folder" || fail "another sentence for stages without folders: $said"
+# Replicas save and go on too.
+replicas="$small --stages 2 --replicas 2 --schedule 2bw --precision bf16"
+# shellcheck disable=SC2086
+"$gpt" $replicas --checkpoint "$folder/replicas" --every 3 >/dev/null
+rm "$folder/replicas/stage-1/generation-000003.manifest"
+# shellcheck disable=SC2086
+out=$("$gpt" $replicas --resume "$folder/replicas" --checkpoint "$folder/replicas" --verify) || fail "replicas: $out"
+echo "$out" | grep -q "resumed from generation 2" || fail "replicas did not resume from the second generation: $out"

@@ -43,8 +43,12 @@ struct planned_work {
   }
 };
 
-/// The size of a plan's chunks: as large as the weights of a layer that there are most of, so that few chunks have gaps;
-/// and so that replicas divide a chunk into whole blocks. @param tensors   of tensors_of_parts   Cost: O(tensors)
+/// The size of a plan's chunks: as large as the weights of a layer that there are most of, so that few chunks have
+/// gaps; and so that replicas divide a chunk into whole blocks.
+///
+///     const bytes chunk = planned_chunk(tensors_of_parts(shape, plan), plan.replicas);
+///
+/// Cost: O(tensors)
 [[nodiscard]] inline bytes planned_chunk(const std::vector<std::vector<std::uint64_t>>& tensors, std::uint32_t replicas)
 {
   std::vector<bytes> sizes;
