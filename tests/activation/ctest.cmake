@@ -6,3 +6,6 @@ chunkmem_part(checkpointed "checkpointed|checkpointed_.*")
 
 # The others plan.
 set(chunkmem_labels "")
+if(CHUNKMEM_SANITIZE)
+  set(chunkmem_compile_options -O1) # they search, which takes longer than to compile them
+endif()
