@@ -44,6 +44,17 @@ void write_file(const char* option, const std::filesystem::path& where, const st
   if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written"};
 }
 
+/// @throws problem   it cannot be made, or has plans of an earlier search
+void make_folder(const std::filesystem::path& where)
+{
+  std::error_code failure;
+  std::filesystem::create_directories(where, failure);
+  if (!std::filesystem::is_directory(where, failure))
+    throw problem{"--plans '" + where.string() + "' is no folder, and none can be made there (name another one)"};
+  if (std::filesystem::exists(where / "1.plan", failure))
+    throw problem{"--plans '" + where.string() + "' has plans of an earlier search (name another folder)"};
+}
+
 /// Ctrl-C ends the search, which gives the best so far. A second one ends the program.
 std::atomic<bool> is_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -95,11 +106,9 @@ void write_files(const options& chosen, const subject& of, const configurator::p
     throw problem{
         "no plan that was found can be run yet: all of them have ranks that share layers (try "
         "--without-tensor-parallelism)"};
-  const configurator::plan_subject subject = subject_of(of.model.shape, of.whole);
+  const configurator::plan_subject subject = subject_of(of.model, of.whole);
   if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject));
   if (chosen.plans) {
-    std::error_code failure;
-    std::filesystem::create_directories(*chosen.plans, failure);  // writing says what is wrong
     for (std::size_t number = 0; number < found.best.size(); ++number)
       if (found.best[number].plan.tensor == 1)
         write_file("--plans", *chosen.plans / (std::to_string(number + 1) + ".plan"),
@@ -119,6 +128,7 @@ int run(const options& chosen)
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
             << " tokens\n\n";
+  if (chosen.plans) make_folder(*chosen.plans);
   const configurator::plan_search_result found = search(chosen, of);
   if (found.best.empty())
     std::cout << (found.is_whole ? "no plan was found that fits\n"

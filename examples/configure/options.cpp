@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -99,7 +100,9 @@ options parse_options(int count, const char* const* arguments)
   out.device_allowance = chunkmem::bytes{whole("--device-allowance", raw.device, 0, most_bytes, 0)};
   out.host_allowance = chunkmem::bytes{whole("--host-allowance", raw.host, 0, most_bytes, 0)};
   out.trainer.activation_bytes =
-      static_cast<std::uint32_t>(whole("--activation-bytes", raw.activation_bytes, one, 16, 2));
+      static_cast<std::uint32_t>(whole("--activation-bytes", raw.activation_bytes, one, 8, 2));
+  if (!std::has_single_bit(out.trainer.activation_bytes))
+    throw problem{"--activation-bytes '" + raw.activation_bytes + "' is the size of no number: choose 1, 2, 4 or 8"};
   if (!raw.sums.empty() && raw.sums != "ring" && raw.sums != "direct")
     throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
   if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;

@@ -9,6 +9,9 @@ namespace gpt {
 /// Tokens are bytes.
 inline constexpr std::size_t vocabulary = 256;
 
+/// Layers times rows of a micro-batch: each pair has tensors of its own.
+inline constexpr std::size_t most_rows_of_layers = 16384;
+
 /// How large the model and its batches are.
 struct extents {
   std::size_t layers = 6;

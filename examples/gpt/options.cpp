@@ -218,9 +218,9 @@ void check_extents(const extents& size, program whose)
                   number(size.width / size.heads) + " numbers, which is not a multiple of " + number(load) +
                   " (make the width a multiple of " + number(load * size.heads) + ")"};
   }
-  if (size.layers * size.batch > 16384) {
-    throw problem{"--layers " + number(size.layers) + " times --batch " + number(size.batch) +
-                  " is more than 16384 (choose fewer of either)"};
+  if (size.layers * size.batch > most_rows_of_layers) {
+    throw problem{"--layers " + number(size.layers) + " times --batch " + number(size.batch) + " is more than " +
+                  number(most_rows_of_layers) + " (choose fewer of either)"};
   }
 }
 
@@ -317,6 +317,14 @@ void check_stages(const raw_options& raw, const options& chosen)
 {
   if (chosen.plan && !chosen.cluster) throw problem{"--plan needs the cluster of the plan (add --cluster FILE)"};
   if (!chosen.plan) refuse({{"--cluster", raw.cluster}}, " goes with --plan alone");
+  if (chosen.write_model)
+    refuse({{"--plan", raw.plan},
+            {"--stages", raw.stages},
+            {"--ranks", raw.ranks},
+            {"--shard", raw.shard},
+            {"--checkpoint", raw.checkpoint},
+            {"--resume", raw.resume}},
+           " does not go with --write-model, which does not train");
   if (!over_stages(chosen))
     return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
                   " goes with --stages alone");

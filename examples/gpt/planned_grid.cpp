@@ -3,7 +3,9 @@
 
 #include "extents.hpp"
 #include "problem.hpp"
+#include "stage_model.hpp"
 
+#include <cstddef>
 #include <fstream>
 #include <string>
 
@@ -23,6 +25,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <sstream>
 #include <vector>
 #endif
@@ -75,7 +78,7 @@ using configurator::parallel_plan;
   std::ifstream file{where, std::ios::binary};
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) throw problem{"--plan '" + where.string() + "' cannot be read"};
+  if (!file) throw problem{"--plan '" + where.string() + "' cannot be read (name a file that configure wrote)"};
   return text.str();
 }
 
@@ -109,14 +112,19 @@ planned_training read_plan(const options& chosen)
   const configurator::trained_model model{shape_of(chosen.size),
                                           {.activation_bytes = sizeof(float), .sums = configurator::sum_route::direct}};
   const parallel_plan plan =
-      configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model.shape, whole));
-  plan.check(model.shape, whole.ranks());
+      configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model, whole));
+  const std::string named = "--plan '" + chosen.plan->string() + "' ";
+  try {
+    plan.check(model.shape, whole.ranks());
+  } catch (const chunkmem::config_error& why) {
+    throw problem{named + "cannot be run: " + why.what()};
+  }
+  const auto refuse = [&](const std::string& why) { throw problem{named + why}; };
   if (plan.tensor > 1)
-    throw problem{"--plan '" + chosen.plan->string() +
-                  "' has ranks that share layers, which gpt cannot run (plan with " + "--without-tensor-parallelism)"};
-  if (plan.micro_batch * chosen.size.layers > 16384)
-    throw problem{"--plan '" + chosen.plan->string() + "' has micro-batches of " + std::to_string(plan.micro_batch) +
-                  " rows, which times --layers is more than 16384 (plan for fewer rows)"};
+    refuse("has ranks that share layers, which gpt cannot run (plan with --without-tensor-parallelism)");
+  if (plan.micro_batch * chosen.size.layers > most_rows_of_layers)
+    refuse("has micro-batches of " + std::to_string(plan.micro_batch) + " rows, which times --layers is more than " +
+           std::to_string(most_rows_of_layers) + " (plan for fewer rows)");
   const chunkmem::pipeline::pass_seconds seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
   planned_training it{.chosen = chosen, .grid = {}};
   it.chosen.size.batch = plan.micro_batch;
@@ -131,6 +139,9 @@ planned_training read_plan(const options& chosen)
              .replicas = plan.replicas,
              .divided = configurator::divided_by(plan),
              .processes = processes_of(plan)};
+  if (plan.recomputes && divides_backward(it.grid.plan))
+    refuse(
+        "recomputes with a schedule that divides backward runs, whose second half reads what is not kept (plan again)");
   for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
     it.grid.rooms.push_back(configurator::room_of_stage(whole, plan, stage));
   return it;

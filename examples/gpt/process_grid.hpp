@@ -32,7 +32,8 @@ class process_grid {
     const std::uint32_t first = plan.owners.front();
     const std::uint32_t last = plan.owners.back();
     const bool has_table = first != last && (stage_ == first || stage_ == last);
-    const MPI_Comm both = part_of(everyone_, has_table ? std::optional{replica_} : std::nullopt, stage_ == last);
+    const MPI_Comm both =
+        part_of(everyone_, has_table ? std::optional{replica_} : std::nullopt, stage_ == last ? 1U : 0U);
     if (has_table) tables_.emplace(session, both);
   }
   process_grid(const process_grid&) = delete;

@@ -12,6 +12,7 @@
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -42,7 +43,8 @@ struct stage_setup {
   }
   [[nodiscard]] chunkmem::bytes chunk() const
   {
-    const std::uint64_t grain = grid.replicas == 1 ? 4096 : std::uint64_t{grid.replicas} * 16384;  // whole shares
+    const std::uint64_t grain =
+        grid.replicas == 1 ? 4096 : grid.replicas * chunkmem::measure_block * sizeof(float);  // whole shares
     return align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{chosen.size.largest_tensor_bytes()}),
                     chunkmem::bytes{grain});
   }
@@ -305,7 +307,8 @@ template <class Here, bool has_replicas>
                       .host = budget.host,
                       .unlimited_device = {},
                       .unlimited_host = {}},
-        {.host = chunkmem::bytes{machine_memory().count() / setup.grid.ranks()}, .device = {}});
+        {.host = chunkmem::bytes{machine_memory().count() / (setup.grid.rooms.empty() ? setup.grid.ranks() : 1)},
+         .device = {}});  // ranks of a plan may be on several computers
   return budget;
 }
 

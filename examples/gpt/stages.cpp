@@ -142,9 +142,8 @@ using plan_type = chunkmem::pipeline::schedule;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   MPI_Comm_rank(MPI_COMM_WORLD, &process);
   if (grid.ranks() != static_cast<std::uint32_t>(processes))
-    throw problem{std::to_string(grid.plan.stage_count()) + " stages of " + std::to_string(grid.replicas) +
-                  (grid.replicas == 1 ? " pipeline were started as " : " pipelines were started as ") +
-                  std::to_string(processes) + " processes (start one for each stage of each pipeline)"};
+    throw problem{"a training on " + std::to_string(grid.ranks()) + " ranks was started as " +
+                  std::to_string(processes) + " processes (start " + std::to_string(grid.ranks()) + ')'};
   auto rank = static_cast<std::uint32_t>(process);
   if (!grid.processes.empty())
     rank = static_cast<std::uint32_t>(std::ranges::find(grid.processes, rank) - grid.processes.begin());

@@ -24,10 +24,10 @@ plan() {
     --without-tensor-parallelism "$@" >"$folder/configured.txt" || fail "$(cat "$folder/configured.txt")"
 }
 plan --best 300 --plans "$folder/all"
-# trained NUMBER [LAUNCHER...]
+# trained NUMBER FOLDER [LAUNCHER...]
 trained() {
-  file="$folder/all/$1.plan"
-  shift
+  file="$folder/$2/$1.plan"
+  shift 2
   # shellcheck disable=SC2086
   out=$("$@" "$gpt" $model --cluster "$cluster" --plan "$file" --steps 3 --verify 2>&1) || fail "$file: $out"
   echo "$out" | grep -q "3 losses, 3 identical" || fail "$file: other bits: $out"
@@ -38,11 +38,11 @@ wanted=" 1 stage x 4 replicas|2 stages x 2 replicas|4 stages x 1 replica|ZeRO 2|
 echo "$wanted" | tr '|' '\n' | while read -r words; do
   number=$(grep 'x [124] replica' "$folder/configured.txt" | grep -n "$words" | head -1 | cut -d: -f1)
   [ -n "$number" ] || fail "no plan has '$words'"
-  trained "$number"
-  if [ $# -gt 0 ]; then trained "$number" "$@" -np 4; fi
+  trained "$number" all
+  if [ $# -gt 0 ]; then trained "$number" all "$@" -np 4; fi
 done
-plan --schedules 2bw --plan "$folder/2bw.plan" --plans "$folder/all"
-trained 1
+plan --schedules 2bw --plan "$folder/2bw.plan" --plans "$folder/2bw"
+trained 1 2bw
 
 # refused SENTENCE OPTION...
 refused() {
@@ -56,7 +56,7 @@ refused() {
   esac
 }
 first="$folder/all/1.plan"
-refused "that of another model" --layers 3 --cluster "$cluster" --plan "$first"
+refused "that of another model, or of a trainer with other traits" --layers 3 --cluster "$cluster" --plan "$first"
 sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
 # shellcheck disable=SC2086
 {
@@ -68,14 +68,17 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   refused "cannot be read" $model --cluster "$cluster" --plan "$folder/none.plan"
   sed 's/"tensor": 1/"tensor": 2/; s/"stages": 4/"stages": 2/' "$folder/2bw.plan" >"$folder/tensor.plan"
   refused "ranks that share layers" $model --cluster "$cluster" --plan "$folder/tensor.plan"
+  sed 's/"zero": 1/"zero": 7/' "$first" >"$folder/zero.plan"
+  refused "zero.plan' cannot be run: chunkmem: a plan with stage 7" $model --cluster "$cluster" --plan "$folder/zero.plan"
+  refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"
   refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0
 }
 # gpt needs more than the proof reckons with, and says so before it trains.
-sed 's/67108864/131072/' "$cluster" >"$folder/small.json"
+sed 's/67108864/262144/' "$cluster" >"$folder/small.json"
 "$configure" --cluster "$folder/small.json" --model "$folder/model.json" --rows 8 --quiet --without-tensor-parallelism \
-  --plan "$folder/small.plan" >/dev/null || fail "no plan fits 128 KiB"
+  --activation-bytes 4 --sums direct --plan "$folder/small.plan" >/dev/null || fail "no plan fits 256 KiB"
 # shellcheck disable=SC2086
-refused "of the plan has a device of 128.0 KiB" $model --cluster "$folder/small.json" --plan "$folder/small.plan"
+refused "of the plan has a device of 256.0 KiB" $model --cluster "$folder/small.json" --plan "$folder/small.plan"
 # shellcheck disable=SC2086
 if "$gpt" $model --write-model "$folder/none/model.json" 2>/dev/null; then fail "a model was written to no folder"; fi

@@ -5,6 +5,7 @@
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 #include <chunkmem/workload/transformer_shape.hpp>
@@ -31,13 +32,16 @@ struct plan_subject {
   [[nodiscard]] bool operator==(const plan_subject&) const = default;
 };
 
-/// Every number of both counts: a cluster that was measured anew is another one.
-[[nodiscard]] inline plan_subject subject_of(const workload::transformer_shape& shape, const cluster& whole)
+/// Every number of both counts: a cluster that was measured anew is another one, and so is a model with a trainer of
+/// other traits.
+[[nodiscard]] inline plan_subject subject_of(const trained_model& trained, const cluster& whole)
 {
+  const workload::transformer_shape& shape = trained.shape;
   collective::fingerprint model;
   for (const std::uint64_t word :
        {static_cast<std::uint64_t>(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
-        shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding}})
+        shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding},
+        std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums)})
     model.add(word);
   collective::fingerprint all;
   const auto add = [&](double number) { all.add(std::bit_cast<std::uint64_t>(number)); };
@@ -66,7 +70,8 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
 {
   if (fields.text("format") != plan_format)
     fields.refuse("format", "is not that of this version", "write \"" + std::string{plan_format} + '"');
-  if (fields.whole("model") != subject.model) fields.refuse("model", "is that of another model", "plan again");
+  if (fields.whole("model") != subject.model)
+    fields.refuse("model", "is that of another model, or of a trainer with other traits", "plan again");
   if (fields.whole("cluster") != subject.cluster)
     fields.refuse("cluster", "is that of another cluster, or of other measurements", "plan again");
   parallel_plan made;

@@ -106,9 +106,9 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   detail::agree_on_run(stages, m);
   const std::uint64_t common = detail::common_generation(stages, newest);
   collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
-  std::optional<checkpoint::saved_generation> saved;
+  std::optional<checkpoint::saved_generation> saved;  // unqualified: the save of a sharded_model is found as well
   try {
-    collective::all_or_none(stages, [&] { saved = save(m, folder, options); });  // by its arguments, that of ranks too
+    collective::all_or_none(stages, [&] { saved = save(m, folder, options); });
   } catch (const error&) {
     if (saved) detail::remove_newer(folder, saved->number - 1);
     throw;

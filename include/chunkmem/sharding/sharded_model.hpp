@@ -72,6 +72,8 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 /// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
 /// gradients were added in that grouping.
 ///
+/// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients.
+///
 /// @tparam Ranks   a communicator, or sharding::process_groups of one; it and the backend outlive this
 /// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
 ///   which divides chunks
@@ -209,7 +211,7 @@ class sharded_model {
     for (const auto who : all)  // groups whose work runs on a device have to be asked
       if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
         ranks_.of(who).finish(m_.backend(), worker_);
-    m_.backend().wait(agent::host, m_.backend().record(worker_));
+    for (const agent each : {worker_, adder_}) m_.backend().wait(agent::host, m_.backend().record(each));
     for (const auto who : all) ranks_.of(who).check();
   }
   /// All of them.
