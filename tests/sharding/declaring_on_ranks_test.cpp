@@ -26,9 +26,10 @@ struct rig {
 TEST_CASE("mistakes in declarations are refused in words", "[sharding]")
 {
   rig it;
+  rig another;  // a backend has agents for two models
   CHECK_THROWS_AS((model_type{it.memory, it.alone, {.chunk_bytes = least_waste_chunks}}), config_error);
   model_type m{it.memory, it.alone, {.chunk_bytes = bytes{65536}}};
-  model_type other{it.memory, it.alone, {.chunk_bytes = bytes{65536}}};
+  model_type other{another.memory, another.alone, {.chunk_bytes = bytes{65536}}};
   CHECK_THROWS_AS(m.add<std::int32_t>({4}, role::parameter), usage_error);
   CHECK_THROWS_AS(m.add_stacked<float>(0, {4}, role::parameter), usage_error);
   const auto weight = m.add<float>({4}, role::parameter);
@@ -41,7 +42,7 @@ TEST_CASE("mistakes in declarations are refused in words", "[sharding]")
   CHECK_THROWS_AS(m.gradient(stack.slice(0)), usage_error);
   CHECK_THROWS_AS(m.drop(weight), usage_error);
   CHECK_THROWS_AS(m.acquire(weight, access::read_write), usage_error);
-  model_type uneven{it.memory, it.alone, {.chunk_bytes = bytes{65536 + 256}}};
+  model_type uneven{another.memory, another.alone, {.chunk_bytes = bytes{65536 + 256}}};
   (void)uneven.add<float>({4}, role::parameter);
   CHECK_THROWS_AS(uneven.seal(), config_error);
 }
