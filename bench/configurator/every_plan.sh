@@ -3,6 +3,7 @@
 # Measures every plan that fits, of the schedules gpipe, 1f1b and interleaved, on four processes whose links are slow,
 # one of them five times as slow as the others:
 #   sh bench/configurator/every_plan.sh FOLDER_OF_PROGRAMS SLOW_LINK_LIBRARY
+# examples/configure/README.md has the commands that build both.
 # probe_links measures the links, configure writes all plans with the step that it expects of each, and gpt trains by
 # each of them under mpirun. The step of a plan is the median of its steps 4 to 6. The script fails if a plan is not
 # measured, if plans have not learned the same, or if the chosen plan takes 5 % longer than the fastest one.

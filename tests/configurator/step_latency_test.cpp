@@ -231,8 +231,7 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
 {
   const transformer_shape shape = even_model(4);
   cluster whole = even_cluster(4);
-  for (std::uint32_t from = 0; from < 4; ++from)
-    for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
+  whole.links = link_matrix{4, {.latency = 1e-5, .bytes_per_second = 10e9}};
   whole.links(2, 3) = {2e-4, 1e9};
   const model_units units{shape, 4};
   const double runs = 2 * alone(shape, 1e14);
@@ -254,8 +253,7 @@ TEST_CASE("sums that ranks send to each other at once take the busiest way of a 
 {
   const transformer_shape shape = even_model(4);
   cluster whole = even_cluster(4);
-  for (std::uint32_t from = 0; from < 4; ++from)
-    for (std::uint32_t to = 0; to < 4; ++to) whole.links(from, to) = {1e-5, 10e9};
+  whole.links = link_matrix{4, {.latency = 1e-5, .bytes_per_second = 10e9}};
   whole.links(2, 3) = {2e-4, 1e9};
   const model_units units{shape, 4};
   const step_latency latency{whole, trained_model{shape, {.sums = sum_route::direct}}};
