@@ -67,6 +67,7 @@ parallel_plan roll_plan(support::dice& dice, std::uint32_t nodes)
   std::iota(plan.devices.begin(), plan.devices.end(), 0U);
   for (std::uint32_t it = nodes; it > 1; --it) std::swap(plan.devices[it - 1], plan.devices[dice.below(it)]);
   plan.devices.resize(plan.ranks());
+  plan.zero = dice.between(1, 3);
   return plan;
 }
 
@@ -119,8 +120,8 @@ comparison compare_random_plans(std::uint64_t count)
     const step_latency latency{whole, shape};
     all.said.push_back(latency.of(plan).step);
     all.found.push_back(execute(plan, latency));
-    std::printf("%-12s %u stages x %u replicas, %2u micro-batches%s%s: said %.4f s, executed %.4f s, ratio %.3f\n",
-                std::string{name_of(plan.schedule)}.c_str(), plan.stages, plan.replicas, plan.micro_batches,
+    std::printf("%-12s %u stages x %u replicas, ZeRO %u, %2u micro-batches%s%s: said %.4f s, executed %.4f s, ratio %.3f\n",
+                std::string{name_of(plan.schedule)}.c_str(), plan.stages, plan.replicas, plan.zero, plan.micro_batches,
                 plan.recomputes ? ", recompute" : "", plan.states_on_host ? ", states on the host" : "",
                 all.said.back(), all.found.back(), all.said.back() / all.found.back());
   }

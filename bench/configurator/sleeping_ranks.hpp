@@ -52,7 +52,8 @@ class sleeping_rank {
   void forward(const pipeline::forward_run& run)
   {
     await(run.step.version);
-    sleep(costs_.parts[run.step.part].forward);
+    const pipeline::part_costs& it = costs_.parts[run.step.part];
+    sleep(it.forward + (run.step.micro_batch % schedule_.micro_batches == 0 ? it.gather : 0));
   }
   void backward(const pipeline::backward_run& run)
   {

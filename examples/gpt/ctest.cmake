@@ -101,6 +101,11 @@ if(gpt_launches)
                 COMMAND ${chunkmem_mpi_launcher} -np 4 $<TARGET_FILE:gpt> ${gpt_in_stages} --stages 2 --microbatches 4 --replicas 2
                         --shard 2 --precision bf16 --clip 0.5)
   set_property(TEST example.gpt_replicas.mpi APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  chunkmem_test(example.gpt_stages.mpi.count LABELS example mpi TIMEOUT 120
+                COMMAND sh -c "! \"$@\" >'${PROJECT_BINARY_DIR}/gpt_count.txt' 2>&1 && \
+grep 'a training on 3 ranks was started as 2 processes (start 3)' '${PROJECT_BINARY_DIR}/gpt_count.txt'"
+                        count ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_in_stages} --stages 3 --microbatches 4)
+  set_property(TEST example.gpt_stages.mpi.count APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
   foreach(processes IN ITEMS 2 4)
     chunkmem_test(example.gpt_stages.mpi.${processes} LABELS example mpi TIMEOUT 120
                   COMMAND ${chunkmem_mpi_launcher} -np ${processes} $<TARGET_FILE:gpt> ${gpt_in_stages} --schedule 2bw

@@ -27,6 +27,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 #endif
 
@@ -93,6 +95,15 @@ using configurator::parallel_plan;
   return configurator::schedule_of(plan, seconds, steps);
 }
 
+/// Without the name that begins each message of the library: this one begins with an option.
+[[nodiscard]] std::string sentence_of(const chunkmem::config_error& why)
+{
+  std::string_view words = why.what();
+  constexpr std::string_view name = "chunkmem: ";
+  if (words.starts_with(name)) words.remove_prefix(name.size());
+  return std::string{words};
+}
+
 /// The processes of ranks are numbered as their devices.
 [[nodiscard]] std::vector<std::uint32_t> processes_of(const parallel_plan& plan)
 {
@@ -113,19 +124,20 @@ planned_training read_plan(const options& chosen)
                                           {.activation_bytes = sizeof(float), .sums = configurator::sum_route::direct}};
   const parallel_plan plan =
       configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model, whole));
-  const std::string named = "--plan '" + chosen.plan->string() + "' ";
+  const auto refuse = [&](const std::string& why) { throw problem{"--plan '" + chosen.plan->string() + "' " + why}; };
+  chunkmem::pipeline::pass_seconds seconds;
+  chunkmem::pipeline::schedule schedule;
   try {
-    plan.check(model.shape, whole.ranks());
+    seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
+    schedule = runnable_schedule(plan, seconds, static_cast<std::uint32_t>(chosen.steps));
   } catch (const chunkmem::config_error& why) {
-    throw problem{named + "cannot be run: " + why.what()};
+    refuse("cannot be run: " + sentence_of(why));
   }
-  const auto refuse = [&](const std::string& why) { throw problem{named + why}; };
   if (plan.tensor > 1)
     refuse("has ranks that share layers, which gpt cannot run (plan with --without-tensor-parallelism)");
   if (plan.micro_batch * chosen.size.layers > most_rows_of_layers)
     refuse("has micro-batches of " + std::to_string(plan.micro_batch) + " rows, which times --layers is more than " +
            std::to_string(most_rows_of_layers) + " (plan for fewer rows)");
-  const chunkmem::pipeline::pass_seconds seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
   planned_training it{.chosen = chosen, .grid = {}};
   it.chosen.size.batch = plan.micro_batch;
   it.chosen.size.micro_batches = plan.micro_batches;
@@ -135,7 +147,7 @@ planned_training read_plan(const options& chosen)
   if (!it.chosen.chunk_bytes) it.chosen.chunk_bytes = work_of(model, plan, seconds).chunk;
   it.chosen.placement =
       any_placement{chunkmem::placement::fixed_split{.device_share = plan.states_on_host ? 0.0 : 1.0}};
-  it.grid = {.plan = runnable_schedule(plan, seconds, static_cast<std::uint32_t>(chosen.steps)),
+  it.grid = {.plan = std::move(schedule),
              .replicas = plan.replicas,
              .divided = configurator::divided_by(plan),
              .processes = processes_of(plan)};

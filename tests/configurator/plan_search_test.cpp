@@ -23,6 +23,7 @@ namespace plan_search_test {
 
 using namespace chunkmem;
 using namespace chunkmem::configurator;
+using namespace chunkmem::literals;
 
 namespace {
 
@@ -185,6 +186,25 @@ TEST_CASE("a batch or a number of devices that nothing divides is refused", "[co
   CHECK_THROWS_WITH(families_of({.rows = 0, .schedules = {}}, shape, 8), ContainsSubstring("a batch of 0 rows"));
   CHECK_THROWS_WITH(families_of({.rows = 16, .schedules = {}}, shape, 13),
                     ContainsSubstring("no plan divides 16 rows, 8 layers and 4 heads over 13 devices"));
+}
+
+TEST_CASE("whole units stay in the bytes that a device has above the smallest", "[configurator]")
+{
+  support::dice dice{1};
+  cluster whole = exhaustive_search::roll_cluster(dice, 2);
+  for (cluster_node& it : whole.nodes) it.device_bytes = 1_GiB;
+  const parallel_plan plan{.replicas = 2, .zero = 3, .devices = {0, 1}};
+  constexpr bytes room = 1_GiB;
+  const auto moved = [&](bytes smallest, bytes gathered, bytes everything) {
+    memory_proof proof;
+    proof.stages.push_back({.gathered = gathered, .smallest_device = smallest, .everything = everything});
+    return moved_by(whole, plan, proof).front();
+  };
+  CHECK(moved(room - 8_MiB, 8_MiB, room + 2_MiB).gathered_share == 0);
+  CHECK(moved(room - 2_MiB, 8_MiB, room + 6_MiB).gathered_share == 0.75);
+  CHECK(moved(room - 2_MiB, 8_MiB, room + 6_MiB).each_run == bytes{});
+  CHECK(moved(room, 8_MiB, room + 11_MiB).gathered_share == 1);
+  CHECK(moved(room, 8_MiB, room + 11_MiB).each_run == 3_MiB);
 }
 
 }  // namespace plan_search_test

@@ -245,8 +245,41 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
   other_way.micro_batches = 2;
   const double fast_ring = 2 * 3 * (units.count * 1e-5 + units.size / 4 / 10e9);
   CHECK(step_latency{whole, shape}.of(other_way).step == Catch::Approx(runs + fast_ring).epsilon(1e-3));
-  // With ZeRO 3 everything is gathered and added up under runs, which links make as slow as themselves.
-  CHECK(step({.replicas = 4, .zero = 3}) == Catch::Approx(2 * 3 * slow_ring / 2).epsilon(1e-3));
+  // A sum in each micro-batch, under its backward run, which is shorter. Weights are gathered once, behind the update.
+  const double half = slow_ring / 2;
+  const model_part whole_model = parts_of(shape, {.replicas = 4}).front();
+  const double input_runs = 2 * (whole_model.forward_flops + whole_model.backward_input_flops) / 1e14;
+  CHECK(step({.replicas = 4, .zero = 2}) == Catch::Approx(input_runs + 2 * half + half).epsilon(1e-3));
+}
+
+TEST_CASE("divided weights are gathered once for a step, and those without room again for each run", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(4);
+  whole.links = link_matrix{4, {.latency = 1e-5, .bytes_per_second = 1e9}};
+  const model_units units{shape, 2};
+  const double half = units.count * 1e-5 + units.size / 2 / 1e9;
+  const parallel_plan lone{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
+  const model_part all = parts_of(shape, lone).front();
+  const double forward = all.forward_flops / 1e14, backward_input = all.backward_input_flops / 1e14;
+  const auto seconds = [&](double share) {
+    return step_latency{whole, shape}.of(lone, {moved_bytes{.gathered_share = share}}).step;
+  };
+  REQUIRE(forward < half / 10);
+  CHECK(seconds(0) == Catch::Approx(half + 3 * (forward + backward_input + half)).epsilon(1e-5));
+  CHECK(step_latency{whole, shape}.of(lone).step == seconds(0));
+  CHECK(seconds(0.5) == Catch::Approx(half / 2 + 3 * (half / 2 + half / 2 + half)).epsilon(1e-5));
+  CHECK(seconds(1) == Catch::Approx(3 * 3 * half).epsilon(1e-5));
+  // The first run of each stage waits for its gather, behind the stage before.
+  const parallel_plan staged{.stages = 2, .replicas = 2, .micro_batches = 2, .zero = 3, .devices = {0, 1, 2, 3}};
+  parallel_plan kept = staged;
+  kept.zero = 2;
+  const double more = step_latency{whole, shape}.of(staged).step - step_latency{whole, shape}.of(kept).step;
+  const auto tensors = tensors_of_parts(shape, staged);
+  const replica_units of_stage = replica_units_of(tensors[0], planned_chunk(tensors, 2), 2);
+  const double half_of_stage =
+      static_cast<double>(of_stage.count) * 1e-5 + static_cast<double>(of_stage.size.count()) / 2 / 1e9;
+  CHECK(more == Catch::Approx(half_of_stage).epsilon(0.05));
 }
 
 TEST_CASE("sums that ranks send to each other at once take the busiest way of a rank", "[configurator]")
@@ -351,19 +384,23 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
       return std::string{refused.what()};
     }
   };
-  CHECK_THAT(refusal(on_first_devices({.stages = 5})), ContainsSubstring("1 x 5 x 1 ranks on 5 of 4 devices"));
-  CHECK_THAT(refusal({.stages = 2, .devices = {0}}), ContainsSubstring("give a device for each rank"));
-  CHECK_THAT(refusal({.stages = 2, .devices = {1, 1}}), ContainsSubstring("device 1 to two ranks"));
-  CHECK_THAT(refusal({.stages = 2, .devices = {1, 9}}), ContainsSubstring("device 9, and there are 4"));
-  CHECK_THAT(refusal(on_first_devices({.stages = 0})), ContainsSubstring("of 0"));
-  CHECK_THAT(refusal(on_first_devices({.tensor = 3})), ContainsSubstring("cannot share 16 heads"));
-  CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})), ContainsSubstring("1f1b"));
+  const auto says = [](const char* words) { return ContainsSubstring(words); };
+  CHECK_THAT(refusal(on_first_devices({.stages = 5})),
+             says("a plan's \"tensor\" x \"stages\" x \"replicas\" is 1 x 5 x 1 ranks on 4 devices"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {0}}), says("\"devices\" has 1 elements for 2 ranks"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {1, 1}}), says("\"devices[1]\" is 1, the device of another rank"));
+  CHECK_THAT(refusal({.stages = 2, .devices = {1, 9}}), says("\"devices[1]\" is 9, and there are 4 devices"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 0})), says("\"stages\" is 0"));
+  CHECK_THAT(refusal(on_first_devices({.micro_batch = 0})), says("\"micro_batch\" is 0"));
+  CHECK_THAT(refusal(on_first_devices({.tensor = 3})), says("\"tensor\" is 3, which does not divide 16 heads"));
+  CHECK_THAT(refusal(on_first_devices({.zero = 4})), says("\"zero\" is 4 (give 1, 2 or 3)"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})),
+             says("\"parts\" is 2 with the schedule 1f1b"));
   CHECK_THAT(
       refusal(on_first_devices({.stages = 4, .micro_batches = 4, .schedule = schedule_kind::interleaved, .parts = 3})),
-      ContainsSubstring("each part needs a layer"));
+      says("\"stages\" x \"parts\" is 12, and the model has 8 layers"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 2, .schedule = schedule_kind::two_versions})),
-             ContainsSubstring("versions of the weights"));
-  CHECK_THAT(refusal(on_first_devices({.zero = 4})), ContainsSubstring("stage 4 of ZeRO"));
+             says("versions of the weights"));
 }
 
 }  // namespace step_latency_test

@@ -33,6 +33,7 @@ pipeline_costs roll_costs(const schedule& plan, support::dice& dice)
     part.backward_weight = dice.below(5);
     part.recompute = dice.below(5);
     part.update = dice.below(9);
+    part.gather = dice.below(3);
     part.output = bytes{dice.below(4)};
     part.saved = bytes{dice.below(6)};
   }

@@ -25,15 +25,17 @@ using namespace chunkmem;
 using collective::operation;
 using support::counting_ranks;
 
-/// A stack of layers, each a unit of its own; at each turn of a pass a workspace wants the whole device.
+/// A stack of layers, each a unit of its own; at each turn of a pass a workspace wants the device, but for some bytes.
 template <class Element>
 class layers {
  public:
   using model_type = sharded_model<backend::host_arena, counting_ranks>;
   static constexpr std::uint32_t count = 5;
 
-  layers(backend::host_arena& memory, counting_ranks& ranks, bytes frame, sharding::zero divided = sharding::zero_3)
-      : m_{memory, ranks, {.chunk_bytes = frame}, {.divided = divided}}, workspace_{memory.capacity(tier::device)}
+  layers(backend::host_arena& memory, counting_ranks& ranks, bytes frame, sharding::zero divided = sharding::zero_3,
+         bytes left = {})
+      : m_{memory, ranks, {.chunk_bytes = frame}, {.divided = divided}},
+        workspace_{memory.capacity(tier::device) - left}
   {
     m_.use(kernel_);
     const std::uint64_t elements = frame.count() / sizeof(Element);
@@ -139,6 +141,28 @@ TEST_CASE("where weights are kept a step gathers each unit once, and sums it onc
 {
   write_figure("stage2", worst_of(sharding::zero_2));
   write_figure("stage1", worst_of(sharding::zero_1));
+}
+
+TEST_CASE("weights that are divided are gathered once in a step where a device has room for all of them", "[sharding]")
+{
+  constexpr std::uint32_t ranks = 2;
+  const bytes frame{std::uint64_t{ranks} * 4096 * 4};
+  std::vector<std::uint64_t> gathered(ranks, 0), summed(ranks, 0);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    backend::host_arena memory{{.device_capacity = frame * 30, .host_capacity = frame * 30}};
+    collective::local_threads here{group, rank_id{rank}};
+    counting_ranks counted{here};
+    layers<bf16> trainer{memory, counted, frame, sharding::zero_3, frame * 29};
+    trainer.step(4);
+    counted.counts = {};
+    trainer.step(4);
+    gathered[rank] = counted.counts[operation::all_gather].received;
+    summed[rank] = counted.counts[operation::reduce_scatter].received;
+  });
+  const std::uint64_t model = layers<bf16>::count * frame.count();
+  CHECK(gathered == std::vector<std::uint64_t>(ranks, model / ranks));
+  CHECK(summed == std::vector<std::uint64_t>(ranks, 4 * model / ranks));
 }
 
 /// The rank throws at a call of its communicator, as if it had died there.

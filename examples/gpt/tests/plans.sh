@@ -69,7 +69,9 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   sed 's/"tensor": 1/"tensor": 2/; s/"stages": 4/"stages": 2/' "$folder/2bw.plan" >"$folder/tensor.plan"
   refused "ranks that share layers" $model --cluster "$cluster" --plan "$folder/tensor.plan"
   sed 's/"zero": 1/"zero": 7/' "$first" >"$folder/zero.plan"
-  refused "zero.plan' cannot be run: chunkmem: a plan with stage 7" $model --cluster "$cluster" --plan "$folder/zero.plan"
+  refused "zero.plan' cannot be run: a plan's \"zero\" is 7" $model --cluster "$cluster" --plan "$folder/zero.plan"
+  sed 's/"micro_batches": [0-9]*/"micro_batches": 2/' "$folder/2bw.plan" >"$folder/few.plan"
+  refused "few.plan' cannot be run: " $model --cluster "$cluster" --plan "$folder/few.plan"
   refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"
   refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0

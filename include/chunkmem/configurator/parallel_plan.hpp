@@ -70,32 +70,55 @@ struct parallel_plan {
     return (replica * stages + stage) * tensor + member;
   }
 
-  /// @param devices_there   of the cluster   @throws config_error   one sentence: what cannot be
+  /// @param devices_there   of the cluster
+  /// @throws config_error   one sentence: what cannot be, with the key of a plan's file, which is the member's name
   void check(const workload::transformer_shape& shape, std::uint32_t devices_there) const
   {
-    const auto refuse = [](auto&&... words) { throw config_error{(error_text{} << ... << words)}; };
-    for (const std::uint64_t number : {std::uint64_t{tensor}, std::uint64_t{stages}, std::uint64_t{replicas},
-                                       micro_batch, std::uint64_t{micro_batches}, std::uint64_t{parts}})
-      if (number == 0) refuse("chunkmem: a plan with a degree or a batch of 0 (give 1 or more)");
-    if (std::uint64_t{tensor} * stages * replicas > devices_there || devices.size() != ranks())
-      refuse("chunkmem: a plan of ", tensor, " x ", stages, " x ", replicas, " ranks on ", devices.size(), " of ",
-             devices_there, " devices (give a device for each rank)");
+    check_degrees(shape);
+    if (std::uint64_t{tensor} * stages * replicas > devices_there)
+      refuse("\"tensor\" x \"stages\" x \"replicas\" is ", tensor, " x ", stages, " x ", replicas, " ranks on ",
+             devices_there, " devices (plan fewer ranks)");
+    if (devices.size() != ranks())
+      refuse("\"devices\" has ", devices.size(), " elements for ", ranks(), " ranks (give a device for each rank)");
     std::vector<bool> used(devices_there, false);
-    for (const std::uint32_t device : devices) {
-      if (device >= devices_there) refuse("chunkmem: a plan names device ", device, ", and there are ", devices_there);
-      if (used[device]) refuse("chunkmem: a plan gives device ", device, " to two ranks (give each one its own)");
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+      const std::uint32_t device = devices[rank];
+      if (device >= devices_there)
+        refuse("\"devices[", rank, "]\" is ", device, ", and there are ", devices_there, " devices (the first is 0)");
+      if (used[device])
+        refuse("\"devices[", rank, "]\" is ", device, ", the device of another rank (give each one its own)");
       used[device] = true;
     }
-    if (std::uint64_t{parts} * stages > shape.layers)
-      refuse("chunkmem: ", std::uint64_t{parts} * stages, " parts of a model with ", shape.layers,
-             " layers: each part needs a layer (plan fewer stages)");
-    if (shape.heads % tensor != 0 || shape.kv_heads % tensor != 0)
-      refuse("chunkmem: ", tensor, " ranks cannot share ", shape.heads, " heads (plan a degree that divides them)");
-    if (zero < 1 || zero > 3) refuse("chunkmem: a plan with stage ", zero, " of ZeRO (plan 1, 2 or 3)");
+  }
+
+ private:
+  template <class... Words>
+  [[noreturn]] static void refuse(const Words&... words)
+  {
+    throw config_error{((error_text{} << "chunkmem: a plan's ") << ... << words)};
+  }
+  void check_degrees(const workload::transformer_shape& shape) const
+  {
+    const auto require_one = [](const char* key, std::uint64_t value) {
+      if (value == 0) refuse("\"", key, "\" is 0 (give 1 or more)");
+    };
+    require_one("tensor", tensor);
+    require_one("stages", stages);
+    require_one("replicas", replicas);
+    require_one("micro_batch", micro_batch);
+    require_one("micro_batches", micro_batches);
+    require_one("parts", parts);
+    for (const std::uint64_t heads : {shape.heads, shape.kv_heads})
+      if (heads % tensor != 0)
+        refuse("\"tensor\" is ", tensor, ", which does not divide ", heads, " heads (plan a degree that does)");
+    if (zero < 1 || zero > 3) refuse("\"zero\" is ", zero, " (give 1, 2 or 3)");
     const bool is_divided = schedule == schedule_kind::interleaved || schedule == schedule_kind::zb_v;
     if (is_divided != (parts > 1) || (schedule == schedule_kind::zb_v && parts != 2))
-      refuse("chunkmem: the schedule ", name_of(schedule), " with ", parts,
-             " parts of a stage (plan 2 for zb-v, 2 or more for interleaved, and 1 for others)");
+      refuse("\"parts\" is ", parts, " with the schedule ", name_of(schedule),
+             " (give 2 for zb-v, 2 or more for interleaved, and 1 for others)");
+    if (std::uint64_t{parts} * stages > shape.layers)
+      refuse("\"stages\" x \"parts\" is ", std::uint64_t{parts} * stages, ", and the model has ", shape.layers,
+             " layers: each part needs a layer (plan fewer stages)");
   }
 };
 

@@ -97,7 +97,7 @@ struct plan_search_result {
 ///
 ///     const double seconds = latency.of(plan, moved_by(whole, plan, proof)).step;
 ///
-/// Weights that replicas gather for each run count as a part of their gather.
+/// Weights that replicas gather stay in what the device has above the smallest one; the others are gathered again.
 /// @param proof   with all stages
 [[nodiscard]] inline std::vector<moved_bytes> moved_by(const cluster& whole, const parallel_plan& plan,
                                                        const memory_proof& proof, const process_allowance& beside = {})
@@ -106,9 +106,12 @@ struct plan_search_result {
   for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {
     const stage_memory& it = proof.stages[stage];
     const bytes room = room_of_stage(whole, plan, stage, beside)[tier::device];
-    const bytes without_states = it.everything - it.states - (plan.zero == 3 ? it.gathered : bytes{});
-    moved_bytes moved;
-    if (without_states > room) moved.each_run = without_states - room;
+    const bytes gathered = plan.zero == 3 ? it.gathered : bytes{};
+    const bytes in_runs = it.everything - it.states - gathered;
+    const bytes again = gathered - std::min(gathered, room - std::min(room, it.smallest_device));
+    moved_bytes moved{.each_run = in_runs - std::min(in_runs, room)};
+    if (again > bytes{})
+      moved.gathered_share = static_cast<double>(again.count()) / static_cast<double>(gathered.count());
     if (!plan.states_on_host) moved.each_step = std::min(it.states, it.everything - std::min(it.everything, room));
     all.push_back(moved);
   }

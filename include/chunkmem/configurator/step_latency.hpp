@@ -42,6 +42,8 @@ struct step_seconds {
 struct moved_bytes {
   bytes each_run{};   ///< from the host, under a forward run of a part, and under a backward run
   bytes each_step{};  ///< from the host for an update on the device, and back
+  /// of weights that replicas divide: the share of whole units that is gathered for each run, others once for a step
+  double gathered_share = 0;
 
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
 };
@@ -57,9 +59,10 @@ struct moved_bytes {
 ///   in which it goes. A link carries one transfer at a time in each direction. So the round trips of 1F1B count, which
 ///   closed forms leave out.
 /// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
-///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. With ZeRO 3
-///   weights are gathered for each run, under the run before. Behind an update weights are gathered once with 1 and 2.
-///   Sums and gathers move whole units, one after the other.
+///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Behind an
+///   update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers them once in its first run of a
+///   batch, and those that its device has not room for are gathered again for each run, under the run before. Sums and
+///   gathers move whole units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
@@ -137,9 +140,10 @@ class step_latency {
 
   /// The work of a part that all replicas wait for together.
   struct shared_work {
-    double half = 0;     // a reduce-scatter of gradients, or a gather of weights
-    double update = 0;   // with the sums of a step
-    double loading = 0;  // of what a run has to bring
+    double half = 0;      // a reduce-scatter of gradients, or a gather of weights
+    double gather = 0;    // of weights, once for a batch
+    double update = 0;    // with the sums of a step
+    double bringing = 0;  // of what each run has to bring
   };
 
   [[nodiscard]] const cluster_node& node(std::uint32_t device) const { return whole_.nodes[node_of_[device]]; }
@@ -231,12 +235,13 @@ class step_latency {
     const std::vector<std::uint32_t> sharing = members(plan, replica, stage);
     const double flops = slowest_flops(sharing);
     const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.boundary.count()));
-    const double bringing = std::max(plan.zero == 3 ? shared.half : 0, shared.loading);
     pipeline::part_costs costs;
-    costs.forward = std::max(part.forward_flops / flops + adding, bringing);
-    costs.backward_input = std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, bringing);
+    costs.forward = std::max(part.forward_flops / flops + adding, shared.bringing);
+    costs.backward_input =
+        std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, shared.bringing);
     costs.backward_weight = std::max(part.backward_weight_flops / flops, plan.zero > 1 ? shared.half : 0);
     costs.recompute = costs.forward;
+    costs.gather = shared.gather;
     costs.update = shared.update;
     costs.output = part.boundary;
     return costs;
@@ -276,13 +281,17 @@ class step_latency {
       const double sum = (plan.zero == 1 ? it.half : 0) + (plan.zero < 3 ? it.half : 0);  // then the gather of weights
       const double own = static_cast<double>(part.parameters) / plan.replicas;
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
+      if (plan.zero == 3) {
+        it.gather = (1 - excess.gathered_share) * it.half;
+        it.bringing = excess.gathered_share * it.half;
+      }
       double updating = 0;
       for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
         for (const std::uint32_t device : members(plan, replica, stage)) {
           updating = std::max(updating, update(plan, own, device, on_node[node_of_[device]]) +
                                             copies_of_step(device, excess) / plan.parts);
-          it.loading = std::max(it.loading, static_cast<double>(excess.each_run.count()) /
-                                                node(device).to_device_bytes_per_second / plan.parts);
+          it.bringing = std::max(it.bringing, static_cast<double>(excess.each_run.count()) /
+                                                  node(device).to_device_bytes_per_second / plan.parts);
         }
       const double tying = index == 0 || index + 1 == parts.size() ? tied : 0;
       it.update = sum + tying + updating;
@@ -382,9 +391,10 @@ class step_latency {
                                       const pipeline::pipeline_costs& costs)
   {
     std::vector<double> of_stage(plan.stages, 0);
-    for (std::size_t part = 0; part < owners.size(); ++part)
-      of_stage[owners[part]] += plan.micro_batches * (costs.parts[part].forward + costs.parts[part].backward_input +
-                                                      costs.parts[part].backward_weight);
+    for (std::size_t part = 0; part < owners.size(); ++part) {
+      const pipeline::part_costs& it = costs.parts[part];
+      of_stage[owners[part]] += it.gather + plan.micro_batches * (it.forward + it.backward_input + it.backward_weight);
+    }
     return std::ranges::max(of_stage);
   }
 

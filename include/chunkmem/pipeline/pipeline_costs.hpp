@@ -24,6 +24,7 @@ struct part_costs {
   double backward_input = 0;   ///< [s]; a whole backward run takes both times
   double backward_weight = 0;  ///< [s]
   double recompute = 0;        ///< [s]
+  double gather = 0;           ///< of weights over replicas, in the forward run of a batch's first micro-batch [s]
   double update = 0;           ///< of the weights, with its sums over replicas [s]
   bytes output{};              ///< to the next part, and back as a gradient
   bytes saved{};               ///< that an offload moves to the host, and a reload back
@@ -81,7 +82,8 @@ struct pipeline_costs {
     constexpr double most = std::numeric_limits<double>::max();
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const part_costs& it = parts[part];
-      for (const double seconds : {it.forward, it.backward_input, it.backward_weight, it.recompute, it.update})
+      for (const double seconds :
+           {it.forward, it.backward_input, it.backward_weight, it.recompute, it.gather, it.update})
         if (!(seconds >= 0 && seconds <= most))
           throw config_error{error_text{} << "chunkmem: a time of part " << part << " is negative or no number"};
     }

@@ -327,7 +327,7 @@ class pipeline_timeline {
     using enum operation_kind;
     const part_costs& part = costs_.parts[step.part];
     switch (step.kind) {
-      case forward: return part.forward;
+      case forward: return part.forward + (step.micro_batch % plan_.micro_batches == 0 ? part.gather : 0);
       case backward: return part.backward_input + part.backward_weight;
       case backward_input: return part.backward_input;
       case backward_weight: return part.backward_weight;

@@ -65,12 +65,16 @@ class relaxed_schedule {
     return std::max(sent, received) + link.latency + size / link.bytes_per_second;
   }
 
+  [[nodiscard]] bool is_first_of_batch(const operation& step) const
+  {
+    return step.micro_batch == 0 || plan_.batch_of(step.micro_batch - 1) != plan_.batch_of(step.micro_batch);
+  }
   /// How long the stage itself is busy with a step.
   [[nodiscard]] double busy(const operation& step) const
   {
     const auto& part = costs_.parts[step.part];
     switch (step.kind) {
-      case forward: return part.forward;
+      case forward: return part.forward + (is_first_of_batch(step) ? part.gather : 0);
       case backward: return part.backward_input + part.backward_weight;
       case backward_input: return part.backward_input;
       case backward_weight: return part.backward_weight;
