@@ -120,10 +120,11 @@ comparison compare_random_plans(std::uint64_t count)
     const step_latency latency{whole, shape};
     all.said.push_back(latency.of(plan).step);
     all.found.push_back(execute(plan, latency));
-    std::printf("%-12s %u stages x %u replicas, ZeRO %u, %2u micro-batches%s%s: said %.4f s, executed %.4f s, ratio %.3f\n",
-                std::string{name_of(plan.schedule)}.c_str(), plan.stages, plan.replicas, plan.zero, plan.micro_batches,
-                plan.recomputes ? ", recompute" : "", plan.states_on_host ? ", states on the host" : "",
-                all.said.back(), all.found.back(), all.said.back() / all.found.back());
+    std::printf(
+        "%-12s %u stages x %u replicas, ZeRO %u, %2u micro-batches%s%s: said %.4f s, executed %.4f s, ratio %.3f\n",
+        std::string{name_of(plan.schedule)}.c_str(), plan.stages, plan.replicas, plan.zero, plan.micro_batches,
+        plan.recomputes ? ", recompute" : "", plan.states_on_host ? ", states on the host" : "", all.said.back(),
+        all.found.back(), all.said.back() / all.found.back());
   }
   return all;
 }
