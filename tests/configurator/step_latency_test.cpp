@@ -266,10 +266,17 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
     return step_latency{whole, shape}.of(lone, {moved_bytes{.gathered_share = share}}).step;
   };
   REQUIRE(forward < half / 10);
-  CHECK(seconds(0) == Catch::Approx(half + 3 * (forward + backward_input + half)).epsilon(1e-5));
+  const double behind = forward / units.count;  // the last unit is used when it has come
+  CHECK(seconds(0) == Catch::Approx(half + behind + 2 * forward + 3 * (backward_input + half)).epsilon(1e-5));
   CHECK(step_latency{whole, shape}.of(lone).step == seconds(0));
-  CHECK(seconds(0.5) == Catch::Approx(half / 2 + 3 * (half / 2 + half / 2 + half)).epsilon(1e-5));
+  CHECK(seconds(0.5) == Catch::Approx(half + behind + 2 * half / 2 + 3 * (half / 2 + half)).epsilon(1e-5));
   CHECK(seconds(1) == Catch::Approx(3 * 3 * half).epsilon(1e-5));
+  // Over fast links runs hide all gathers but that of the first unit.
+  const cluster fast = even_cluster(2);
+  const parallel_plan two{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
+  const pair_link& link = fast.links(0, 1);
+  const double first = link.latency + units.size / 2 / units.count / link.bytes_per_second;
+  CHECK(step_latency{fast, shape}.of(two).runs == Catch::Approx(first + 3 * alone(shape, 1e14)).epsilon(1e-5));
   // The first run of each stage waits for its gather, behind the stage before.
   const parallel_plan staged{.stages = 2, .replicas = 2, .micro_batches = 2, .zero = 3, .devices = {0, 1, 2, 3}};
   parallel_plan kept = staged;

@@ -61,8 +61,8 @@ struct moved_bytes {
 /// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
 ///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Behind an
 ///   update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers them once in its first run of a
-///   batch, and those that its device has not room for are gathered again for each run, under the run before. Sums and
-///   gathers move whole units, one after the other.
+///   batch, one unit under the arithmetic of the unit before, and those that its device has not room for again for each
+///   run, under the run before. Sums and gathers move whole units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
@@ -140,8 +140,9 @@ class step_latency {
 
   /// The work of a part that all replicas wait for together.
   struct shared_work {
-    double half = 0;      // a reduce-scatter of gradients, or a gather of weights
-    double gather = 0;    // of weights, once for a batch
+    double half = 0;    // a reduce-scatter of gradients, or a gather of weights
+    double gather = 0;  // of weights, once for a batch, in so many units
+    double units = 1;
     double update = 0;    // with the sums of a step
     double bringing = 0;  // of what each run has to bring
   };
@@ -236,12 +237,16 @@ class step_latency {
     const double flops = slowest_flops(sharing);
     const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.boundary.count()));
     pipeline::part_costs costs;
-    costs.forward = std::max(part.forward_flops / flops + adding, shared.bringing);
+    const double arithmetic = part.forward_flops / flops + adding;
+    costs.forward = std::max(arithmetic, shared.bringing);
     costs.backward_input =
         std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, shared.bringing);
     costs.backward_weight = std::max(part.backward_weight_flops / flops, plan.zero > 1 ? shared.half : 0);
     costs.recompute = costs.forward;
-    costs.gather = shared.gather;
+    if (shared.gather > 0) {  // unit by unit: the first one comes before all arithmetic, that of the last one is behind
+      const double coming = shared.gather + shared.bringing;
+      costs.gather = std::max(coming + arithmetic / shared.units, arithmetic + coming / shared.units) - costs.forward;
+    }
     costs.update = shared.update;
     costs.output = part.boundary;
     return costs;
@@ -283,6 +288,7 @@ class step_latency {
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
       if (plan.zero == 3) {
         it.gather = (1 - excess.gathered_share) * it.half;
+        it.units = static_cast<double>(std::max<std::uint64_t>(1, units[index].count));
         it.bringing = excess.gathered_share * it.half;
       }
       double updating = 0;
