@@ -41,11 +41,12 @@ inline void sleep(double seconds)
   std::this_thread::sleep_for(std::chrono::duration<double>{seconds});
 }
 
-/// Sleeps as long as its costs say. Replicas meet before an update.
+/// Sleeps as long as its costs say. Replicas meet before an update, and before the first run of a batch that gathers.
 class sleeping_rank {
  public:
-  sleeping_rank(const pipeline::schedule& schedule, const pipeline::pipeline_costs& costs, std::barrier<>& replicas)
-      : schedule_{schedule}, costs_{costs}, replicas_{replicas}
+  sleeping_rank(const pipeline::schedule& schedule, const pipeline::pipeline_costs& costs, std::barrier<>& updating,
+                std::barrier<>& gathering)
+      : schedule_{schedule}, costs_{costs}, updating_{updating}, gathering_{gathering}
   {
   }
 
@@ -53,7 +54,11 @@ class sleeping_rank {
   {
     await(run.step.version);
     const pipeline::part_costs& it = costs_.parts[run.step.part];
-    sleep(it.forward + (run.step.micro_batch % schedule_.micro_batches == 0 ? it.gather : 0));
+    if (it.gather > 0 && run.step.micro_batch % schedule_.micro_batches == 0) {
+      gathering_.arrive_and_wait();
+      sleep(it.gather);
+    }
+    sleep(it.forward);
   }
   void backward(const pipeline::backward_run& run)
   {
@@ -67,7 +72,7 @@ class sleeping_rank {
   void update(const pipeline::operation& step)
   {
     const auto work = [this, part = step.part] {
-      replicas_.arrive_and_wait();
+      updating_.arrive_and_wait();
       sleep(costs_.parts[part].update);
     };
     if (!costs_.updates_aside) return work();
@@ -84,7 +89,8 @@ class sleeping_rank {
 
   const pipeline::schedule& schedule_;
   const pipeline::pipeline_costs& costs_;
-  std::barrier<>& replicas_;
+  std::barrier<>& updating_;
+  std::barrier<>& gathering_;
   std::map<std::uint32_t, std::shared_future<void>> updates_;  // by the version that they make
   std::shared_future<void> last_;
 };
@@ -95,9 +101,12 @@ class sleeping_rank {
 {
   using end_type = support::throttled_end<collective::local_threads>;
   std::deque<pipeline::thread_stages> pipelines;
-  std::deque<std::barrier<>> replicas;
+  std::deque<std::barrier<>> updating, gathering;  // by stage
   for (std::uint32_t it = 0; it < plan.replicas; ++it) pipelines.emplace_back(schedule);
-  for (std::uint32_t it = 0; it < plan.stages; ++it) replicas.emplace_back(plan.replicas);
+  for (std::uint32_t it = 0; it < plan.stages; ++it) {
+    updating.emplace_back(plan.replicas);
+    gathering.emplace_back(plan.replicas);
+  }
   const std::uint32_t ranks = plan.replicas * plan.stages;
   std::barrier<> all(ranks);
   std::vector<double> seconds(ranks, 0);
@@ -119,7 +128,7 @@ class sleeping_rank {
       ends.emplace_back(*it.ends, link.latency + size / link.bytes_per_second);
       links.add(it.pair, ends.back(), it.stream);
     }
-    sleeping_rank stage{schedule, costs, replicas[here.stage()]};
+    sleeping_rank stage{schedule, costs, updating[here.stage()], gathering[here.stage()]};
     pipeline::stage_runner runner{schedule, links, memory, buffers, boundaries};
     all.arrive_and_wait();
     const auto begin = clock_type::now();

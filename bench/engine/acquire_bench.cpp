@@ -106,7 +106,7 @@ void write_figures(double worst, double extra)
   const auto record = [](const char* name, double value, double limit) {
     return R"({"name": ")" + std::string{name} + R"(", "value": )" + std::to_string(value) +
            R"(, "unit": "instructions", "relation": "<=", "bound": )" + std::to_string(limit) +
-           R"(, "command": "ctest --preset test -R engine.instructions"})";
+           R"(, "command": "ctest --preset bench -R engine.instructions"})";
   };
   std::ofstream{std::string{folder} + "/acquire_bench.json"}
       << "[" << record("engine.acquire_release_instructions", worst, bound) << ",\n "
@@ -156,7 +156,7 @@ int measure_all(const std::string& self, const std::vector<std::string>& others)
   }
   std::printf("worst %.1f, bound %.0f; over demand paging %.1f, bound %.0f\n", found.worst, bound, found.extra,
               extra_bound);
-  write_figures(found.worst, found.extra);
+  if (!others.empty()) write_figures(found.worst, found.extra);  // they are of the worst compilation
   return found.worst <= bound && found.extra <= extra_bound ? 0 : 1;
 }
 

@@ -83,8 +83,9 @@ void print_plans(std::ostream& out, const subject& of, const configurator::plan_
 void print_best(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
   out << "\nthe fastest: " << text_of(best.plan) << '\n';
-  out << formatted("  of its %.4g s, the busiest stage runs %.4g s; gradients and weights %.4g s, updates %.4g s\n",
-                   best.time.step, best.time.runs, best.time.sums, best.time.updates);
+  out << formatted(
+      "  of its %.4g s, the busiest stage runs %.4g s; sums and gathers behind it %.4g s, updates %.4g s\n",
+      best.time.step, best.time.runs, best.time.sums, best.time.updates);
   for (std::uint32_t stage = 0; stage < best.plan.stages; ++stage) {
     const configurator::stage_memory& it = best.memory.stages[stage];
     out << "  stage " << stage << ": weights " << gpt::size_text(it.weights) << ", states " << gpt::size_text(it.states)

@@ -125,19 +125,22 @@ planned_training read_plan(const options& chosen)
   const parallel_plan plan =
       configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model, whole));
   const auto refuse = [&](const std::string& why) { throw problem{"--plan '" + chosen.plan->string() + "' " + why}; };
-  chunkmem::pipeline::pass_seconds seconds;
-  chunkmem::pipeline::schedule schedule;
-  try {
-    seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
-    schedule = runnable_schedule(plan, seconds, static_cast<std::uint32_t>(chosen.steps));
-  } catch (const chunkmem::config_error& why) {
-    refuse("cannot be run: " + sentence_of(why));
-  }
+  const auto or_refuse = [&](auto work) {
+    try {
+      return work();
+    } catch (const chunkmem::config_error& why) {
+      throw problem{"--plan '" + chosen.plan->string() + "' cannot be run: " + sentence_of(why)};
+    }
+  };
+  or_refuse([&] { plan.check(model.shape, whole.ranks()); });
   if (plan.tensor > 1)
     refuse("has ranks that share layers, which gpt cannot run (plan with --without-tensor-parallelism)");
-  if (plan.micro_batch * chosen.size.layers > most_rows_of_layers)
+  if (plan.micro_batch > most_rows_of_layers / chosen.size.layers)
     refuse("has micro-batches of " + std::to_string(plan.micro_batch) + " rows, which times --layers is more than " +
            std::to_string(most_rows_of_layers) + " (plan for fewer rows)");
+  const chunkmem::pipeline::pass_seconds seconds = configurator::step_latency{whole, model}.typical_seconds(plan);
+  chunkmem::pipeline::schedule schedule =
+      or_refuse([&] { return runnable_schedule(plan, seconds, static_cast<std::uint32_t>(chosen.steps)); });
   planned_training it{.chosen = chosen, .grid = {}};
   it.chosen.size.batch = plan.micro_batch;
   it.chosen.size.micro_batches = plan.micro_batches;

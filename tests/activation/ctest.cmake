@@ -4,7 +4,8 @@
 set(chunkmem_labels threads figures)
 chunkmem_part(checkpointed "checkpointed|checkpointed_.*")
 
-# The others plan. Plans are numbers, and whoever indexes past an end is caught here; sanitizers have those that do not search.
+# The others plan. Plans are numbers, and whoever indexes past an end is caught here; sanitizers have those
+# that search little or not at all.
 set(chunkmem_labels "")
 if(NOT CHUNKMEM_SANITIZE)
   set(chunkmem_compile_options -D_GLIBCXX_ASSERTIONS)

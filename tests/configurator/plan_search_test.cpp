@@ -200,11 +200,10 @@ TEST_CASE("whole units stay in the bytes that a device has above the smallest", 
     proof.stages.push_back({.gathered = gathered, .smallest_device = smallest, .everything = everything});
     return moved_by(whole, plan, proof).front();
   };
-  CHECK(moved(room - 8_MiB, 8_MiB, room + 2_MiB).gathered_share == 0);
-  CHECK(moved(room - 2_MiB, 8_MiB, room + 6_MiB).gathered_share == 0.75);
-  CHECK(moved(room - 2_MiB, 8_MiB, room + 6_MiB).each_run == bytes{});
-  CHECK(moved(room, 8_MiB, room + 11_MiB).gathered_share == 1);
-  CHECK(moved(room, 8_MiB, room + 11_MiB).each_run == 3_MiB);
+  CHECK(moved(room - 8_MiB, 8_MiB, room) == moved_bytes{});
+  CHECK(moved(room - 8_MiB, 8_MiB, room + 2_MiB) == moved_bytes{.each_run = 2_MiB});
+  CHECK(moved(room - 2_MiB, 8_MiB, room + 6_MiB) == moved_bytes{.gathered_share = 0.75});
+  CHECK(moved(room, 8_MiB, room + 11_MiB) == moved_bytes{.each_run = 3_MiB, .gathered_share = 1});
 }
 
 }  // namespace plan_search_test

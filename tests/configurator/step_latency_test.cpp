@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -270,13 +271,35 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
   CHECK(seconds(0) == Catch::Approx(half + behind + 2 * forward + 3 * (backward_input + half)).epsilon(1e-5));
   CHECK(step_latency{whole, shape}.of(lone).step == seconds(0));
   CHECK(seconds(0.5) == Catch::Approx(half + behind + 2 * half / 2 + 3 * (half / 2 + half)).epsilon(1e-5));
-  CHECK(seconds(1) == Catch::Approx(3 * 3 * half).epsilon(1e-5));
+  CHECK(seconds(1) == Catch::Approx(3 * 3 * half + behind).epsilon(1e-5));
+  // Copies from the host are on another link: the longer one counts.
+  const bytes load{static_cast<std::uint64_t>(2 * half * whole.nodes[0].to_device_bytes_per_second)};
+  const double loaded =
+      step_latency{whole, shape}.of(lone, {moved_bytes{.each_run = load, .gathered_share = 0.5}}).step;
+  CHECK(loaded == Catch::Approx(2 * half + behind + 2 * 2 * half + 3 * (2 * half + half)).epsilon(1e-5));
   // Over fast links runs hide all gathers but that of the first unit.
   const cluster fast = even_cluster(2);
   const parallel_plan two{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
   const pair_link& link = fast.links(0, 1);
   const double first = link.latency + units.size / 2 / units.count / link.bytes_per_second;
   CHECK(step_latency{fast, shape}.of(two).runs == Catch::Approx(first + 3 * alone(shape, 1e14)).epsilon(1e-5));
+  double before = 0;
+  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+    const double step = step_latency{fast, shape}.of(two, {moved_bytes{.gathered_share = share}}).step;
+    CHECK(step >= before);  // of less room
+    before = step;
+  }
+  // A batch of two versions has one gather too, of each part.
+  parallel_plan flowing = on_first_devices(
+      {.stages = 2, .replicas = 2, .micro_batches = 4, .schedule = schedule_kind::two_versions, .zero = 3});
+  const step_latency latency{whole, shape};
+  const pipeline::part_costs first_part = latency.costs(flowing).parts[0];
+  CHECK(first_part.gather > 0);
+  CHECK(latency.of(flowing).runs ==
+        Catch::Approx(first_part.gather +
+                      4 * (first_part.forward + first_part.backward_input + first_part.backward_weight))
+            .epsilon(1e-2));
+  CHECK(latency.of(flowing).step >= latency.of(flowing).runs);
   // The first run of each stage waits for its gather, behind the stage before.
   const parallel_plan staged{.stages = 2, .replicas = 2, .micro_batches = 2, .zero = 3, .devices = {0, 1, 2, 3}};
   parallel_plan kept = staged;
@@ -383,9 +406,9 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
 {
   const transformer_shape shape = even_model(8);
   const cluster whole = even_cluster(4);
-  const auto refusal = [&](const parallel_plan& plan) {
+  const auto refusal = [&](const parallel_plan& plan, std::optional<transformer_shape> other = {}) {
     try {
-      (void)step_latency{whole, shape}.of(plan);
+      (void)step_latency{whole, other.value_or(shape)}.of(plan);
       return std::string{"it is not refused"};
     } catch (const config_error& refused) {
       return std::string{refused.what()};
@@ -400,6 +423,9 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   CHECK_THAT(refusal(on_first_devices({.stages = 0})), says("\"stages\" is 0"));
   CHECK_THAT(refusal(on_first_devices({.micro_batch = 0})), says("\"micro_batch\" is 0"));
   CHECK_THAT(refusal(on_first_devices({.tensor = 3})), says("\"tensor\" is 3, which does not divide 16 heads"));
+  transformer_shape grouped = shape;
+  grouped.kv_heads = 2;
+  CHECK_THAT(refusal(on_first_devices({.tensor = 4}), grouped), says("which does not divide 2 key-value heads"));
   CHECK_THAT(refusal(on_first_devices({.zero = 4})), says("\"zero\" is 4 (give 1, 2 or 3)"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})),
              says("\"parts\" is 2 with the schedule 1f1b"));

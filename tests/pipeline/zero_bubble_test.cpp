@@ -6,7 +6,6 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
-#include <support/sanitized.hpp>
 #include <support/zero_bubble_table.hpp>
 
 #include "schedule_runs.hpp"
@@ -23,7 +22,6 @@ namespace {
 
 void rates_are_printed(const support::zero_bubble_row& row)
 {
-  if (support::sanitized) return;  // the searches take a minute there, and other cases run them
   for (const support::zero_bubble_rate& it : support::zero_bubble_rates(row)) {
     CAPTURE(it.name, it.found, it.printed);
     CHECK(it.is_right());
@@ -50,7 +48,7 @@ TEST_CASE("bubble rates are the printed ones in all rows", "[pipeline][.slow]")
 TEST_CASE("searched orders keep to their limit, for any times", "[pipeline]")
 {
   support::dice dice{11};
-  for (int trial = 0; trial < (support::sanitized ? 3 : 12); ++trial) {
+  for (int trial = 0; trial < 12; ++trial) {
     const std::uint32_t stages = dice.between(1, 5);
     const pipeline_shape shape{
         .stages = stages,
@@ -124,7 +122,6 @@ TEST_CASE("V-shaped orders save no more than V-Half and V-Min, and wait as long"
   };
   for (const auto [d, half, least] :
        {row{4, 0.278, 0.611}, {8, 0.405, 0.643}, {16, 0.456, 0.656}, {32, 0.478, 0.661}}) {
-    if (support::sanitized && d > 8) continue;
     CAPTURE(d);
     CHECK(part_of_bubble(d, (d + 2) / 2) <= half + 0.0005);
     CHECK(part_of_bubble(d, (d + 4) / 3) <= least + 0.0005);

@@ -71,7 +71,9 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   sed 's/"zero": 1/"zero": 7/' "$first" >"$folder/zero.plan"
   refused "zero.plan' cannot be run: a plan's \"zero\" is 7" $model --cluster "$cluster" --plan "$folder/zero.plan"
   sed 's/"micro_batches": [0-9]*/"micro_batches": 2/' "$folder/2bw.plan" >"$folder/few.plan"
-  refused "few.plan' cannot be run: " $model --cluster "$cluster" --plan "$folder/few.plan"
+  refused "few.plan' cannot be run: 2 micro-batches" $model --cluster "$cluster" --plan "$folder/few.plan"
+  sed 's/"micro_batch": [0-9]*/"micro_batch": 1000000000000000000/' "$first" >"$folder/rows.plan"
+  refused "rows.plan' has micro-batches of 1000000000000000000 rows" $model --cluster "$cluster" --plan "$folder/rows.plan"
   refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"
   refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0

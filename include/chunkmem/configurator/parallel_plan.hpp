@@ -97,6 +97,11 @@ struct parallel_plan {
   {
     throw config_error{((error_text{} << "chunkmem: a plan's ") << ... << words)};
   }
+  void require_share(const char* what, std::uint64_t count) const
+  {
+    if (count % tensor != 0)
+      refuse("\"tensor\" is ", tensor, ", which does not divide ", count, " ", what, " (plan a degree that does)");
+  }
   void check_degrees(const workload::transformer_shape& shape) const
   {
     const auto require_one = [](const char* key, std::uint64_t value) {
@@ -108,9 +113,8 @@ struct parallel_plan {
     require_one("micro_batch", micro_batch);
     require_one("micro_batches", micro_batches);
     require_one("parts", parts);
-    for (const std::uint64_t heads : {shape.heads, shape.kv_heads})
-      if (heads % tensor != 0)
-        refuse("\"tensor\" is ", tensor, ", which does not divide ", heads, " heads (plan a degree that does)");
+    require_share("heads", shape.heads);
+    require_share("key-value heads", shape.kv_heads);
     if (zero < 1 || zero > 3) refuse("\"zero\" is ", zero, " (give 1, 2 or 3)");
     const bool is_divided = schedule == schedule_kind::interleaved || schedule == schedule_kind::zb_v;
     if (is_divided != (parts > 1) || (schedule == schedule_kind::zb_v && parts != 2))

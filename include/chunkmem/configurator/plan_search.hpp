@@ -97,7 +97,8 @@ struct plan_search_result {
 ///
 ///     const double seconds = latency.of(plan, moved_by(whole, plan, proof)).step;
 ///
-/// Weights that replicas gather stay in what the device has above the smallest one; the others are gathered again.
+/// Weights that replicas gather stay in the bytes that the device has above `smallest_device`; the others are gathered
+/// again. What runs read beside them has the rest.
 /// @param proof   with all stages
 [[nodiscard]] inline std::vector<moved_bytes> moved_by(const cluster& whole, const parallel_plan& plan,
                                                        const memory_proof& proof, const process_allowance& beside = {})
@@ -109,7 +110,8 @@ struct plan_search_result {
     const bytes gathered = plan.zero == 3 ? it.gathered : bytes{};
     const bytes in_runs = it.everything - it.states - gathered;
     const bytes again = gathered - std::min(gathered, room - std::min(room, it.smallest_device));
-    moved_bytes moved{.each_run = in_runs - std::min(in_runs, room)};
+    const bytes kept = in_runs + gathered - again;
+    moved_bytes moved{.each_run = kept - std::min(kept, room)};
     if (again > bytes{})
       moved.gathered_share = static_cast<double>(again.count()) / static_cast<double>(gathered.count());
     if (!plan.states_on_host) moved.each_step = std::min(it.states, it.everything - std::min(it.everything, room));

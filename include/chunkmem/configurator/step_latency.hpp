@@ -30,8 +30,8 @@ namespace configurator {
 ///     const double tokens_per_second = static_cast<double>(plan.rows() * shape.sequence) / found.step;
 struct step_seconds {
   double step = 0;     ///< from batch to batch, where batches follow each other
-  double runs = 0;     ///< of the busiest stage: no order of runs is faster
-  double sums = 0;     ///< of gradients over replicas behind the last run, and gathers of weights; of the slowest stage
+  double runs = 0;     ///< of the busiest stage, with gathers of ZeRO 3: no order of runs is faster
+  double sums = 0;     ///< behind the last run: of gradients, and gathers of ZeRO 1 and 2; of the slowest stage
   double updates = 0;  ///< of the slowest stage
   std::vector<double> pipelines{};  ///< by replica: the step if all replicas were like it
 };
@@ -42,7 +42,7 @@ struct step_seconds {
 struct moved_bytes {
   bytes each_run{};   ///< from the host, under a forward run of a part, and under a backward run
   bytes each_step{};  ///< from the host for an update on the device, and back
-  /// of weights that replicas divide: the share of whole units that is gathered for each run, others once for a step
+  /// the share of divided weights that is gathered again for each run; the rest is gathered once for a batch
   double gathered_share = 0;
 
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
@@ -60,14 +60,14 @@ struct moved_bytes {
 ///   closed forms leave out.
 /// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
 ///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Behind an
-///   update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers them once in its first run of a
-///   batch, one unit under the arithmetic of the unit before, and those that its device has not room for again for each
-///   run, under the run before. Sums and gathers move whole units, one after the other.
+///   update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers its weights in its first run of a
+///   batch, each unit under the arithmetic of the unit before. Units without room are gathered again for each run, under
+///   the run before. Sums and gathers move whole units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
 ///   which all ranks of a node share, and copies of weights back.
-/// - With two versions, sums and updates run aside, in the slack.
+/// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
 /// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each
 /// replica that differs from the others.
@@ -140,9 +140,8 @@ class step_latency {
 
   /// The work of a part that all replicas wait for together.
   struct shared_work {
-    double half = 0;    // a reduce-scatter of gradients, or a gather of weights
-    double gather = 0;  // of weights, once for a batch, in so many units
-    double units = 1;
+    double half = 0;      // a reduce-scatter of gradients, or a gather of weights
+    double units = 1;     // that it moves
     double update = 0;    // with the sums of a step
     double bringing = 0;  // of what each run has to bring
   };
@@ -243,9 +242,10 @@ class step_latency {
         std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, shared.bringing);
     costs.backward_weight = std::max(part.backward_weight_flops / flops, plan.zero > 1 ? shared.half : 0);
     costs.recompute = costs.forward;
-    if (shared.gather > 0) {  // unit by unit: the first one comes before all arithmetic, that of the last one is behind
-      const double coming = shared.gather + shared.bringing;
-      costs.gather = std::max(coming + arithmetic / shared.units, arithmetic + coming / shared.units) - costs.forward;
+    if (plan.zero == 3 && shared.half > 0) {
+      // Unit by unit: no arithmetic before the first unit has come, and that of the last unit follows the last gather.
+      const double coming = std::max(shared.half, shared.bringing);
+      costs.gather = std::max(coming, arithmetic) + std::min(coming, arithmetic) / shared.units - costs.forward;
     }
     costs.update = shared.update;
     costs.output = part.boundary;
@@ -286,11 +286,8 @@ class step_latency {
       const double sum = (plan.zero == 1 ? it.half : 0) + (plan.zero < 3 ? it.half : 0);  // then the gather of weights
       const double own = static_cast<double>(part.parameters) / plan.replicas;
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
-      if (plan.zero == 3) {
-        it.gather = (1 - excess.gathered_share) * it.half;
-        it.units = static_cast<double>(std::max<std::uint64_t>(1, units[index].count));
-        it.bringing = excess.gathered_share * it.half;
-      }
+      it.units = static_cast<double>(std::max<std::uint64_t>(1, units[index].count));
+      if (plan.zero == 3) it.bringing = excess.gathered_share * it.half;
       double updating = 0;
       for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
         for (const std::uint32_t device : members(plan, replica, stage)) {
