@@ -3,10 +3,9 @@
 // direction? Does it put plans into the right order? How often does the search for places find the best one?
 //
 // Ranks are threads. Runs, transfers, sums, gathers and updates sleep as long as the cluster says, so two cores are
-// enough. A stage's gather before the first run of a batch, and its sum behind the last one, begin when all replicas are
-// there. With two versions, sums and updates run beside the runs.
-// Fifty random plans on random clusters of up to eight nodes, or as many as the argument says. Then the search for the
-// places of eight ranks, on 200 random clusters.
+// enough. A stage's gather before the first run of a batch, and its sum behind the last one, begin when all replicas
+// are there. With two versions, sums and updates run beside the runs. Fifty random plans on random clusters of up to
+// eight nodes, or as many as the argument says. Then the search for the places of eight ranks, on 200 random clusters.
 #include "../transfer/planning_figures.hpp"
 #include "sleeping_ranks.hpp"
 

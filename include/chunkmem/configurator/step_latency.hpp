@@ -61,8 +61,8 @@ struct moved_bytes {
 /// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
 ///   the trainer does: with ZeRO 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Behind an
 ///   update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers its weights in its first run of a
-///   batch, each unit under the arithmetic of the unit before. Units without room are gathered again for each run, under
-///   the run before. Sums and gathers move whole units, one after the other.
+///   batch, each unit under the arithmetic of the unit before. Units without room are gathered again for each run,
+///   under the run before. Sums and gathers move whole units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
