@@ -63,6 +63,19 @@ cluster even_cluster(std::uint32_t nodes)
   return whole;
 }
 
+/// The time of a sum or a gather is that of its bytes and latencies, and the runs of small models are short beside it.
+cluster cluster_of_slow_links(std::uint32_t nodes)
+{
+  cluster whole = even_cluster(nodes);
+  whole.links = link_matrix{nodes, {.latency = 1e-5, .bytes_per_second = 1e9}};
+  return whole;
+}
+/// Of half an all-reduce over two replicas, on slow links.
+double slow_half(double units, double size)
+{
+  return units * 1e-5 + size / 2 / 1e9;
+}
+
 parallel_plan on_first_devices(parallel_plan plan)
 {
   plan.devices.resize(plan.ranks());
@@ -256,10 +269,9 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
 TEST_CASE("divided weights are gathered once for a step, and those without room again for each run", "[configurator]")
 {
   const transformer_shape shape = even_model(4);
-  cluster whole = even_cluster(4);
-  whole.links = link_matrix{4, {.latency = 1e-5, .bytes_per_second = 1e9}};
+  const cluster whole = cluster_of_slow_links(4);
   const model_units units{shape, 2};
-  const double half = units.count * 1e-5 + units.size / 2 / 1e9;
+  const double half = slow_half(units.count, units.size);
   const parallel_plan lone{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
   const model_part all = parts_of(shape, lone).front();
   const double forward = all.forward_flops / 1e14, backward_input = all.backward_input_flops / 1e14;
@@ -277,7 +289,13 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
   const double loaded =
       step_latency{whole, shape}.of(lone, {moved_bytes{.each_run = load, .gathered_share = 0.5}}).step;
   CHECK(loaded == Catch::Approx(2 * half + behind + 2 * 2 * half + 3 * (2 * half + half)).epsilon(1e-5));
-  // Over fast links runs hide all gathers but that of the first unit.
+}
+
+TEST_CASE("the first run of a batch hides gathers of divided weights but for the first unit, over fast links",
+          "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  const model_units units{shape, 2};
   const cluster fast = even_cluster(2);
   const parallel_plan two{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
   const pair_link& link = fast.links(0, 1);
@@ -289,8 +307,13 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
     CHECK(step >= before);  // of less room
     before = step;
   }
-  // A batch of two versions has one gather too, of each part.
-  parallel_plan flowing = on_first_devices(
+}
+
+TEST_CASE("a batch of two versions has one gather of divided weights, of each part", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  const cluster whole = cluster_of_slow_links(4);
+  const parallel_plan flowing = on_first_devices(
       {.stages = 2, .replicas = 2, .micro_batches = 4, .schedule = schedule_kind::two_versions, .zero = 3});
   const step_latency latency{whole, shape};
   const pipeline::part_costs first_part = latency.costs(flowing).parts[0];
@@ -300,16 +323,20 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
                       4 * (first_part.forward + first_part.backward_input + first_part.backward_weight))
             .epsilon(1e-2));
   CHECK(latency.of(flowing).step >= latency.of(flowing).runs);
-  // The first run of each stage waits for its gather, behind the stage before.
+}
+
+TEST_CASE("the first run of each stage waits for its gather, behind the stage before", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  const cluster whole = cluster_of_slow_links(4);
   const parallel_plan staged{.stages = 2, .replicas = 2, .micro_batches = 2, .zero = 3, .devices = {0, 1, 2, 3}};
   parallel_plan kept = staged;
   kept.zero = 2;
   const double more = step_latency{whole, shape}.of(staged).step - step_latency{whole, shape}.of(kept).step;
   const auto tensors = tensors_of_parts(shape, staged);
   const replica_units of_stage = replica_units_of(tensors[0], planned_chunk(tensors, 2), 2);
-  const double half_of_stage =
-      static_cast<double>(of_stage.count) * 1e-5 + static_cast<double>(of_stage.size.count()) / 2 / 1e9;
-  CHECK(more == Catch::Approx(half_of_stage).epsilon(0.05));
+  const double half = slow_half(static_cast<double>(of_stage.count), static_cast<double>(of_stage.size.count()));
+  CHECK(more == Catch::Approx(half).epsilon(0.05));
 }
 
 TEST_CASE("sums that ranks send to each other at once take the busiest way of a rank", "[configurator]")
