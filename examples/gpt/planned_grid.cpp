@@ -124,12 +124,13 @@ planned_training read_plan(const options& chosen)
                                           {.activation_bytes = sizeof(float), .sums = configurator::sum_route::direct}};
   const parallel_plan plan =
       configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model, whole));
-  const auto refuse = [&](const std::string& why) { throw problem{"--plan '" + chosen.plan->string() + "' " + why}; };
+  const std::string named = "--plan '" + chosen.plan->string() + "' ";
+  const auto refuse = [&](const std::string& why) { throw problem{named + why}; };
   const auto or_refuse = [&](auto work) {
     try {
       return work();
     } catch (const chunkmem::config_error& why) {
-      throw problem{"--plan '" + chosen.plan->string() + "' cannot be run: " + sentence_of(why)};
+      throw problem{named + "cannot be run: " + sentence_of(why)};
     }
   };
   or_refuse([&] { plan.check(model.shape, whole.ranks()); });

@@ -151,12 +151,13 @@ TEST_CASE("where weights are kept a step gathers each unit once, and sums it onc
   write_figure("stage1", worst_of(sharding::zero_1));
 }
 
+/// How often a step of four micro-batches gathers the weights.
 struct gathers {
-  double counted = 0;   // times that a step of four micro-batches gathers the weights
-  double expected = 0;  // by the rule of configurator::moved_by
+  double counted = 0;
+  double expected = 0;  // by the rule of configurator::moved_by, which has a test of its own
 };
 
-/// On a device of so many frames.
+/// @param frames   of the device
 gathers gathers_with_room(std::uint32_t frames)
 {
   constexpr std::uint32_t ranks = 2, micro_batches = 4;

@@ -97,8 +97,8 @@ struct plan_search_result {
 ///
 ///     const double seconds = latency.of(plan, moved_by(whole, plan, proof)).step;
 ///
-/// Weights that replicas gather stay in the bytes that the device has above `smallest_device`; the others are gathered
-/// again. What runs read beside them has the rest.
+/// Gathered weights stay in the bytes that the device has above `smallest_device`. Gathered weights without room there
+/// are gathered again for each run. All other chunks of a run share the rest of the device.
 /// @param proof   with all stages
 [[nodiscard]] inline std::vector<moved_bytes> moved_by(const cluster& whole, const parallel_plan& plan,
                                                        const memory_proof& proof, const process_allowance& beside = {})
