@@ -20,7 +20,7 @@ class Chunkmem(ConanFile):
     options = {"with_checkpoint": [True, False], "with_json": [True, False], "with_dlpack": [True, False]}
     default_options = {"with_checkpoint": False, "with_json": False, "with_dlpack": False}
     no_copy_source = True
-    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "examples/max_model/machines/*", "tests/conformance/*", "tests/support/*"
+    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "examples/max_model/machines/*", "tools/plot.py", "tests/conformance/*", "tests/support/*"
     test_package_folder = os.path.join("tests", "consumers", "conan")
 
     def set_version(self):

@@ -17,6 +17,7 @@ import xml.etree.ElementTree as xml
 
 PUBLIC_NAMES = {"chunkmem::basic_manager": "chunkmem::manager"}
 ASSEMBLED = ["chunkmem::manager", "chunkmem::sharded_model"]  # show members of their bases as their own
+DESIGNATOR = re.compile(r"([{,]\s*)\.(?=[a-z_]\w*\s*[={])")
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/policies/*.md", "docs/pictures/*.svg",
          "examples/*.cpp", "examples/*/README.md", "LICENSE"]
 
@@ -100,6 +101,15 @@ def tell_exceptions(definition):
             paragraph.insert(at, section)
 
 
+def plain_initializers(definition):
+    """Sphinx has no grammar for `{.count = 1}`. As `{count = 1}` it reads the same names and values."""
+    for initializer in [each for tag in ("initializer", "defval") for each in definition.iter(tag)]:
+        for part in initializer.iter():
+            part.text = part.text and DESIGNATOR.sub(r"\1", part.text)
+            if part is not initializer:
+                part.tail = part.tail and DESIGNATOR.sub(r"\1", part.tail)
+
+
 def leave_out_what_tells_nothing(definition):
     """Copies that are deleted, destructors without a comment, the kind of a policy; and `inline`, which all of them are."""
     for section in definition.findall("sectiondef"):
@@ -122,6 +132,7 @@ def rewrite(folder):
             file = folder / (compound.get("refid") + ".xml")
             tree = xml.parse(file)
             tell_exceptions(tree.getroot())
+            plain_initializers(tree.getroot())
             for member in tree.getroot().iter("memberdef"):
                 member.set("inline", "no")
             tree.write(file, encoding="utf-8", xml_declaration=True)
@@ -140,6 +151,7 @@ def rewrite(folder):
                 if not "".join(other.itertext()).startswith("std::"):
                     definition.remove(other)
         tell_exceptions(definition)
+        plain_initializers(definition)
         leave_out_what_tells_nothing(definition)
         name = PUBLIC_NAMES.get(name, name)
         compound.find("name").text = name

@@ -54,7 +54,7 @@ class rehearsal_scratch {
   }
 
  private:
-  /// Not a unique_ptr: <memory> alone is a fifth of what the umbrella header includes.
+  /// Not a unique_ptr: `<memory>` alone is a fifth of what the umbrella header includes.
   class block {
    public:
     explicit block(std::uint64_t size) : size_{size}
