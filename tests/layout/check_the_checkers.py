@@ -14,6 +14,7 @@ import unittest
 import check_format
 import check_layout
 import check_map
+import check_packages
 import check_uses
 import check_words
 import check_workflow
@@ -237,6 +238,62 @@ class Workflow(TinyTree):
     def test_hooks_run_files_that_exist(self):
         (self.root / "tests/layout/check_layout.py").unlink()
         self.expect("runs tests/layout/check_layout.py, which is not there", checker=check_workflow)
+
+
+class Packages(TinyTree):
+    """The files that make packages, beside one header and one file of each installed folder."""
+
+    def setUp(self):
+        super().setUp()
+        root = HERE.parents[1]
+        shutil.rmtree(self.root / "include")
+        for path in ("CMakeLists.txt", "conanfile.py", "LICENSE", "docs/installing.md", "tools/plot.py", "tests/consumers", "cmake",
+                     "include/chunkmem/core/version.hpp", "examples/max_model/machines", "tests/support", "tests/conformance"):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            if (root / path).is_dir():
+                shutil.copytree(root / path, self.root / path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build"))
+            else:
+                shutil.copy(root / path, self.root / path)
+
+    def replace(self, path, old, new):
+        text = (self.root / path).read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        self.write(path, text.replace(old, new, 1))
+
+    def test_the_packages_of_the_tree_are_right(self):
+        self.expect(checker=check_packages)
+
+    def test_what_is_installed_goes_along_and_is_there(self):
+        self.replace("conanfile.py", '"tools/plot.py", ', "")
+        (self.root / "tests/support/catch.hpp").unlink()
+        self.replace("cmake/install.cmake", "include(GNUInstallDirs)", 'set(more "${PROJECT_SOURCE_DIR}/bench")\ninstall(DIRECTORY "${more}/cases" DESTINATION '
+                     '"${CMAKE_INSTALL_DATADIR}/chunkmem")')
+        self.write("bench/cases/one.json", "{}")
+        self.expect("installs tools/plot.py, which exports_sources of conanfile.py lacks", "installs tests/support/catch.hpp, which is not there",
+                    "installs bench/cases/one.json, which exports_sources", "does not name the installed share/chunkmem/cases/", checker=check_packages)
+
+    def test_what_the_build_reads_goes_along_and_patterns_fit(self):
+        self.replace("conanfile.py", '"cmake/*"', '"cmake/[!i]*", "gone/*"')
+        self.replace("CMakeLists.txt", "include(cmake/options.cmake)", "include(cmake/absent.cmake)")
+        self.expect("CMakeLists.txt reads cmake/absent.cmake, which is not there", "reads cmake/install.cmake, which exports_sources",
+                    "has gone/*, and no file fits", checker=check_packages)
+
+    def test_the_page_names_what_is_installed_and_tested(self):
+        self.replace("docs/installing.md", "`share/chunkmem/plot.py`", "`share/chunkmem/draw.py`")
+        self.replace("docs/installing.md", "`consumers.conan` |", "")
+        self.replace("docs/installing.md", "`consumers.cpm`", "`consumers.spm`")
+        self.replace("docs/installing.md", "| `nccl` |", "| `rccl` |")
+        self.replace("docs/installing.md", "chunkmem/0.1.0", "chunkmem/9.1.0")
+        self.expect("does not name the installed share/chunkmem/plot.py", "names share/chunkmem/draw.py, which is not installed",
+                    "1 ways name no test", "CPM names the test spm", "tests/consumers/cpm is the test of no way", "tests/consumers/conan is the test of no way",
+                    "does not tell of the component nccl", "tells of the component rccl", "names version 9.1.0", checker=check_packages)
+
+    def test_the_port_names_components(self):
+        self.replace("cmake/vcpkg/ports/chunkmem/vcpkg.json", '"nccl": {', '"rccl": {')
+        self.replace("cmake/vcpkg/ports/chunkmem/vcpkg.json", '"version": "0.', '"version": "7.')
+        self.replace("tests/consumers/register.cmake", " fetch_content ", " ")
+        self.expect("vcpkg.json names the component rccl", "usage does not name the feature rccl", "vcpkg.json has version 7.",
+                    "register.cmake does not run fetch_content", checker=check_packages)
 
 
 class WordsAndMap(TinyTree):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree as xml
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -19,12 +20,13 @@ COPIED = ("README.md", "CHANGELOG.md", "CITATION.cff", "docs", "bench/results", 
 
 class PlantedMistakes(unittest.TestCase):
     """A copy of the pages, and of what they are compared with."""
+    copied = COPIED
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in COPIED:
+        for name in self.copied:
             target = self.root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
@@ -95,6 +97,120 @@ class Numbers(PlantedMistakes):
     def test_the_version_is_the_same_everywhere(self):
         self.replace("CITATION.cff", "\nversion: ", "\nversion: 9")
         self.expect("numbers", "CITATION.cff: its version is 9")
+
+
+class NamesOfTheApi(PlantedMistakes):
+    """A header and a page that are small."""
+    copied = ("docs/site/stage.py",)
+    HEADER = """
+#define PLANTED(x) struct x { \\
+  class open {
+namespace chunkmem::inline v0 {
+namespace detail { struct inner { void call(); }; }
+/// Without `<memory>`.
+///     std::vector <int> code;
+template <class T>
+  requires(sizeof(T) > 4)
+class outer : public base<T> {
+  void hidden();
+  struct own {};
+ public:
+  using base<T>::brought;
+  int seen(int a = {0}, T b = T{}) const { return a < 24'000 ? a : '}'; }
+  friend bool told(outer a);
+  outer() : a_{1}, b_(2) {}
+ private:
+  void last(); int a_, b_{3};
+};
+template <class T> struct base { void low(); void brought(); };
+template <class T> using alias = outer<T>;
+enum class choice { first };
+template <class T> concept able = requires(T t) { t.call(); };
+namespace tools { inline void free_call(int a) noexcept(true) {} }
+}  // namespace chunkmem::inline v0
+"""
+    PAGE = """# Calls
+
+## Of a class
+
+```{calls} chunkmem::alias
+seen low brought
+```
+
+```{classes}
+!chunkmem::outer
+chunkmem::able
+```
+
+```{doxygenenum} chunkmem::choice
+```
+
+```{calls} chunkmem::tools
+free_call
+```
+"""
+
+    def setUp(self):
+        super().setUp()
+        for name, text in (("include/chunkmem/core/outer.hpp", self.HEADER), ("docs/site/api/calls.md", self.PAGE)):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text, encoding="utf-8")
+
+    def test_public_names_are_good(self):
+        self.expect_good("api_names")
+
+    def test_what_is_no_public_name_is_told(self):
+        self.replace("docs/site/api/calls.md", "seen low", "seen gone hidden last told own call low")
+        self.replace("docs/site/api/calls.md", "chunkmem::able", "chunkmem::able chunkmem::detail::inner chunkmem::outer::own chunkmem::choice")
+        self.replace("docs/site/api/calls.md", "\nfree_call", "\nfree_call seen")
+        self.expect("api_names",
+                    *(f"chunkmem::alias has no public call {name}\n" for name in ("gone", "hidden", "last", "told", "own", "call")),
+                    *(f"there is no class chunkmem::{name} in" for name in ("detail::inner", "outer::own", "choice")),
+                    "chunkmem::tools has no public call seen")
+        self.assertNotRegex(self.run_checker("api_names").stdout, "alias has no public call (seen|low|brought)|free_call")
+
+    def test_an_empty_list_is_told_and_html_in_a_comment(self):
+        self.add("include/chunkmem/core/outer.hpp", "/// Without <memory>, and `<memory>`.\n")
+        self.add("docs/site/api/calls.md", "\n## Planted\n\n## More\n\n```{calls} chunkmem::alias\n```\n\n```{classes}\n```\n"
+                 "\n```{other_calls} chunkmem::of_nobody\n```\n\n```{doxygenenum} chunkmem::outer\n```\n\n```{planted} x\n```\n")
+        self.expect("api_names", "the section 'Planted' is empty", "the calls of chunkmem::alias: there is no name",
+                    "a list of classes has no name", "the other calls of chunkmem::of_nobody: there are none",
+                    "there is no enum chunkmem::outer", "the block {planted} is unknown", "outer.hpp:27: <memory> is HTML to Doxygen")
+
+
+class TablesOfContents(PlantedMistakes):
+    copied = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs",
+              *(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/README.md")))
+
+    def test_the_tables_are_right(self):
+        self.expect_good("toctrees")
+
+    def test_a_page_in_no_table_is_told(self):
+        self.replace("docs/site/index.md", "configure: a plan for a cluster <examples/configure/README>\n", "")
+        (self.root / "examples/planted").mkdir()
+        for name in ("examples/planted/README.md", "docs/planted.md", "docs/policies/planted.md", "docs/site/api/planted.md"):
+            (self.root / name).write_text("# Planted\n", encoding="utf-8")
+        self.expect("toctrees", "examples/configure/README.md is in no table", "examples/planted/README.md is in no table",
+                    "docs/planted.md is in no table", "docs/site/api/planted.md is in no table")
+        self.assertNotIn("docs/policies/planted.md", self.run_checker("toctrees").stdout)  # the table of that page is a pattern
+
+    def test_an_entry_that_is_no_page_is_told(self):
+        self.replace("docs/site/api/index.md", "\ndeclare\n", "\ndeclared\n")
+        self.expect("toctrees", "its table of contents names api/declared, which is no page", "docs/site/api/declare.md is in no table")
+
+    def test_a_page_that_is_not_staged_is_told(self):
+        self.replace("docs/site/stage.py", '"docs/policies/*.md", ', "")
+        self.expect("toctrees", "docs/policies/eviction.md is no page of the site")
+
+
+class Stage(unittest.TestCase):
+    def test_initializers_are_shown_without_the_dots_of_designators(self):
+        sys.path.insert(0, str(ROOT / "docs/site"))
+        import stage
+        definition = xml.fromstring("<a><initializer>{.trials = 24'000, .of{.exact = .5}}</initializer>"
+                                    "<defval><ref>x</ref>{<ref>y</ref>{0.5, .5, a.b}, .c = 1}</defval></a>")
+        stage.plain_initializers(definition)
+        self.assertEqual("".join(definition.itertext()), "{trials = 24'000, of{exact = .5}}x{y{0.5, .5, a.b}, c = 1}")
 
 
 class OtherCheckers(PlantedMistakes):

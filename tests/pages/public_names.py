@@ -13,8 +13,8 @@ TOKEN = re.compile(r"""
   | (?P<number>\.?\d(?:[\w.]|'\w)*) | '(?:[^'\\\n]|\\.)+'        # 24'000 is a number, 'a' a character
   | (?P<token>[A-Za-z_]\w* | :: | -> | && | \|\| | <=>? | >= | [^\s\w])""", re.X | re.S | re.M)
 OPENS, CLOSES = "({[", ")}]"
-NO_NAMES = {"requires", "noexcept", "explicit", "decltype", "alignas", "sizeof", "if", "static_assert", "assert", "return", "defined",
-            "__attribute__", "CHUNKMEM_HOST_DEVICE", "const", "auto"}
+NO_NAMES = {"requires", "noexcept", "explicit", "decltype", "alignas", "sizeof", "if", "catch", "static_assert", "assert", "return", "defined",
+            "__attribute__", "const", "auto"}
 
 
 @dataclasses.dataclass
@@ -169,12 +169,15 @@ def read_scope(public, tokens, at, scope, access):
             inner = [it for at_name, it in enumerate(path) if it != "inline" and (at_name == 0 or path[at_name - 1] != "inline")]
             at = read_scope(public, tokens, body + 1, [*scope, *([] if head[0] == "inline" else inner)], None) + 1
             continue
-        top = list(without_groups(head[next((i for i, it in enumerate(head) if it != "template"), 0):] if head[:1] != ["template"] else head))
+        top = list(without_groups(head))
         found = class_of(top)
-        if shown and head[:1] == ["using"] and "=" in head:
-            public.kinds.setdefault(f"{owner}::{head[1]}", "alias")
-            target = [token for token, _ in top[top.index(("=", head[1])) + 1:] if is_word(token) or token == "::"]
-            public.aliases.setdefault(f"{owner}::{head[1]}", "".join(target).removeprefix("typename"))
+        plain = [token for token, _ in top]
+        using = plain.index("using") if "using" in plain else None
+        if using is not None and "=" in plain[using:]:
+            if shown:
+                whole, target = f"{owner}::{plain[using + 1]}", plain[plain.index("=", using) + 1:]
+                public.kinds.setdefault(whole, "alias")
+                public.aliases.setdefault(whole, "".join(it for it in target if is_word(it) or it == "::").removeprefix("typename"))
         elif "concept" in head and "=" in head:
             public.kinds.setdefault(f"{owner}::{head[head.index('concept') + 1]}", "concept")
         elif found and body is not None:
@@ -190,7 +193,7 @@ def read_scope(public, tokens, at, scope, access):
                 at = read_scope(inner, tokens, body + 1, [*scope, name], "private" if kind == "class" else "public") + 1
             _, _, at = statement(tokens, at)
             continue
-        elif shown and head[:1] == ["using"]:
+        elif shown and using is not None:
             public.calls.setdefault(owner, set()).add(head[-1])
         elif shown and head and head[0] not in ("friend", "using", "static_assert", "extern"):
             if name := function_of(top):

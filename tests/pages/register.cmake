@@ -17,6 +17,8 @@ chunkmem_test(pages.sentences COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/senten
 chunkmem_test(docs.policies COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/policies.py")
 chunkmem_test(docs.programs COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/programs.py")
 chunkmem_test(docs.links COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/links.py")
+chunkmem_test(docs.api COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/api_names.py")
+chunkmem_test(docs.toctrees COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/toctrees.py")
 chunkmem_test(docs.numbers LABELS figures COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/numbers.py")
 chunkmem_test(docs.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
 
