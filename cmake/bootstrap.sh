@@ -4,6 +4,7 @@
 # in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
 # missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
 # skipped without it: that is installed where apt has it, and no failure if not.
+# Tests end with a list of the documented ways that were not run on this machine (cmake/not_run.py).
 # Status: 0 all passed; 1 a part failed or the call is wrong; 2 something is missing and may not be installed here.
 set -u
 unset CDPATH
@@ -204,11 +205,13 @@ if [ "$major" -lt 3 ] || { [ "$major" -eq 3 ] && [ "${rest%%.*}" -lt 25 ]; }; th
 fi
 
 # Step by step, as `cmake --workflow` does: that one takes a ctest that was killed for one that passed (CMake 3.25).
+# What each test said is kept for the list of what was not run.
 run_preset() {
+  rm -f "build/$1/results.xml"
   cmake --preset "$1" && cmake --build --preset "$1" || return 1
   case $1 in
     demo | bench) ;;  # their build is what they run
-    *) ctest --preset "$1" ;;
+    *) ctest --preset "$1" --output-junit "$PWD/build/$1/results.xml" --test-output-size-passed 1000000 ;;
   esac
 }
 
@@ -226,3 +229,5 @@ for preset in $presets; do
   parts="$parts${parts:+,} $part"
 done
 echo "chunkmem: all passed in $(minutes "$begin" "$(date +%s)"):$parts"
+# shellcheck disable=SC2086  # a list of words
+[ "$presets" = " demo" ] || python3 -B cmake/not_run.py $presets

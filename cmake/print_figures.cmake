@@ -9,6 +9,7 @@ if(RUN)
   file(REMOVE_RECURSE "${FIGURES}")
   file(MAKE_DIRECTORY "${FIGURES}")
   execute_process(COMMAND ${CTEST} --test-dir ${RUN} -L "^figures$" --no-tests=error --output-on-failure
+                          --output-junit "${RUN}/results.xml" --test-output-size-passed 1000000
                   RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
     list(APPEND problems "a test that makes figures failed (see above)")

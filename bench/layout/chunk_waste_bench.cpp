@@ -163,7 +163,7 @@ void print_costs(const std::string& self)
     const auto tensors = static_cast<double>(model_tensors{it.shape, true}.all().size());
     const double empty = count(self, "none " + std::to_string(which));
     if (empty < 0) {
-      std::printf("callgrind (valgrind) is not here; evaluations times tensors stand for it\n");
+      std::printf("LEFT OUT: callgrind (valgrind) is not here; evaluations times tensors stand for it\n");
       return;
     }
     std::printf("%-13s %5.0f tensors", it.name.data(), tensors);

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Figure optimizer.bit_equal_builds_percent: of all builds and instruction sets, how many print the fingerprints of the first.
-#   cmake -DPROGRAMS=<program;program...> -P compare_builds.cmake
+#   cmake -DPROGRAMS=<program;program...> [-DCOMPILERS=<number>] -P compare_builds.cmake
 cmake_minimum_required(VERSION 3.25)
 set(expected "")
 set(runs 0)
 set(equal 0)
+set(absent "")
 foreach(program IN LISTS PROGRAMS)
   execute_process(COMMAND "${program}" OUTPUT_VARIABLE printed RESULT_VARIABLE status)
   if(NOT status EQUAL 0 OR printed STREQUAL "")
@@ -13,7 +14,8 @@ foreach(program IN LISTS PROGRAMS)
   foreach(set IN ITEMS baseline avx2 avx512 avx512_bf16)
     string(REGEX MATCHALL "${set} [^\n]*\n" lines "${printed}")
     if(lines STREQUAL "")
-      continue() # not on this processor
+      list(APPEND absent ${set}) # not on this processor
+      continue()
     endif()
     string(REPLACE "${set} " "" lines "${lines}")
     if(expected STREQUAL "")
@@ -38,6 +40,13 @@ if(DEFINED ENV{CHUNKMEM_FIGURES})
 "[{\"name\": \"optimizer.bit_equal_builds_percent\", \"value\": ${percent}, \"unit\": \"percent\", \"relation\": \"==\",
   \"bound\": 100, \"command\": \"ctest --preset test -R equality.builds\"}]
 ")
+endif()
+list(REMOVE_DUPLICATES absent)
+foreach(set IN LISTS absent)
+  message(STATUS "LEFT OUT: the bits of ${set}, which this processor or compiler lacks")
+endforeach()
+if(DEFINED COMPILERS AND COMPILERS LESS 2)
+  message(STATUS "LEFT OUT: the bits of clang (no clang++ 16 to 19 was found)")
 endif()
 list(LENGTH PROGRAMS builds)
 message(STATUS "${builds} builds, ${runs} runs of ${cases} cases with one instruction set each: ${equal} print the same bits")

@@ -137,7 +137,7 @@ def main(arguments):
     for component in [None, *sorted(set(component_of.values()))]:
         headers = [header for header in texts if component_of.get(header) == component]
         if component is not None and component not in given:
-            print(*(f"SKIPPED: {header}, there is no {component}" for header in headers), sep="\n")
+            print(f"SKIPPED: there is no {component}, for {', '.join(headers)}")
             skipped += len(headers)
             continue
         if component is not None:

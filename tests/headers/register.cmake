@@ -30,6 +30,7 @@ if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_
   chunkmem_test(headers.slow.clang TIMEOUT 1800 LABELS slow COMMAND ${check} --each "${chunkmem_second_compiler}")
   chunkmem_summarize("headers with clang" "on " "${chunkmem_second_compiler}")
 else()
+  chunkmem_skipped_test(headers.slow.clang "no clang++ 16 to 19 was found beside ${CMAKE_CXX_COMPILER}" LABELS slow)
   chunkmem_summarize("headers with clang" "off" "no clang++ 16 to 19 beside ${CMAKE_CXX_COMPILER}")
 endif()
 set_tests_properties(headers PROPERTIES COST 1000) # the longest starts first

@@ -15,6 +15,7 @@ import check_format
 import check_layout
 import check_map
 import check_packages
+import check_skips
 import check_uses
 import check_words
 import check_workflow
@@ -294,6 +295,18 @@ class Packages(TinyTree):
         self.replace("tests/consumers/register.cmake", " fetch_content ", " ")
         self.expect("vcpkg.json names the component rccl", "usage does not name the feature rccl", "vcpkg.json has version 7.",
                     "register.cmake does not run fetch_content", checker=check_packages)
+
+
+class Skips(TinyTree):
+    def test_a_test_that_is_absent_without_a_word_is_found(self):
+        self.write("tests/a/register.cmake", "find_program(tool tool)", "find_program(git git REQUIRED)", "if(git)", "  chunkmem_test(a.git COMMAND git)",
+                   "endif()", "if(tool)", "  chunkmem_test(a COMMAND ${tool})", "else()", '  chunkmem_skipped_test(a "no tool")', "endif()")
+        self.expect(checker=check_skips)
+        self.write("tests/b/register.cmake", "find_program(tool tool)", "if(first)", "  chunkmem_test(b COMMAND b)", "elseif(tool AND more)",
+                   "  foreach(each IN ITEMS 1 2)", "    chunkmem_test(b.${each} COMMAND ${tool})", "  endforeach()", "endif()",
+                   "if(chunkmem_nvcc)", "  chunkmem_test(b.nvcc COMMAND b)", "else()", "  set(c d)", "endif()")
+        self.expect("tests/b/register.cmake:2 registers a test only with tool", "tests/b/register.cmake:9 registers a test only with chunkmem_nvcc",
+                    checker=check_skips)
 
 
 class WordsAndMap(TinyTree):

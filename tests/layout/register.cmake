@@ -7,6 +7,7 @@ chunkmem_test(layout.map COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_map.p
 chunkmem_test(layout.uses COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_uses.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.workflow COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_workflow.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.packages COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_packages.py" "${PROJECT_SOURCE_DIR}")
+chunkmem_test(layout.skips COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_skips.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(format COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_format.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
 chunkmem_test(layout.counts COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_counts.py")

@@ -18,5 +18,6 @@ foreach(name IN ITEMS bootstrap bare_roots)
                                                  "${PROJECT_BINARY_DIR}/parts_${name}")
   set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 endforeach()
+chunkmem_test(parts.not_run TIMEOUT 60 COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/not_run.py")
 # Test programs say that something failed.
 chunkmem_test(parts.status TIMEOUT 60 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/status.sh" $<TARGET_FILE:test_core>)
