@@ -151,7 +151,7 @@ void write_figure(const std::string& name, double value, const std::string& rela
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_collective." + name + ".json"}
       << R"([{"name": "collective.)" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", )"
-      << relation_and_bound << R"(, "command": "build/bench/bin/test_collective.collective"}])" << '\n';
+      << relation_and_bound << R"(, "command": "build/bench/bin/test_collective"}])" << '\n';
 }
 
 TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operation gets an error and no wrong byte",

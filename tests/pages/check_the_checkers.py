@@ -57,6 +57,8 @@ class PlantedMistakes(unittest.TestCase):
 
 
 class Numbers(PlantedMistakes):
+    copied = ("README.md", "CHANGELOG.md", "CITATION.cff", "docs", "bench/results", "cmake", "include/chunkmem/core/version.hpp")
+
     def test_the_pages_are_right(self):
         self.expect_good("numbers")
 
@@ -201,6 +203,52 @@ class TablesOfContents(PlantedMistakes):
     def test_a_page_that_is_not_staged_is_told(self):
         self.replace("docs/site/stage.py", '"docs/policies/*.md", ', "")
         self.expect("toctrees", "docs/policies/eviction.md is no page of the site")
+
+
+class Commands(PlantedMistakes):
+    """A page, and the files that its commands name."""
+    copied = ("CMakePresets.json", "cmake/bootstrap.sh")
+    PAGE = """# Page
+
+```sh
+cmake --preset demo -DCHUNKMEM_KNOWN=ON && cmake --build build/demo --target known   # a remark --unknown
+mpirun -n 4 build/demo/bin/known --first \\
+  --second=3 > build/demo/x
+```
+
+`sh tests/run.sh asan`, `known --first`, `python3 tools/script.py --good tools/*.py`, `ctest -R '^core$'`, `ctest --preset test -R ways.cpm`,
+`build/test/bin/test_core.part`, `ctest -L slow`, `tool --unknown`, `cmake --build <folder> --target <target>`.
+"""
+
+    def setUp(self):
+        super().setUp()
+        for name, text in {"README.md": self.PAGE, "CMakeLists.txt": 'option(CHUNKMEM_KNOWN "x" ON)\nchunkmem_test(ways.${way} LABELS slow COMMAND x)\n',
+                           "examples/known/CMakeLists.txt": "chunkmem_program(known main.cpp)\n", "tools/script.py": '"--good"\n',
+                           "examples/known/main.cpp": 'f("--first"); g("-s,--second"); // --third\n', "tests/run.sh": "exec\n",
+                           "tests/core/a_test.cpp": "", "tests/core/ctest.cmake": "chunkmem_part(part a)\n", "bench/results/cpu.json": "[]"}.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text, encoding="utf-8")
+
+    def test_commands_are_good(self):
+        self.expect_good("commands")
+
+    def test_what_is_not_there_is_told(self):
+        (self.root / "bench/results/cpu.json").write_text('[{"command": "build/test/bin/test_gone"}, {"value": 1}]', encoding="utf-8")
+        self.add("README.md", """
+```
+cmake --preset of_nobody -DCHUNKMEM_UNKNOWN=ON
+cmake --build build/never --target absent
+build/demo/bin/known --third
+```
+
+`sh tests/run.sh all`, `sh tests/run.sh --no`, `python3 tools/script.py --bad`, `sh tools/gone.sh`, `known --fir`, `ctest -R '^gone$'`,
+`ctest -R ways.of.`, `ctest -L quick`, `g++ -I include tools/gone/*.cpp`, `build/test/bin/test_core.none`
+""")
+        self.expect("commands", "there is no preset of_nobody", "there is no option CHUNKMEM_UNKNOWN", "build/never is the folder of no preset",
+                    "there is no target absent", "known has no option --third", "there is no preset all", "cmake/bootstrap.sh has no option --no",
+                    "tools/script.py has no option --bad", "there is no tools/gone.sh", "known has no option --fir", "there is no test ^gone$",
+                    "there is no label quick", "there is no tools/gone/*.cpp", "there is no program test_core.none",
+                    "bench/results/cpu.json: `build/test/bin/test_gone`: there is no program test_gone")
 
 
 class Stage(unittest.TestCase):
