@@ -41,6 +41,11 @@ class TinyTree(unittest.TestCase):
         self.header("manager/e.hpp", "#include <chunkmem/tensor/c.hpp>")
         self.header("chunkmem.hpp", "#include <chunkmem/manager/e.hpp>", "#include <chunkmem/fwd.hpp>")
 
+    def leave_out(self, what):
+        """Skips a test, and says so where the list of what was not run reads it."""
+        print(f"\nLEFT OUT: {what}")
+        self.skipTest(what)
+
     def write(self, path, *lines):
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +206,7 @@ class Sources(TinyTree):
     def test_a_file_that_is_not_formatted_is_found(self):
         clang_format = check_format.formatter()
         if not clang_format:
-            self.skipTest("no clang-format of version 16")
+            self.leave_out("the checker of the format: no clang-format of version 16 was found")
         shutil.rmtree(self.root / "include")
         self.write(".clang-format", "BasedOnStyle: Google")
         self.source("tests/core/a_test.cpp", "int one = 1;")
@@ -214,8 +219,6 @@ class Sources(TinyTree):
 class Workflow(TinyTree):
     def setUp(self):
         super().setUp()
-        if not check_workflow.yaml:
-            self.skipTest("this Python has no yaml")
         for path in (".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml", "tests/layout/check_map.py",
                      "tests/layout/check_layout.py"):
             self.write(path, (HERE.parents[1] / path).read_text(encoding="utf-8").rstrip("\n"))
@@ -232,7 +235,19 @@ class Workflow(TinyTree):
         self.replace(".ci/run", "test asan tsan", "test asan")
         self.expect(".github/workflows/ci.yml has no step 'sh tests/run.sh test asan'", checker=check_workflow)
 
+    def test_the_workflow_is_read_without_yaml(self):
+        yaml, check_workflow.yaml = check_workflow.yaml, None
+        self.addCleanup(setattr, check_workflow, "yaml", yaml)
+        self.expect(checker=check_workflow)
+        self.replace(".ci/run", "test asan tsan", "test asan")
+        self.replace(".pre-commit-config.yaml", "name: floors, names, licences, widths", "# no name")
+        (self.root / "tests/layout/check_map.py").unlink()
+        self.expect(".github/workflows/ci.yml has no step 'sh tests/run.sh test asan'", "a hook has no name", "runs tests/layout/check_map.py, which",
+                    checker=check_workflow)
+
     def test_files_are_yaml(self):
+        if not check_workflow.yaml:
+            self.leave_out("the check that files are YAML: this Python has no yaml (Debian: apt-get install python3-yaml)")
         self.replace(".github/workflows/ci.yml", "jobs:", "jobs: [")
         self.expect(".github/workflows/ci.yml is no YAML", checker=check_workflow)
 

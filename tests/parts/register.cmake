@@ -12,8 +12,8 @@ chunkmem_test(parts.hidden.slow LABELS slow TIMEOUT 900
                       -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER} -DWITH_BUILD=ON
                       -P "${CMAKE_CURRENT_LIST_DIR}/hidden.cmake")
 set_tests_properties(parts.hidden.slow PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: " PROCESSORS 2)
-# Scripts that install packages or end processes, where apt and roots are played.
-foreach(name IN ITEMS bootstrap bare_roots)
+# Scripts that install packages, end processes or make the site, where apt, roots and Sphinx are played.
+foreach(name IN ITEMS bootstrap bare_roots site)
   chunkmem_test(parts.${name} TIMEOUT 60 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/${name}.sh" "${PROJECT_SOURCE_DIR}"
                                                  "${PROJECT_BINARY_DIR}/parts_${name}")
   set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
