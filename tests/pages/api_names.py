@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each name on the pages of the API (docs/site/api) is a public name of the headers, and no section of them is empty.
+"""Each name on the pages of the API (docs/site/api) is a public name of the headers, and no section of them is empty. So is each name
+`a::b` in backticks on the other pages.
 
     python3 tests/pages/api_names.py
 
@@ -16,6 +17,8 @@ import public_names
 PAGES = "docs/site/api/*.md"
 BLOCK = re.compile(r"^```\{(\w+)\} *([^\n]*)\n(.*?)^```$", re.M | re.S)
 HTML = re.compile(r"(?<![\w\"./-])<[a-z_]+>(?!\")")
+NAME = re.compile(r"`((?:cm::|chunkmem::)?[a-z]\w+(?:::[a-z]\w*)+)")
+OTHERS = ("std", "torch", "c10", "thrust", "cuda", "conformance", "support")  # the last two are folders of tests
 CLASSES = ("class", "struct", "concept")
 KIND_OF = {"doxygenenum": ("enum",), "doxygenclass": ("class",), "doxygenstruct": ("struct",), "doxygenconcept": ("concept",),
            "doxygentypedef": ("alias",)}
@@ -78,6 +81,19 @@ def empty_sections(text):
             yield f"the section '{title}' is empty"
 
 
+def names_in_text(root):
+    """Names of ours in backticks, which no public name ends with. Examples have names too."""
+    public = public_names.read(root, "include", "examples")
+    names = {*public.kinds, *public.values, *(f"{owner}::{call}" for owner in {**public.calls, **public.aliases} for call in public.calls_of(owner))}
+    ends = {whole.partition("::")[2] for whole in names}
+    ends |= {end[at + 2:] for end in list(ends) for at in (it.start() for it in re.finditer("::", end))}
+    for path in page.pages(root, "README.md", "SECURITY.md", *page.README_AND_DOCS[1:]):
+        for name in NAME.findall(re.sub(r"^```.*?^```", "", page.read(path), flags=re.M | re.S)):
+            own = re.sub(r"^(?:cm|chunkmem)::", "", name)
+            if "::" in own and own.split("::")[0] not in OTHERS and own not in ends:
+                yield f"{path.relative_to(root)}: {name} is no public name of the headers"
+
+
 def html_in_comments(root):
     for path in sorted((root / "include").rglob("*.hpp")):
         for number, line in enumerate(page.read(path).splitlines(), 1):
@@ -89,7 +105,7 @@ def html_in_comments(root):
 def main():
     root = page.arguments(__doc__).root
     headers = Headers(root)
-    told, blocks, wrong = {}, [], list(html_in_comments(root))
+    told, blocks, wrong = {}, [], [*html_in_comments(root), *names_in_text(root)]
     for path in page.pages(root, PAGES):
         text, short = page.read(path), path.relative_to(root)
         for kind, name, content in BLOCK.findall(text):

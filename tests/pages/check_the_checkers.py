@@ -126,7 +126,8 @@ class outer : public base<T> {
 };
 template <class T> struct base { void low(); void brought(); };
 template <class T> using alias = outer<T>;
-enum class choice { first };
+enum class choice : int { first, second [[deprecated]] = 2 };
+struct settings { int width{1}; double rate = 0.5; };
 template <class T> concept able = requires(T t) { t.call(); };
 namespace tools { inline void free_call(int a) noexcept(true) {} }
 }  // namespace chunkmem::inline v0
@@ -160,6 +161,12 @@ free_call
 
     def test_public_names_are_good(self):
         self.expect_good("api_names")
+        (self.root / "README.md").write_text("`cm::outer::seen(1)` `settings::width` `settings::rate` `choice::second` `tools::free_call` `std::gone` "
+                                             "`alias::low`\n```\n`outer::gone`\n```\n", encoding="utf-8")
+        self.expect_good("api_names")
+        self.add("README.md", "`outer::gone` `choice::third` `chunkmem::tools::settings` `outer::a_`\n")
+        self.expect("api_names", *(f"README.md: {name} is no public name" for name in ("outer::gone", "choice::third", "chunkmem::tools::settings")),
+                    "README.md: outer::a_ is")
 
     def test_what_is_no_public_name_is_told(self):
         self.replace("docs/site/api/calls.md", "seen low", "seen gone hidden last told own call low")
@@ -177,7 +184,7 @@ free_call
                  "\n```{other_calls} chunkmem::of_nobody\n```\n\n```{doxygenenum} chunkmem::outer\n```\n\n```{planted} x\n```\n")
         self.expect("api_names", "the section 'Planted' is empty", "the calls of chunkmem::alias: there is no name",
                     "a list of classes has no name", "the other calls of chunkmem::of_nobody: there are none",
-                    "there is no enum chunkmem::outer", "the block {planted} is unknown", "outer.hpp:27: <memory> is HTML to Doxygen")
+                    "there is no enum chunkmem::outer", "the block {planted} is unknown", "outer.hpp:28: <memory> is HTML to Doxygen")
 
 
 class TablesOfContents(PlantedMistakes):

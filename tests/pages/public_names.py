@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public names of the headers, read as text: no compiler and no Doxygen is asked.
 
-A class is its whole name, its bases and the functions that it declares in public; a namespace is the functions in it. A folder or a
+A class is its whole name, its bases, and the functions and values that it declares in public; a namespace is the functions in it. A folder or a
 namespace `detail` is not public, and `inline namespace` is no part of a name.
 """
 import dataclasses
@@ -24,6 +24,7 @@ class Public:
     calls: dict = dataclasses.field(default_factory=dict)    # of a class or namespace: its public functions
     bases: dict = dataclasses.field(default_factory=dict)    # of a class: names as they are written
     aliases: dict = dataclasses.field(default_factory=dict)  # of an alias: what its target is called
+    values: set = dataclasses.field(default_factory=set)     # members that are no functions, and enumerators
 
     def calls_of(self, owner, seen=()):
         """The public functions of a class with those of its bases, or of a namespace."""
@@ -189,6 +190,8 @@ def read_scope(public, tokens, at, scope, access):
             inner.bases.setdefault(whole, []).extend(bases)
             if kind == "enum":
                 at = end_of_group(tokens, body)
+                words = [token for token, before in without_groups(tokens[body + 1:at - 1]) if before in ("", ",", "]") and is_word(token)]
+                inner.values |= {f"{whole}::{word}" for word in words}
             else:
                 at = read_scope(inner, tokens, body + 1, [*scope, name], "private" if kind == "class" else "public") + 1
             _, _, at = statement(tokens, at)
@@ -198,18 +201,22 @@ def read_scope(public, tokens, at, scope, access):
         elif shown and head and head[0] not in ("friend", "using", "static_assert", "extern"):
             if name := function_of(top):
                 public.calls.setdefault(owner, set()).add(name)
+            else:
+                words = [it for it in plain[:plain.index("=")] if is_word(it)] if "=" in plain else [it for it in plain if is_word(it)]
+                public.values |= {f"{owner}::{words[-1]}"} if words else set()
         if body is not None:
             at = behind_body(tokens, body)
     return at
 
 
-def read(root):
-    """All public names of the headers below this tree."""
+def read(root, *folders):
+    """All public names of the headers of this tree; `folders` names others than include/."""
     public = Public()
-    for path in sorted((root / "include").rglob("*.[hc][pu][ph]")):
+    for path in sorted(path for folder in folders or ("include",) for path in (root / folder).rglob("*.[hc][pu][ph]")):
         if "detail" not in path.parts:
             read_scope(public, tokens_of(path.read_text(encoding="utf-8")), 0, [], None)
     for table in (public.kinds, public.calls, public.bases, public.aliases):
         for whole in [it for it in table if "detail" in it.split("::")]:
             del table[whole]
+    public.values = {it for it in public.values if "detail" not in it.split("::")}
     return public
