@@ -81,10 +81,14 @@ def empty_sections(text):
             yield f"the section '{title}' is empty"
 
 
-def names_in_text(root):
+def names_of(public):
+    return {*public.kinds, *public.values,
+            *(f"{owner}::{call}" for owner in {**public.calls, **public.aliases} for call in public.calls_of(owner))}
+
+
+def names_in_text(root, public):
     """Names of ours in backticks, which no public name ends with. Examples have names too."""
-    public = public_names.read(root, "include", "examples")
-    names = {*public.kinds, *public.values, *(f"{owner}::{call}" for owner in {**public.calls, **public.aliases} for call in public.calls_of(owner))}
+    names = names_of(public) | names_of(public_names.read(root, "examples"))
     ends = {whole.partition("::")[2] for whole in names}
     ends |= {end[at + 2:] for end in list(ends) for at in (it.start() for it in re.finditer("::", end))}
     for path in page.pages(root, "README.md", "SECURITY.md", *page.README_AND_DOCS[1:]):
@@ -105,7 +109,7 @@ def html_in_comments(root):
 def main():
     root = page.arguments(__doc__).root
     headers = Headers(root)
-    told, blocks, wrong = {}, [], [*html_in_comments(root), *names_in_text(root)]
+    told, blocks, wrong = {}, [], [*html_in_comments(root), *names_in_text(root, headers.public)]
     for path in page.pages(root, PAGES):
         text, short = page.read(path), path.relative_to(root)
         for kind, name, content in BLOCK.findall(text):
