@@ -111,7 +111,8 @@ class basic_manager {
     return {first, layers};
   }
   /// What files and messages call a tensor; one without a name is "tensor.<number>".
-  /// @throws usage_error   not of this manager
+  /// @throws usage_error   not of this manager; config_error   another tensor has this name, or no checkpoint could
+  ///   hold it (see name_rules)
   void name(tensor_handle wanted, std::string_view text)
   {
     builder_.expect_own(wanted, "a tensor was named that this manager did not make");
@@ -123,19 +124,25 @@ class basic_manager {
   ///
   /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
   /// a kernel or a loss scale that its manager was not given. Rates are numbers, and a step takes any.
-  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing
-  ///   was changed
+  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; a name twice; or an
+  ///   optimizer beside a parameter that is no float32, bfloat16 or float16; config_error   no checkpoint could hold a
+  ///   name. Nothing was changed
   template <registrable Owner>
   void use(Owner& owner)
   {
     states_.add(owner, [&] {
+      constexpr bool takes_steps = requires { owner.progress.registered; };
+      if constexpr (takes_steps) engine_.tensors().expect_updated();
       if constexpr (requires { std::span<const list_spec>{owner.lists()}; })
         use(std::span<const list_spec>{owner.lists()});
+      if constexpr (takes_steps) engine_.tensors().take_steps();
     });
   }
-  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
+  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice;
+  /// config_error   a tensor has a name that begins as that of a list, or no checkpoint could hold the name
   void use(std::span<const list_spec> specs) { builder_.add_lists(specs); }
-  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  /// Bytes that must survive a restart, by name. They stay the caller's.
+  /// @throws usage_error   a name twice; config_error   no checkpoint could hold the name
   void state(std::string_view name, std::span<std::byte> content) { states_.add(name, content); }
 
   // Planning.
@@ -323,7 +330,7 @@ class basic_manager {
   /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
   ///   first write on
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another
-  ///                       element type, gradient_done was called, or a gradient in place while another pin holds the
+  ///                       element type, after gradient_done, or a gradient in place while another pin holds the
   ///                       weight
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
@@ -356,8 +363,9 @@ class basic_manager {
     });
   }
 
-  /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are
-  /// taken now, while it is in the cache, and `optimizer::step` needs no pass of its own for them. Releases the pin.
+  /// The gradient is complete in this micro-batch: nothing is added to it before the next one. In the last micro-batch
+  /// of the iteration, where the calling thread wrote it, its norms are taken now, while it is in the cache, and
+  /// `optimizer::step` needs no pass of its own for them. Releases the pin.
   /// @throws usage_error   another pin holds the gradient
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
@@ -665,7 +673,8 @@ class basic_manager {
                        "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
-    if (stream != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
+    if (stream != agent::host || !engine_type::host_addressable || link_->micro_batches.expects_more())
+      return ledger_.finish(builder_.slot_of(weight), link_->micro_batches.moment());
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
@@ -768,10 +777,11 @@ class basic_manager {
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
       using elements = std::span<const kind>;
-      if (held.stream == agent::host)
-        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}));
+      if (held.stream == agent::host && !link_->micro_batches.expects_more())
+        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}),
+                              link_->micro_batches.moment());
     }
-    ledger_.finish(value);
+    ledger_.finish(value, link_->micro_batches.moment());
   }
 
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;

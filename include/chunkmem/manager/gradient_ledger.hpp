@@ -31,31 +31,44 @@ namespace chunkmem::inline v0 {
 /// rehearsal.
 class gradient_ledger {
  public:
+  static constexpr std::uint64_t alone = 1;  ///< the moment where no iteration was begun
+
   void reset(std::size_t parameters)
   {
     if (notes_.size() != parameters) order_.reset(parameters);
     notes_.resize(parameters);
   }
 
-  /// False after the gradient was declared done in this step.
-  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept { return !notes_[index_of(value_slot)].done; }
+  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
+  /// iteration add up, so a gradient that was done in one of them is open in the others.
+  /// @param moment   now, see micro_batch_ledger
+  [[nodiscard]] bool is_open(slot_id value_slot, std::uint64_t moment = alone) const noexcept
+  {
+    const std::uint64_t done = notes_[index_of(value_slot)].done;
+    return done == 0 || (done != moment && is_done_in_iteration(value_slot, moment));
+  }
+  /// It was declared done in the iteration of this moment.
+  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot, std::uint64_t moment) const noexcept
+  {
+    return notes_[index_of(value_slot)].done >> 16U == moment >> 16U && notes_[index_of(value_slot)].done != 0;
+  }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
   void note_opened(slot_id value_slot) noexcept
   {
     ++opened_;
     of_all_.reset();
-    notes_[index_of(value_slot)] = {{}, ++touched_, false, false};
+    notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  void finish(slot_id value_slot) noexcept
+  void finish(slot_id value_slot, std::uint64_t moment = alone) noexcept
   {
     notes_[index_of(value_slot)].touched = ++touched_;
-    notes_[index_of(value_slot)].done = true;
+    notes_[index_of(value_slot)].done = moment;
   }
   /// @param measure   of all its elements as they are stored
-  void finish(slot_id value_slot, const gradient_measure& measure) noexcept
+  void finish(slot_id value_slot, const gradient_measure& measure, std::uint64_t moment = alone) noexcept
   {
-    notes_[index_of(value_slot)] = {measure, ++touched_, true, true};
+    notes_[index_of(value_slot)] = {measure, ++touched_, moment, true};
   }
   /// The same of a gradient that nobody declared done.
   void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
@@ -160,7 +173,7 @@ class gradient_ledger {
   struct note {
     gradient_measure measure;
     std::uint64_t touched = 0;
-    bool done = false;
+    std::uint64_t done = 0;  // the moment of it; 0: it is open
     bool measured = false;
   };
 

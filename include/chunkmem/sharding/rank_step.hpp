@@ -68,7 +68,7 @@ class rank_step {
           const auto these_agree = [&] { agree(ranks, driver, options, workers); };
           decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
         }
-        if (optimizer::detail::step_rules{options}.needs_measures()) driver.decide_by(decided_by_->second);
+        driver.decide_by(decided_by_->second);
       }
       const changing_shares now{*this};
       now.begin();
