@@ -674,7 +674,7 @@ class basic_manager {
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
     if (stream != agent::host || !engine_type::host_addressable || link_->micro_batches.expects_more())
-      return ledger_.finish(builder_.slot_of(weight), link_->micro_batches.moment());
+      return ledger_.finish_unmeasured(builder_.slot_of(weight), link_->micro_batches.moment());
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
@@ -781,7 +781,7 @@ class basic_manager {
         return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}),
                               link_->micro_batches.moment());
     }
-    ledger_.finish(value, link_->micro_batches.moment());
+    ledger_.finish_unmeasured(value, link_->micro_batches.moment());
   }
 
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;

@@ -60,7 +60,9 @@ class gradient_ledger {
     notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  void finish(slot_id value_slot, std::uint64_t moment = alone) noexcept
+  void finish(slot_id value_slot) noexcept { finish_unmeasured(value_slot, alone); }
+  /// @param moment   now
+  void finish_unmeasured(slot_id value_slot, std::uint64_t moment) noexcept
   {
     notes_[index_of(value_slot)].touched = ++touched_;
     notes_[index_of(value_slot)].done = moment;
