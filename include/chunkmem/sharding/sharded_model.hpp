@@ -382,6 +382,7 @@ class sharded_model {
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
             "are wide)");
     const sharding::unit_place place = plan_.place(it.planned);
+    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
@@ -393,6 +394,7 @@ class sharded_model {
   void gradient_zero(tensor<Element> weight, agent stream = agent::host)
   {
     const entry& it = trained(weight);
+    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream);
   }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
@@ -610,7 +612,7 @@ class sharded_model {
   bool sealed_ = false;
   bool agreed_ = false;
 
-  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_};
+  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_};
 };
 
 }  // namespace chunkmem::inline v0
