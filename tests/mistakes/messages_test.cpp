@@ -154,18 +154,25 @@ TEST_CASE("a model that cannot fit is refused when it is sealed, with each size 
   };
   CHECK(refusal(4_KiB, 1_MiB, 1) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
-        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks; rehearse(step) says what a step "
-        "needs)");
+        "needs at least 8192 B with chunks of 4096 B (raise it; rehearse(step) says what a step needs)");
   CHECK(refusal(16_KiB, 12_KiB, 4) ==
         "chunkmem: this model does not fit: the host capacity is 12288 B, but the part of the weights that the device "
-        "does not hold needs at least 16384 B with chunks of 4096 B (raise it, or use smaller chunks; "
-        "rehearse(step) says what a step needs)");
+        "does not hold needs at least 16384 B with chunks of 4096 B (raise it; rehearse(step) says what a step needs)");
   CHECK(refusal(4_KiB, 16_KiB, 4) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
         "needs at least 8192 B; the host capacity is 16384 B, but the part of the weights that the device does not "
-        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks; rehearse(step) says "
-        "what a step needs)");
+        "hold needs at least 24576 B with chunks of 4096 B (raise them; rehearse(step) says what a step needs)");
   CHECK(refusal(16_KiB, 16_KiB, 4) == "nothing");
+  {  // 5 KiB in two chunks of 4 KiB, which would fit in six of 1 KiB
+    arena memory{{.device_capacity = 6_KiB, .host_capacity = 64_KiB}};
+    manager m{memory, {.chunk_bytes = 4_KiB}};
+    m.add<float>({1280}, cm::role::parameter);
+    CHECK(
+        said<cm::config_error>([&] { (void)m.seal(); }) ==
+        "chunkmem: this model does not fit: the device capacity is 6144 B, but the largest tensor of this model needs "
+        "at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks; rehearse(step) says what a step "
+        "needs)");
+  }
 }
 
 TEST_CASE("a model that cannot fit is refused at each use, until a step of it was rehearsed that does", "[mistakes]")
@@ -255,8 +262,7 @@ TEST_CASE("mistakes in declarations are told with what was declared", "[mistakes
   std::array<std::byte, 4> cursor{};
   m.state("cursor", cursor);
   CHECK(said<cm::usage_error>([&] { m.state("cursor", cursor); }) ==
-        "chunkmem: two registered states have one name, cursor (give one of them another, or use one object "
-        "of each kind)");
+        "chunkmem: two registered states have one name, cursor (give the one that state() registers another name)");
   CHECK(said<cm::config_error>([&] {
           manager{it.memory, {.chunk_bytes = cm::bytes{100}}};
         }) == "chunkmem: chunk_bytes is 100 B (give a positive multiple of 256 B, or least_waste_chunks)");
@@ -415,11 +421,13 @@ TEST_CASE("a wrong dtype is told with the tensor's name", "[mistakes]")
   auto& m = *it.m;
   it.fill();
   CHECK(said<cm::usage_error>([&] { (void)m.gradient<cm::bf16>(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own "
-        "(m.gradient<float>(...) where gradients are wide)");
+        "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own: bfloat16, "
+        "and it is of float32 (name that type, as in m.gradient<float>(...))");
   CHECK(said<cm::usage_error>([&] {
           (void)m.acquire<cm::bf16>(it.bias, m.list("momentum"), cm::access::read, cm::memory_location::host);
-        }) == "chunkmem: tensor 'bias' (momentum): a list was acquired with an element type that is not its own");
+        }) ==
+        "chunkmem: tensor 'bias' (momentum): a list was acquired with an element type that is not its own: bfloat16, "
+        "and it is of float32 (name that type, as in m.acquire<float>(...))");
 }
 
 TEST_CASE("mistakes with iterations say what to end or begin first", "[mistakes]")

@@ -277,7 +277,10 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
       return text
              << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
-    text << "(raise the capacity, or hold fewer pins and leases at once";
+    // what the host cannot give up is mostly the only copy of something: no pin
+    text << (it.where == tier::host
+                 ? "(raise the capacity, drop tensors that are dead, or hold fewer pins and leases at once"
+                 : "(raise the capacity, or hold fewer pins and leases at once");
     return text << (it.step > 0 ? ")" : "; rehearse finds what a whole step needs)");
   }
 

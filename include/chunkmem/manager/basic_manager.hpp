@@ -728,8 +728,11 @@ class basic_manager {
   void expect_element(tensor_handle wanted, list_id list)
   {
     const slot_id slot = builder_.slot_in(wanted, list);
-    engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
-                                 "a list was acquired with an element type that is not its own");
+    if (const dtype own = engine_.tensors().type_in(wanted.id, list); own != dtype_of<Element>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << engine_.tensors().label(slot)
+                                     << ": a list was acquired with an element type that is not its own: "
+                                     << chunkmem::name_of(dtype_of<Element>) << ", and it is of "
+                                     << chunkmem::name_of(own) << " (name that type, as in m.acquire<float>(...))"};
   }
   template <pinned_element Element>
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,

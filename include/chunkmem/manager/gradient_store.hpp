@@ -40,9 +40,11 @@ class gradient_store {
   {
     engine_->pending().finish();  // gradients of two steps do not meet
     const registry& tensors = engine_->tensors();
-    tensors.expects_of(value_slot, tensors.gradient_type(value_slot) == dtype_of<Element>,
-                       "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) "
-                       "where gradients are wide)");
+    if (const dtype own = tensors.gradient_type(value_slot); own != dtype_of<Element>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << tensors.label(value_slot)
+                                     << ": a gradient was asked for with an element type that is not its own: "
+                                     << name_of(dtype_of<Element>) << ", and it is of " << name_of(own)
+                                     << " (name that type, as in m.gradient<float>(...))"};
     ledger_->expect_no_update("a gradient was asked for");
     if (!ledger_->is_open(value_slot, link_->micro_batches.moment())) [[unlikely]]
       refuse_done(value_slot);

@@ -48,7 +48,7 @@ class micro_batch_ledger {
   /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
   [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
   [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
-  /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits alone.
+  /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
   [[nodiscard]] std::uint64_t moment() const noexcept { return iterations_ << 16U | (now_ + std::uint64_t{1}); }
 
   /// The end of an iteration could not say that one was missing: `expect_told` will.

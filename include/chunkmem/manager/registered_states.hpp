@@ -106,7 +106,9 @@ class registered_states {
     for (const named_state& known : states)
       if (known.name == fresh.name)
         throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name
-                                       << " (give one of them another, or use one object of each kind)"};
+                                       << (fresh.owner != callers_own && known.owner != callers_own
+                                               ? " (use one object of each kind: its groups may have other options)"
+                                               : " (give the one that state() registers another name)")};
     states.push_back(std::move(fresh));
   }
   [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)

@@ -378,9 +378,11 @@ class sharded_model {
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
     const entry& it = trained(weight);
-    expects(gradient_.type_for(dtype_of<Element>) == dtype_of<kind>,
-            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
-            "are wide)");
+    if (const dtype own = gradient_.type_for(dtype_of<Element>); own != dtype_of<kind>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: tensor '" << name_of(weight)
+                                     << "': a gradient was asked for with an element type that is not its own: "
+                                     << chunkmem::name_of(dtype_of<kind>) << ", and it is of " << chunkmem::name_of(own)
+                                     << " (name that type, as in m.gradient<float>(...))"};
     const sharding::unit_place place = plan_.place(it.planned);
     gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);

@@ -89,8 +89,8 @@ class unit_gradients {
     detail::gradient_note& it = notes_[tensor];
     detail::unit_note& of = open_[it.unit];
     expects(!of.is_summed,
-            "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or "
-            "drop_gradients)");
+            "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
+            "again: gradient_done, pass or step; or drop_gradients)");
     expects(!it.is_done, "a gradient was asked for after gradient_done (see expect_not_done)");
     const bool first = !of.is_open;
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
