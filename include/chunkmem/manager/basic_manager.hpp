@@ -159,8 +159,9 @@ class basic_manager {
 
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
-  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
-  /// once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. Pointers
+  /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them. It is
+  /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
   /// for the next step, which does them, and three times with `early_updates`, whose step has three ways.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
