@@ -409,6 +409,30 @@ TEST_CASE("gradients are done in each micro-batch, in whatever order, and their 
       }
 }
 
+TEST_CASE("a parameter that no optimizer can update is refused when both are declared, in whatever order",
+          "[optimizer]")
+{
+  failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
+  cm::optimizer::sgd kernel;
+  const auto sentence = ContainsSubstring(
+      "tensor.1 is a parameter of int32 in a manager with an optimizer, which updates float32, "
+      "bfloat16 and float16 (declare it with role::frozen or role::buffer)");
+  {
+    manager m{memory, {.chunk_bytes = 4_KiB}};
+    (void)m.add<float>({4}, cm::role::parameter);
+    (void)m.add<std::int32_t>({4}, cm::role::parameter);  // a trainer may update it by itself
+    CHECK_THROWS_WITH(m.use(kernel), sentence);
+    CHECK_THROWS_AS(m.list("sgd/momentum"), cm::usage_error);  // nothing of it was added
+  }
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  (void)m.add<float>({4}, cm::role::parameter);
+  m.use(kernel);  // the refusal did not tie it
+  CHECK_THROWS_WITH(m.add<std::int32_t>({4}, cm::role::parameter), sentence);
+  (void)m.add<std::int32_t>({4}, cm::role::frozen);
+  CHECK(m.add<cm::bf16>({4}, cm::role::parameter).id == cm::tensor_id{2});
+  CHECK_THROWS_WITH(m.list("adam/momentum"), ContainsSubstring("(there are value, gradient, sgd/momentum and master)"));
+}
+
 TEST_CASE("a step before the last micro-batch is refused, and can be taken behind it", "[optimizer]")
 {
   fixture<cm::optimizer::adam> it;

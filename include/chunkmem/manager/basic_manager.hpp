@@ -161,8 +161,8 @@ class basic_manager {
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. Pointers
   /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them. It is
-  /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
-  /// for the next step, which does them, and three times with `early_updates`, whose step has three ways.
+  /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates
+  /// wait for the next step, which does them, and three times with `early_updates`, whose step has three ways.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
