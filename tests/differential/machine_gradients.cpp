@@ -59,6 +59,7 @@ void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& g
 {
   const std::uint32_t index = model_.slot_of(tensor, gradient_list);
   model_.done[tensor] = model_.measured[tensor] = 0;
+  model_.opened = model_.begun;
   expect(got.beta == (first ? 0.0F : 1.0F), "beta of a gradient says that it was written, or not, unlike the model");
   expect(got.size == slot(index).content.size(), "a gradient of another size than its tensor");
   if (first) {

@@ -96,7 +96,7 @@ bool machine::take(step_request wanted, stepped& got)
   bool has_any = false;
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor)
     has_any = has_any || model_.slots[model_.slot_of(tensor, gradient_list)].now != state::free;
-  const bool is_legal = has_any && !model_.expects_more() && (is_known || wanted.how != updates::late);
+  const bool is_legal = has_any && !model_.is_in_part() && (is_known || wanted.how != updates::late);
   // what waits is done before gradients are looked for
   const forecast expected = is_legal ? allowed : forecast{.fine = false, .usage = true, .memory = !has_any};
   for (int tries = 0; tries < most_tries; ++tries) {

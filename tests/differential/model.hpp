@@ -80,6 +80,8 @@ class plain_model {
   [[nodiscard]] std::uint64_t moment() const noexcept { return 2 * begun + batch + 1; }
   /// The iteration that runs has not named all of its micro-batches.
   [[nodiscard]] bool expects_more() const noexcept { return inside && micro_batches > 1 && named != 3; }
+  /// A step now would be of a part of a batch.
+  [[nodiscard]] bool is_in_part() const noexcept { return expects_more() && named != 0 && opened == begun; }
   /// Micro-batches of one iteration add up; otherwise nothing is added to a gradient that is done.
   [[nodiscard]] bool is_open(std::uint32_t tensor) const noexcept
   {
@@ -135,9 +137,10 @@ class plain_model {
   bool masters_wanted = true;
   bool learnt = false;  ///< an iteration or rehearsal showed which gradients may lie in place
   std::uint32_t micro_batches = 1;
-  std::uint32_t named = 0;  ///< micro-batches of this iteration that a pass named, a bit for each
-  std::uint32_t batch = 0;  ///< of these, named last
-  std::uint64_t begun = 0;  ///< iterations
+  std::uint32_t named = 0;   ///< micro-batches of this iteration that a pass named, a bit for each
+  std::uint32_t batch = 0;   ///< of these, named last
+  std::uint64_t begun = 0;   ///< iterations
+  std::uint64_t opened = 0;  ///< the number of the iteration in, or behind, which a gradient was opened last
   std::uint32_t name = 0;
   bool recorded[3] = {};
   std::uint64_t iterations = 0;

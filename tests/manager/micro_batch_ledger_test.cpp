@@ -46,12 +46,16 @@ TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
   CHECK(it.moment() == first + 65'534);
   CHECK(it.moment() >> 16 == first >> 16);
   CHECK(it.expects_more());
-  CHECK_THROWS_WITH(it.expect_no_more(), ContainsSubstring("an optimizer step after 1 of the 65535 micro-batches"));
+  CHECK_THROWS_WITH(it.expect_no_more(first),
+                    ContainsSubstring("an optimizer step after 1 of the 65535 micro-batches"));
+  it.expect_no_more(1);  // the gradients are of another iteration
   it.end();
   CHECK_FALSE(it.expects_more());
-  it.expect_no_more();
+  it.expect_no_more(first);
+  it.begin(2);
+  it.expect_no_more(it.moment());  // before the first micro-batch
   it.begin(1);
-  CHECK(it.moment() >> 16 == (first >> 16) + 1);
+  CHECK(it.moment() >> 16 == (first >> 16) + 2);
   CHECK_FALSE(it.expects_more());
 }
 

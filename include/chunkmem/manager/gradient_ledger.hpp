@@ -53,13 +53,15 @@ class gradient_ledger {
     return notes_[index_of(value_slot)].done >> 16U == moment >> 16U && notes_[index_of(value_slot)].done != 0;
   }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
-  void note_opened(slot_id value_slot) noexcept
+  void note_opened(slot_id value_slot, std::uint64_t moment = alone) noexcept
   {
     ++opened_;
+    opened_at_ = moment;
     of_all_.reset();
     notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
-  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
+  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }        ///< so many times
+  [[nodiscard]] std::uint64_t opened_at() const noexcept { return opened_at_; }  ///< the moment of the last one
   void finish(slot_id value_slot) noexcept { finish_unmeasured(value_slot, alone); }
   /// @param moment   now
   void finish_unmeasured(slot_id value_slot, std::uint64_t moment) noexcept
@@ -159,6 +161,7 @@ class gradient_ledger {
     order_.reset();
     kept_weights_ = std::exchange(weights_, weights::whole);
     kept_opened_ = opened_;
+    kept_opened_at_ = opened_at_;
   }
   void end_rehearsal() noexcept
   {
@@ -166,6 +169,7 @@ class gradient_ledger {
     of_all_ = kept_of_all_;
     std::swap(order_, kept_order_);
     weights_ = kept_weights_;
+    opened_at_ = kept_opened_at_;
     opened_ = kept_opened_;  // else a step that is half done would take its decision again
   }
 
@@ -184,6 +188,7 @@ class gradient_ledger {
   std::optional<gradient_measure> of_all_, kept_of_all_;
   update_order order_, kept_order_;
   std::uint64_t opened_ = 0, kept_opened_ = 0;
+  std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
   std::uint64_t touched_ = 0;
   std::uint64_t forgotten_ = 0;
   weights weights_ = weights::whole;

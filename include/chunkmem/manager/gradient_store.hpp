@@ -65,7 +65,7 @@ class gradient_store {
     const bool first = is_fresh(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
-    ledger_->note_opened(value_slot);
+    ledger_->note_opened(value_slot, link_->micro_batches.moment());
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }

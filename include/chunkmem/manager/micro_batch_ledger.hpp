@@ -58,10 +58,12 @@ class micro_batch_ledger {
   {
     if (!is_complete()) refuse({count_, expected_});
   }
-  /// Before an optimizer step. @throws usage_error   the iteration that runs has not named all of them
-  void expect_no_more() const
+  /// Before an optimizer step. One before the first micro-batch is of the iteration before, as where weights have
+  /// versions. @param opened   the moment of the last gradient that was opened
+  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and has not named all
+  void expect_no_more(std::uint64_t opened) const
   {
-    if (!expects_more()) [[likely]]
+    if (!expects_more() || count_ == 0 || opened >> 16U != iterations_) [[likely]]
       return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step after " << count_ << " of the " << expected_
                                    << " micro-batches of an iteration: its gradients are of a part of the batch (take "

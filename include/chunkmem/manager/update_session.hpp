@@ -57,12 +57,12 @@ class update_session {
   {
     states_->expect_used(registered, what);
   }
-  /// @throws usage_error   the iteration that runs has named too few of its micro-batches; or the last one had, which
-  ///   is said once
+  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and not of all; or the
+  ///   last one had named too few, which is said once
   void expect_whole_iteration()
   {
     link_->micro_batches.expect_told();
-    link_->micro_batches.expect_no_more();
+    link_->micro_batches.expect_no_more(ledger_->opened_at());
   }
   /// @throws usage_error   a load is half done
   void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
