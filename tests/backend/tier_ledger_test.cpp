@@ -48,6 +48,7 @@ TEST_CASE("a refusal says what would have been needed and never wraps", "[backen
   } catch (const out_of_memory& refused) {
     CHECK(refused.shortage().needed == UINT64_MAX);
     CHECK(refused.shortage().pinned == 5);
+    CHECK(refused.shortage().taken == 5);
   }
 }
 

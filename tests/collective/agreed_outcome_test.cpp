@@ -125,9 +125,17 @@ TEST_CASE("a shortage of memory is told with its numbers, and a size that does n
           "[collective]")
 {
   for (const met& it : on(3, [](std::uint32_t rank) {
-         if (rank == 1) throw out_of_memory{{tier::host, 77, 99, 5, 6, false}};
-       }))
+         if (rank == 1) throw out_of_memory{{tier::host, 77, 99, 50, 127, false}};
+       })) {
     CHECK(it.what == "out_of_memory of 77 of 99");
+    CHECK(
+        it.said.find("this moment fits in 127 B (raise the capacity, drop tensors that are dead, or hold fewer pins") !=
+        std::string::npos);
+  }
+  for (const met& it : on(3, [](std::uint32_t rank) {
+         if (rank == 1) throw out_of_memory{{tier::device, 77, 99, 33, 110, false, 0, 33}};
+       }))
+    CHECK(it.said.find("33 B of it were allocated from this backend before") != std::string::npos);
   for (const met& it : on(3, [](std::uint32_t rank) {
          if (rank == 2) throw std::bad_alloc{};
        }))

@@ -22,6 +22,18 @@ TEST_CASE("an error text joins words and numbers", "[core]")
   CHECK((error_text{} << std::uint64_t{0}).view() == "0");
 }
 
+TEST_CASE("an error text says a character as it is, a byte as a number, and a sign", "[core]")
+{
+  CHECK((error_text{} << '(' << 'x' << ')').view() == "(x)");
+  CHECK((error_text{} << std::string{"abc"}[1] << '\n').view() == "b\\x0a");
+  CHECK(
+      (error_text{} << std::uint8_t{41} << " " << std::int8_t{-41} << " " << static_cast<unsigned char>(')')).view() ==
+      "41 -41 41");
+  CHECK((error_text{} << -1 << " " << std::numeric_limits<std::int64_t>::min() << " " << std::uint16_t{65535}).view() ==
+        "-1 -9223372036854775808 65535");
+  CHECK((error_text{} << true << " " << false).view() == "true false");
+}
+
 TEST_CASE("an error text says a floating-point number in the fewest digits that tell it apart", "[core]")
 {
   CHECK((error_text{} << 0.1F << " " << 1e-8F << " " << 65504.0F << " " << 0.25).view() == "0.1 1e-08 65504 0.25");

@@ -58,6 +58,8 @@ void machine::gradient_of_pin(const op& it)
 void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& got, std::uint32_t number, bool first)
 {
   const std::uint32_t index = model_.slot_of(tensor, gradient_list);
+  model_.done[tensor] = model_.measured[tensor] = 0;
+  model_.opened = model_.begun;
   expect(got.beta == (first ? 0.0F : 1.0F), "beta of a gradient says that it was written, or not, unlike the model");
   expect(got.size == slot(index).content.size(), "a gradient of another size than its tensor");
   if (first) {
@@ -118,8 +120,8 @@ void machine::done_with_pin(const op& it)
     judge(expected, result, "gradient_done of a pin");
     if (result.is != verdict::fine) return;
     model_.unpinned(index);
-    model_.done[tensor] = 1;
-    if (pin.agent == on_caller && subject_->is_addressable()) model_.measured[tensor] = 1;
+    model_.done[tensor] = model_.moment();
+    if (pin.agent == on_caller && subject_->is_addressable() && !model_.expects_more()) model_.measured[tensor] = 1;
     return;
   }
 }
@@ -128,7 +130,7 @@ void machine::done(const op& it)
 {
   const std::uint32_t tensor = it.x % (model_.parameters() + 3);
   const std::uint32_t agent = (it.y & 3U) == 0 ? compute : on_caller;
-  const bool measures = agent == on_caller && subject_->is_addressable();
+  const bool measures = agent == on_caller && subject_->is_addressable() && !model_.expects_more();
   forecast expected = refused;
   if (model_.is_parameter(tensor)) {
     const slot_model& held = slot(model_.slot_of(tensor, gradient_list));
@@ -139,7 +141,7 @@ void machine::done(const op& it)
   const answer result = made().done(tensor, agent);
   judge(expected, result, "gradient_done");
   if (result.is != verdict::fine) return;
-  model_.done[tensor] = 1;
+  model_.done[tensor] = model_.moment();
   if (!measures) return;
   model_.measured[tensor] = 1;
   slot_model& held = slot(model_.slot_of(tensor, gradient_list));

@@ -91,6 +91,8 @@ void machine::begin(const op& it)
   model_.masters_wanted = false;
   model_.micro_batches = micro_batches;
   model_.named = 0;
+  model_.batch = 0;
+  ++model_.begun;
   model_.name = it.x % 3;
   before_ = subject_->seen();
 }
@@ -117,6 +119,7 @@ void machine::pass_to(const op& it)
   judge(expected, result, "pass");
   if (result.is != verdict::fine) return;
   model_.named |= 1U << micro_batch;
+  model_.batch = micro_batch;
 }
 
 void machine::end(bool abandoned)

@@ -97,7 +97,10 @@ bool machine::hold(const request& wanted, granted& got)
                         .kernel_uses = it.kernel_uses,
                         .data = got.data});
   if (it.list == value_list && wanted.by != route::bytes && writes(wanted.how)) model_.weight_written(wanted.tensor);
-  if (it.list == gradient_list && writes(wanted.how)) model_.done[wanted.tensor] = model_.measured[wanted.tensor] = 0;
+  if (it.list == gradient_list && writes(wanted.how)) {
+    model_.done[wanted.tensor] = model_.measured[wanted.tensor] = 0;
+    model_.opened = model_.begun;
+  }
   return true;
 }
 

@@ -93,7 +93,12 @@ bool machine::take(step_request wanted, stepped& got)
 {
   const bool is_known =
       std::all_of(wanted.first.begin(), wanted.first.end(), [&](std::uint32_t it) { return model_.is_parameter(it); });
-  const forecast expected = is_known || wanted.how != updates::late ? allowed : refused;
+  bool has_any = false;
+  for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor)
+    has_any = has_any || model_.slots[model_.slot_of(tensor, gradient_list)].now != state::free;
+  const bool is_legal = has_any && !model_.is_in_part() && (is_known || wanted.how != updates::late);
+  // what waits is done before gradients are looked for
+  const forecast expected = is_legal ? allowed : forecast{.fine = false, .usage = true, .memory = !has_any};
   for (int tries = 0; tries < most_tries; ++tries) {
     prepare(expected);
     const answer result = made().step(wanted, got);

@@ -86,7 +86,7 @@ forecast plain_model::of_acquire(const request& it, std::uint32_t agents) const
 forecast plain_model::of_opening(std::uint32_t tensor, element type, std::uint32_t own_pins) const
 {
   if (tensor >= tensors() || !is_parameter(tensor) || type != slots[slot_of(tensor, gradient_list)].type ||
-      done[tensor] != 0)
+      !is_open(tensor))
     return refused;
   if (slots[slot_of(tensor, gradient_list)].now != state::free || !may_lie_in_place(tensor)) return allowed;
   const slot_model& weight = slots[slot_of(tensor, value_list)];

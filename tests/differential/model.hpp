@@ -76,6 +76,18 @@ class plain_model {
   [[nodiscard]] const plan& planned() const noexcept { return plan_; }
   [[nodiscard]] std::uint32_t master_of(std::uint32_t tensor) const noexcept;  ///< its slot, or none
   [[nodiscard]] bool has_masters() const noexcept { return has_masters_; }
+  /// A number for this micro-batch of this iteration.
+  [[nodiscard]] std::uint64_t moment() const noexcept { return 2 * begun + batch + 1; }
+  /// The iteration that runs has not named all of its micro-batches.
+  [[nodiscard]] bool expects_more() const noexcept { return inside && micro_batches > 1 && named != 3; }
+  /// A step now would be of a part of a batch.
+  [[nodiscard]] bool is_in_part() const noexcept { return expects_more() && named != 0 && opened == begun; }
+  /// Micro-batches of one iteration add up; otherwise nothing is added to a gradient that is done.
+  [[nodiscard]] bool is_open(std::uint32_t tensor) const noexcept
+  {
+    const std::uint64_t other = moment() % 2 == 1 ? moment() + 1 : moment() - 1;  // of the same iteration
+    return done[tensor] == 0 || done[tensor] == other;
+  }
   /// The gradient of this parameter may come to lie in the weight's place.
   [[nodiscard]] bool may_lie_in_place(std::uint32_t tensor) const noexcept
   {
@@ -116,7 +128,7 @@ class plain_model {
   std::vector<chunk_model> chunks;
   std::vector<pin_model> pins;
   std::vector<lease_model> leases;
-  std::vector<std::uint8_t> done;      ///< by parameter: gradient_done was called
+  std::vector<std::uint64_t> done;     ///< by parameter: when gradient_done was called, see moment; 0: it is open
   std::vector<std::uint8_t> measured;  ///< by parameter: and took norms
   std::vector<std::uint8_t> waits;     ///< by parameter: its update, which counts here already
   std::uint64_t updates = 0;           ///< steps that updated
@@ -125,7 +137,10 @@ class plain_model {
   bool masters_wanted = true;
   bool learnt = false;  ///< an iteration or rehearsal showed which gradients may lie in place
   std::uint32_t micro_batches = 1;
-  std::uint32_t named = 0;  ///< micro-batches of this iteration that a pass named, a bit for each
+  std::uint32_t named = 0;   ///< micro-batches of this iteration that a pass named, a bit for each
+  std::uint32_t batch = 0;   ///< of these, named last
+  std::uint64_t begun = 0;   ///< iterations
+  std::uint64_t opened = 0;  ///< the number of the iteration in, or behind, which a gradient was opened last
   std::uint32_t name = 0;
   bool recorded[3] = {};
   std::uint64_t iterations = 0;

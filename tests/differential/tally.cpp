@@ -41,6 +41,8 @@ constexpr known_sentence known[] = {
     {"a pass was named after its iteration had ended"},
     {"of an iteration that was begun with"},
     {"micro-batches ended after"},
+    {"an optimizer step after"},
+    {"parameters has a gradient"},
     {"of a stack of"},
     {"a stack of tensors needs at least one layer"},
     {"two registered states have one name"},

@@ -28,6 +28,25 @@ TEST_CASE("a finished gradient refuses more and keeps its norms until it is forg
   CHECK(it.measure_of(slot_id{1}) == nullptr);
 }
 
+TEST_CASE("a gradient that is done in one micro-batch is open in the others of its iteration alone", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(1);
+  const slot_id weight{0};
+  const auto moment = [](std::uint64_t iteration, std::uint64_t micro_batch) { return iteration << 16 | micro_batch; };
+  it.finish_unmeasured(weight, moment(3, 2));
+  CHECK_FALSE(it.is_open(weight, moment(3, 2)));
+  CHECK(it.is_open(weight, moment(3, 1)));
+  CHECK(it.is_open(weight, moment(3, 65'535)));
+  CHECK_FALSE(it.is_open(weight, moment(4, 1)));
+  CHECK_FALSE(it.is_open(weight, moment(2, 2)));
+  CHECK(it.is_done_in_iteration(weight, moment(3, 1)));
+  CHECK_FALSE(it.is_done_in_iteration(weight, moment(4, 2)));
+  it.note_opened(weight);
+  CHECK(it.is_open(weight, moment(3, 2)));
+  CHECK_FALSE(it.is_done_in_iteration(weight, moment(3, 2)));
+}
+
 TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is",
           "[manager]")
 {

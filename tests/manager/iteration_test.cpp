@@ -59,6 +59,43 @@ TEST_CASE("an iteration is recorded once and then followed", "[manager]")
   CHECK(it.m->report().divergences == 0);
 }
 
+TEST_CASE("a list that begins at zero is read by the same calls in the first iteration and later", "[manager]")
+{
+  constexpr cm::list_spec lists[] = {{"average"}};
+  for (const auto where : {cm::memory_location::device, cm::memory_location::host})
+    for (const bool as_bytes : {false, true})
+      for (const bool with_stream : {false, true}) {
+        arena memory{{.device_capacity = 12_KiB, .host_capacity = 128_KiB}};
+        arena_manager m{memory, {.chunk_bytes = 4_KiB}};
+        const auto weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
+        m.use(lists);
+        const cm::list_id average = m.list("average");
+        const auto read = [&](std::uint32_t layer) {
+          const auto weight = weights.slice(layer);
+          float sum = 0;
+          if (as_bytes) {
+            const auto pin = m.acquire_bytes(weight, average, cm::access::read, where);
+            for (const std::uint8_t byte : pin.span()) sum += byte;
+          } else if (with_stream) {
+            const auto pin = m.acquire<float>(weight, average, cm::access::read, cm::agent::compute);
+          } else {
+            const auto pin = m.acquire<float>(weight, average, cm::access::read, where);
+            for (const float x : pin.span()) sum += x;
+          }
+          CHECK(sum == 0.0F);
+        };
+        for (int step = 0; step < 4; ++step) {
+          const auto scope = m.iteration();
+          for (std::uint32_t layer = 0; layer < 8; ++layer) {
+            m.acquire(weights.slice(layer), cm::access::write).release();
+            read(layer);
+          }
+        }
+        CHECK(m.report().divergences == 0);
+        CHECK_FALSE(m.drifted());
+      }
+}
+
 TEST_CASE("an iteration that differs is counted once and becomes the record", "[manager]")
 {
   fixture it;

@@ -33,6 +33,32 @@ TEST_CASE("an iteration is complete when each of its micro-batches was named, in
   }
 }
 
+TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.moment() == 1);
+  CHECK_FALSE(it.expects_more());
+  it.reserve(65'535);
+  it.begin(65'535);
+  const std::uint64_t first = it.moment();
+  CHECK(first >> 16 != 0);
+  it.name(65'534);
+  CHECK(it.moment() == first + 65'534);
+  CHECK(it.moment() >> 16 == first >> 16);
+  CHECK(it.expects_more());
+  CHECK_THROWS_WITH(it.expect_no_more(first),
+                    ContainsSubstring("an optimizer step after 1 of the 65535 micro-batches"));
+  it.expect_no_more(1);  // the gradients are of another iteration
+  it.end();
+  CHECK_FALSE(it.expects_more());
+  it.expect_no_more(first);
+  it.begin(2);
+  it.expect_no_more(it.moment());  // before the first micro-batch
+  it.begin(1);
+  CHECK(it.moment() >> 16 == (first >> 16) + 2);
+  CHECK_FALSE(it.expects_more());
+}
+
 TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
 {
   micro_batch_ledger it;

@@ -343,6 +343,12 @@ TEST_CASE("a step asks for kernels that were registered, a whole load and a whol
   batches.reserve(2);
   batches.begin(2);
   batches.name(1);
+  it.updates.expect_whole_iteration();  // no gradient is of it
+  it.rig.ledger.note_opened(cm::slot_id{0}, batches.moment());
+  for (int time = 0; time < 2; ++time)
+    CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);  // so long as it runs
+  batches.end();
+  it.updates.expect_whole_iteration();
   batches.keep();
   CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);
   it.updates.expect_whole_iteration();

@@ -11,10 +11,12 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace messages_test {
@@ -152,18 +154,25 @@ TEST_CASE("a model that cannot fit is refused when it is sealed, with each size 
   };
   CHECK(refusal(4_KiB, 1_MiB, 1) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
-        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks; rehearse(step) says what a step "
-        "needs)");
+        "needs at least 8192 B with chunks of 4096 B (raise it; rehearse(step) says what a step needs)");
   CHECK(refusal(16_KiB, 12_KiB, 4) ==
         "chunkmem: this model does not fit: the host capacity is 12288 B, but the part of the weights that the device "
-        "does not hold needs at least 16384 B with chunks of 4096 B (raise it, or use smaller chunks; "
-        "rehearse(step) says what a step needs)");
+        "does not hold needs at least 16384 B with chunks of 4096 B (raise it; rehearse(step) says what a step needs)");
   CHECK(refusal(4_KiB, 16_KiB, 4) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
         "needs at least 8192 B; the host capacity is 16384 B, but the part of the weights that the device does not "
-        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks; rehearse(step) says "
-        "what a step needs)");
+        "hold needs at least 24576 B with chunks of 4096 B (raise them; rehearse(step) says what a step needs)");
   CHECK(refusal(16_KiB, 16_KiB, 4) == "nothing");
+  {  // 5 KiB in two chunks of 4 KiB, which would fit in six of 1 KiB
+    arena memory{{.device_capacity = 6_KiB, .host_capacity = 64_KiB}};
+    manager m{memory, {.chunk_bytes = 4_KiB}};
+    m.add<float>({1280}, cm::role::parameter);
+    CHECK(
+        said<cm::config_error>([&] { (void)m.seal(); }) ==
+        "chunkmem: this model does not fit: the device capacity is 6144 B, but the largest tensor of this model needs "
+        "at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks; rehearse(step) says what a step "
+        "needs)");
+  }
 }
 
 TEST_CASE("a model that cannot fit is refused at each use, until a step of it was rehearsed that does", "[mistakes]")
@@ -249,12 +258,11 @@ TEST_CASE("mistakes in declarations are told with what was declared", "[mistakes
         }) ==
         "chunkmem: product of bytes does not fit 64 bits: 1099511627776 and 1099511627776 (check the sizes given)");
   CHECK(said<cm::usage_error>([&] { (void)m.list("variance"); }) ==
-        "chunkmem: there is no list named variance (call use with the optimizer before)");
+        "chunkmem: there is no list named 'variance' (there are value, gradient and momentum)");
   std::array<std::byte, 4> cursor{};
   m.state("cursor", cursor);
   CHECK(said<cm::usage_error>([&] { m.state("cursor", cursor); }) ==
-        "chunkmem: two registered states have one name, cursor (give one of them another, or use one object "
-        "of each kind)");
+        "chunkmem: two registered states have one name, cursor (give the one that state() registers another name)");
   CHECK(said<cm::config_error>([&] {
           manager{it.memory, {.chunk_bytes = cm::bytes{100}}};
         }) == "chunkmem: chunk_bytes is 100 B (give a positive multiple of 256 B, or least_waste_chunks)");
@@ -300,8 +308,9 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
   }
   m.gradient_done(it.bias);
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done: its norm is taken already "
-        "(take the step, or drop it)");
+        "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, in micro-batch 1 of 1 (call "
+        "gradient_done behind its last write; for several passes that add up, begin the iteration with as many "
+        "micro-batches and name each by pass())");
   CHECK(said<cm::usage_error>([&] {
           (void)m.acquire<float>(it.mean, m.list("momentum"), cm::access::read, cm::memory_location::host);
         }) ==
@@ -312,17 +321,113 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
         }) == "chunkmem: a list that this manager does not have");
 }
 
+TEST_CASE("a gradient behind gradient_done says which micro-batch it was, or that no step was taken", "[mistakes]")
+{
+  rig it;
+  auto& m = *it.m;
+  it.fill();
+  {
+    auto iteration = m.iteration(4);
+    for (std::uint32_t batch = 0; batch < 4; ++batch) {
+      iteration.pass(cm::pass::backward, batch);
+      auto gradient = m.gradient(it.bias);  // is open again in each of them
+      for (float& x : gradient.span()) x = gradient.beta() == 0 ? 1.0F : x + 1.0F;
+      m.gradient_done(std::move(gradient));
+      if (batch == 1)
+        CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
+              "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, in micro-batch 2 of 4 "
+              "(call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
+              "many micro-batches and name each by pass())");
+    }
+  }
+  const auto next = m.iteration();
+  CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
+        "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, and no step was taken since "
+        "(take the step, or drop the gradient; for iterations that add up, begin one with as many micro-batches and "
+        "name each by pass())");
+  m.drop_gradient(it.bias);
+  CHECK(m.gradient(it.bias).beta() == 0.0F);
+}
+
+TEST_CASE("a name that no checkpoint can hold is refused where it is declared", "[mistakes]")
+{
+  rig it;
+  auto& m = *it.m;
+  m.use(
+      std::array{cm::list_spec{"momentum/old"}, cm::list_spec{"plain", cm::dtype::float32, 1, cm::list_use::scratch}});
+  const auto named = [&](std::string_view name) { return said<cm::config_error>([&] { m.name(it.scale, name); }); };
+  const auto would_be = [](std::string_view name, std::string_view what) {
+    return "chunkmem: in a checkpoint the name " + std::string{name} + " would be that of " + std::string{what} +
+           " (choose another name)";
+  };
+  CHECK(named("state/x") == would_be("state/x", "a registered state"));
+  CHECK(named("x[0:7]") == would_be("x[0:7]", "a part of a tensor"));
+  CHECK(named("x[rank 12 of 60]") == would_be("x[rank 12 of 60]", "a part of a tensor"));
+  CHECK(named("momentum/x") == would_be("momentum/x", "what an optimizer has beside a weight"));
+  CHECK(named("old/x") == would_be("old/x", "what an optimizer has beside a weight"));  // "momentum/old/x" is another's
+  CHECK(named("__metadata__") == would_be("__metadata__", "what safetensors says of the file"));
+  CHECK(named("w\xff") ==
+        "chunkmem: a checkpoint cannot hold the name w\\xff, which is no UTF-8 (choose another name)");
+  CHECK(named(std::string(4096, 'n')) == "chunkmem: a checkpoint cannot hold a name of 4096 B, " +
+                                             std::string(64, 'n') +
+                                             "...: a loader takes 4096 B, and files may put 9 B before and behind it "
+                                             "(give a shorter name)");
+  CHECK(named("bias") ==
+        "chunkmem: two tensors of this model are called bias: number 1 and number 2, in the order of declaration from "
+        "0 (give one of them another name)");
+  for (const char* const fine : {"states/x", "state", "x[0:7", "x[:7]", "x[0:7]y", "x[rank 1 of ]", "momentum", "old",
+                                 "momenta/x", "metadata", "gr\u00f6\u00dfe", "scale"})
+    CHECK(named(fine) == "nothing");
+  CHECK(m.name_of(it.scale) == "scale");
+
+  std::array<std::byte, 4> content{};
+  const auto state = [&](std::string_view name) { return said<cm::config_error>([&] { m.state(name, content); }); };
+  CHECK(state("x[0:7]") == would_be("x[0:7]", "a part of a tensor"));
+  CHECK(state("\xc3") == "chunkmem: a checkpoint cannot hold the name \\xc3, which is no UTF-8 (choose another name)");
+  const auto list = [&](std::string_view name) {
+    return said<cm::config_error>([&] { m.use(std::array{cm::list_spec{name}}); });
+  };
+  CHECK(list("state") == would_be("state", "registered states"));
+  CHECK(list("state/x") == would_be("state/x", "registered states"));
+  CHECK(list("\xed\xa0\x80").find("which is no UTF-8") != std::string::npos);  // half of a pair
+  m.name(it.mean, "blocks/mean");
+  CHECK(list("blocks") == would_be("blocks/mean", "what an optimizer has beside a weight"));
+  m.name(it.scale, "tensor.4");  // the first layer has no name of its own
+  CHECK(said<cm::config_error>([&] { (void)m.seal(); }) ==
+        "chunkmem: two tensors of this model are called tensor.4: number 4 and number 2, in the order of declaration "
+        "from 0 (give one of them another name)");
+  m.name(it.scale, "scale");
+  (void)m.seal();
+  CHECK(named("tensor.5").find("number 5 and number 2") != std::string::npos);
+}
+
+TEST_CASE("two managers of one backend are told that the other one has its memory", "[mistakes]")
+{
+  rig it;
+  it.fill();
+  manager second{it.memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = second.add<float>({64}, cm::role::parameter);
+  CHECK(said<cm::out_of_memory>([&] { (void)second.acquire(weight, cm::access::write); }) ==
+        "chunkmem: out of memory on the device tier: 16384 B asked for, capacity 16384 B, 16384 B of it were allocated "
+        "from this backend before (a manager takes all of a backend: give each manager a backend of its own, or end "
+        "the other one)");
+  it.m.reset();
+  CHECK(second.acquire(weight, cm::access::write).size() == 64);
+}
+
 TEST_CASE("a wrong dtype is told with the tensor's name", "[mistakes]")
 {
   rig it;
   auto& m = *it.m;
   it.fill();
   CHECK(said<cm::usage_error>([&] { (void)m.gradient<cm::bf16>(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own "
-        "(m.gradient<float>(...) where gradients are wide)");
+        "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own: bfloat16, "
+        "and it is of float32 (name that type, as in m.gradient<float>(...))");
   CHECK(said<cm::usage_error>([&] {
           (void)m.acquire<cm::bf16>(it.bias, m.list("momentum"), cm::access::read, cm::memory_location::host);
-        }) == "chunkmem: tensor 'bias' (momentum): a list was acquired with an element type that is not its own");
+        }) ==
+        "chunkmem: tensor 'bias' (momentum): a list was acquired with an element type that is not its own: bfloat16, "
+        "and it is of float32 (name that type, as in m.acquire<float>(...))");
 }
 
 TEST_CASE("mistakes with iterations say what to end or begin first", "[mistakes]")

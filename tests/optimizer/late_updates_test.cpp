@@ -255,7 +255,7 @@ TEST_CASE(
   separate it{true};
   it.fill();
   it.step();
-  cm::optimizer::step(it.m, it.kernel);  // without gradients
+  CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel), cm::usage_error);  // there is no gradient
   CHECK(it.updates->waiting() == 0);
   it.step();
   it.m.rehearse([&] { it.step(); });

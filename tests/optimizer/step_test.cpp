@@ -153,8 +153,7 @@ TEST_CASE("a parameter without a gradient keeps its value and its states", "[opt
     cm::optimizer::step(it.m, it.kernel);
     it.m.drop_gradients();
   }
-  cm::optimizer::step(it.m, it.kernel);  // no gradient at all: nothing moves but the count
-  CHECK(it.kernel.progress.number == 5);
+  CHECK(it.kernel.progress.number == 4);
 
   fixture<cm::optimizer::adam> one;
   one.fill();
@@ -376,6 +375,134 @@ struct half_fixture {
 };
 
 }  // namespace
+
+TEST_CASE("gradients are done in each micro-batch, in whatever order, and their norm is that of the whole batch",
+          "[optimizer]")
+{
+  // 4 micro-batches of gradients 1, 2, 3 and 4: 10 in each of 6 * 1000 elements
+  const double norm = 10 * std::sqrt(6000.0);
+  for (const bool all_forward_first : {false, true})
+    for (const bool by_handle : {false, true})
+      for (std::uint32_t step = 0; step < 3; ++step) {
+        INFO(all_forward_first << by_handle << step);
+        fixture<cm::optimizer::sgd> it;
+        it.fill();
+        auto scope = it.m.iteration(4);
+        for (std::uint32_t batch = 0; all_forward_first && batch < 4; ++batch) scope.pass(cm::pass::forward, batch);
+        for (std::uint32_t batch = 0; batch < 4; ++batch) {
+          scope.pass(cm::pass::backward, batch);
+          for (std::uint32_t index = layers; index-- > 0;) {
+            auto gradient = it.m.gradient(it.weights.slice(index));
+            const float beta = gradient.beta();
+            CHECK(beta == (batch == 0 ? 0.0F : 1.0F));
+            for (float& x : gradient.span()) x = (beta == 0 ? 0.0F : x) + static_cast<float>(batch + 1);
+            if (!by_handle) {
+              it.m.gradient_done(std::move(gradient));
+            } else {
+              gradient.release();
+              it.m.gradient_done(it.weights.slice(index));
+            }
+          }
+        }
+        const auto outcome = cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}});
+        CHECK(std::abs(outcome.norm - norm) < 1e-4);
+      }
+}
+
+TEST_CASE("a parameter that no optimizer can update is refused when both are declared, in whatever order",
+          "[optimizer]")
+{
+  failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
+  cm::optimizer::sgd kernel;
+  const auto sentence = ContainsSubstring(
+      "tensor.1 is a parameter of int32 in a manager with an optimizer, which updates float32, "
+      "bfloat16 and float16 (declare it with role::frozen or role::buffer)");
+  {
+    manager m{memory, {.chunk_bytes = 4_KiB}};
+    (void)m.add<float>({4}, cm::role::parameter);
+    (void)m.add<std::int32_t>({4}, cm::role::parameter);  // a trainer may update it by itself
+    CHECK_THROWS_WITH(m.use(kernel), sentence);
+    CHECK_THROWS_AS(m.list("sgd/momentum"), cm::usage_error);  // nothing of it was added
+  }
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  (void)m.add<float>({4}, cm::role::parameter);
+  m.use(kernel);  // the refusal did not tie it
+  CHECK_THROWS_WITH(m.add<std::int32_t>({4}, cm::role::parameter), sentence);
+  (void)m.add<std::int32_t>({4}, cm::role::frozen);
+  CHECK(m.add<cm::bf16>({4}, cm::role::parameter).id == cm::tensor_id{2});
+  CHECK_THROWS_WITH(m.list("adam/momentum"), ContainsSubstring("(there are value, gradient, sgd/momentum and master)"));
+}
+
+TEST_CASE("a step before the last micro-batch is refused, and can be taken behind it", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  const std::vector<float> before = it.everything();
+  {
+    auto scope = it.m.iteration(3);
+    for (std::uint32_t batch = 0; batch < 3; ++batch) {
+      CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel),
+                        ContainsSubstring(batch == 0 ? "none of 6 parameters has a gradient"
+                                                     : "an optimizer step after " + std::to_string(batch) +
+                                                           " of the 3 micro-batches of an iteration"));
+      scope.pass(cm::pass::forward, batch);
+      it.differentiate(batch);
+    }
+    CHECK(it.kernel.progress.number == 0);
+    CHECK(it.everything() == before);
+    cm::optimizer::step(it.m, it.kernel);
+  }
+  CHECK(it.kernel.progress.number == 1);
+  CHECK(it.everything() != before);
+  {
+    auto cut_short = it.m.iteration(2);
+    it.differentiate(7);
+    CHECK_THROWS_AS(cut_short.end(), cm::usage_error);  // said once: what is there may be used, or dropped
+  }
+  cm::optimizer::step(it.m, it.kernel);
+  CHECK(it.kernel.progress.number == 2);
+  it.differentiate(8);
+  auto next = it.m.iteration(2);
+  cm::optimizer::step(it.m, it.kernel);  // of the gradients before, as where weights have versions
+  it.differentiate(9);
+  it.m.drop_gradients();
+  for (const std::uint32_t batch : {0U, 1U}) next.pass(cm::pass::forward, batch);
+  CHECK(it.kernel.progress.number == 3);
+}
+
+TEST_CASE("a step for which there is no gradient is refused, and a second one for one backward pass", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  cm::optimizer::late_updates<manager, cm::optimizer::adam> late{it.m, it.kernel};
+  cm::optimizer::early_updates<manager, cm::optimizer::adam> early{it.m, it.kernel, 64_KiB};
+  const auto refused = [&] {
+    const std::vector<float> before = it.everything();
+    const std::uint64_t number = it.kernel.progress.number;
+    for (const bool has_clip : {false, true}) {
+      const cm::optimizer::step_options options{.clip = {.norm = has_clip ? 1.0F : 0.0F}};
+      const auto sentence = ContainsSubstring("an optimizer step, and none of 6 parameters has a gradient");
+      CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, options), sentence);
+      CHECK_THROWS_WITH(late.step(options), sentence);
+      CHECK_THROWS_WITH(early.step(options), sentence);
+    }
+    CHECK(it.everything() == before);
+    CHECK(it.kernel.progress.number == number);
+  };
+  refused();
+  it.differentiate(1, 3);
+  cm::optimizer::step(it.m, it.kernel);  // one of six has none
+  refused();
+  it.differentiate(2);
+  late.step();
+  refused();
+  it.differentiate(3);
+  early.step({.clip = {.norm = 1.0F}});
+  refused();
+  it.differentiate(4);
+  it.m.drop_gradients();
+  refused();
+}
 
 TEST_CASE("a step has learning rates by group", "[optimizer]")
 {

@@ -47,6 +47,39 @@ TEST_CASE("mistakes in declarations are refused in words", "[sharding]")
   CHECK_THROWS_AS(uneven.seal(), config_error);
 }
 
+TEST_CASE("a name that no checkpoint can hold is refused where it is declared, also over ranks", "[sharding]")
+{
+  rig it;
+  model_type m{it.memory, it.alone, {.chunk_bytes = bytes{65536}}};
+  const auto weight = m.add<float>({4}, role::parameter);
+  const auto buffer = m.add<float>({4}, role::buffer);
+  const auto scratch = m.add<float>({4}, role::activation);
+  static constexpr list_spec momenta[] = {{"momentum"}};
+  m.use(momenta);
+  for (const std::string& name : {std::string{"state/x"}, std::string{"x[0:7]"}, std::string{"x[rank 1 of 2]"},
+                                 std::string{"momentum/x"}, std::string{"__metadata__"}, std::string{"\x80"},
+                                 std::string(4050, 'n')}) {  // ranks put the numbers of a part behind it
+    INFO(name);
+    CHECK_THROWS_AS(m.name(weight, name), config_error);
+    CHECK_THROWS_AS(m.name(buffer, name), config_error);
+  }
+  m.name(weight, "weight");
+  CHECK_THROWS_AS(m.name(buffer, "weight"), config_error);
+  CHECK_THROWS_AS(m.name(buffer, "unit.0"), config_error);
+  m.name(buffer, "unit.a");
+  m.name(scratch, "momentum/scratch");  // activations are not saved
+  CHECK((m.name_of(weight) == "weight" && m.name_of(buffer) == "unit.a"));
+  m.name(weight, "tensor.3");
+  const auto last = m.add<float>({4}, role::parameter);
+  CHECK_THROWS_AS(m.seal(), config_error);
+  m.name(last, "later/x");
+  static constexpr list_spec more[] = {{"later"}};
+  m.use(more);
+  CHECK_THROWS_AS(m.seal(), config_error);
+  m.name(last, "last");
+  m.seal();
+}
+
 TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
 {
   for (const int difference : {0, 1, 2, 3}) {

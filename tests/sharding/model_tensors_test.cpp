@@ -43,7 +43,7 @@ TEST_CASE("a tensor is called by its number until it has a name", "[sharding]")
   (void)add(known, role::parameter);
   const tensor_handle second = add(known, role::parameter, 1);
   CHECK(known.name_of(1) == "tensor.1");
-  known.of(second).name = "embedding";
+  known.name(second, "embedding");
   CHECK(known.name_of(1) == "embedding");
   CHECK(known.name_of(0) == "tensor.0");
 }
@@ -78,7 +78,7 @@ TEST_CASE("models of other sizes or other parts have other sums, names do not co
 {
   model_tensors one, same, longer, frozen;
   (void)add(one, role::parameter);
-  same.of(add(same, role::parameter)).name = "embedding";
+  same.name(add(same, role::parameter), "embedding");
   (void)add(longer, role::parameter, 0, 65);
   (void)add(frozen, role::frozen);
   CHECK(sum_of(one) == sum_of(same));

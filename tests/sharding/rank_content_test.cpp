@@ -142,7 +142,7 @@ TEST_CASE("over ranks no name may look like that of a part, and none may come tw
   };
   for (const std::string& it : said("w[0:4]"))
     CHECK(it.find("the name w[0:4] would be that of a part of a tensor") != it.npos);
-  for (const std::string& it : said("small")) CHECK(it.find("two things of this model are called small") != it.npos);
+  for (const std::string& it : said("small")) CHECK(it.find("two tensors of this model are called small") != it.npos);
   for (const std::string& it : said("running mean")) CHECK(it.find("are called running mean") != it.npos);
   for (const char* const fine : {"other", "other[3]", "other[:]"})
     for (const std::string& it : said(fine)) CHECK(it.empty());

@@ -199,6 +199,68 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
   CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
 }
 
+TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with them name tensor and rank", "[sharding]")
+{
+  std::vector<std::string> again(2), nothing(2), early(2), different(2);
+  std::vector<float> found(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    const auto said = [](auto call) -> std::string {
+      try {
+        call();
+      } catch (const cm::usage_error& refused) {
+        return refused.what();
+      }
+      return "nothing";
+    };
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{65536}}};
+    cm::optimizer::sgd kernel{{.momentum = 0}};
+    m.use(kernel);
+    const auto low = m.add<float>({100}, cm::role::parameter);
+    const auto high = m.add<float>({100}, cm::role::parameter);
+    m.name(low, "low");
+    m.name(high, "high");
+    for (const auto which : {low, high})
+      for (float& it : m.acquire(which, cm::access::write).span()) it = 0;
+    {
+      auto scope = m.iteration(3);
+      for (std::uint32_t batch = 0; batch < 3; ++batch) {
+        scope.pass(cm::pass::backward, batch);
+        for (const auto which : {high, low}) {
+          auto gradient = m.gradient(which);
+          const float beta = gradient.beta();
+          for (float& it : gradient.span()) it = (beta == 0 ? 0.0F : it) + 1;
+          m.gradient_done(std::move(gradient));
+          if (batch == 1 && which.id == high.id) again[rank] = said([&] { (void)m.gradient(high); });
+        }
+        if (batch == 1) early[rank] = said([&] { (void)m.step(kernel); });
+      }
+      m.step(kernel, {.learning_rate = 1});
+    }
+    found[rank] = m.acquire(high, cm::access::read).span()[7];
+    nothing[rank] = said([&] { (void)m.step(kernel); });
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(low).span()) it = 1;
+    if (rank == 1)
+      for (float& it : m.gradient(high).span()) it = 1;
+    different[rank] = said([&] { (void)m.step(kernel); });
+  });
+  CHECK(found == std::vector<float>{-6, -6});  // three micro-batches of two ranks
+  for (const std::size_t rank : {0U, 1U}) {
+    CHECK(again[rank] ==
+          "chunkmem: tensor 'high': a gradient was asked for after gradient_done, in micro-batch 2 of 3 (call "
+          "gradient_done behind its last write; for several passes that add up, begin the iteration with as many "
+          "micro-batches and name each by pass())");
+    CHECK(early[rank].find("an optimizer step after 2 of the 3 micro-batches of an iteration") != std::string::npos);
+    CHECK(nothing[rank].find("an optimizer step, and no weight has a gradient on any rank") != std::string::npos);
+    CHECK(different[rank].find("rank 1 has one of 'high', and rank 0 has none; so it is with 1 weight (") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("the span of a gradient of ranks without a name keeps the gradient while a loop walks over it", "[sharding]")
 {
   using gradient = decltype(std::declval<cm::sharded_model<cm::backend::host_arena, cm::collective::self>&>().gradient(

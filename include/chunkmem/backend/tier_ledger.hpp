@@ -115,7 +115,8 @@ class tier_ledger {
                          .capacity = capacity_[where].count(),
                          .pinned = held,
                          .needed = needed,
-                         .refused = needed <= capacity_[where].count()}};
+                         .refused = needed <= capacity_[where].count(),
+                         .taken = held}};
   }
 
  private:

@@ -70,7 +70,7 @@ struct exported {
   std::vector<exported> all;
   for (const auto& [name, value] : index.all()) {
     if (name.starts_with("state/") || is_beside_weight(name)) continue;
-    const std::size_t own = looks_divided(name) ? name.rfind("[rank ") : name.npos;
+    const std::size_t own = name_rules::looks_divided(name) ? name.rfind("[rank ") : name.npos;
     if (own != name.npos && is_of_other_rank(name.substr(own), options.rank)) continue;
     const bool changes = options.type && is_convertible(value.type, *options.type);
     all.push_back({std::string{name.substr(0, own)}, &value, changes ? *options.type : value.type});

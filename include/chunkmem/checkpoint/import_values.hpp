@@ -42,11 +42,14 @@ struct imported_values {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_import(std::string_view what, std::string_view name)
+/// @param remedy   one that helps against this difference
+[[noreturn]] inline void refuse_import(std::string_view what, std::string_view name, std::string_view remedy)
 {
-  throw config_error{error_text{} << "chunkmem: this file is not of this model: " << what << ": " << name
-                                  << " (name and declare tensors as the file does, or let takes_part be true)"};
+  throw config_error{error_text{} << "chunkmem: this file is not of this model: " << what << ": " << name << " ("
+                                  << remedy << ")"};
 }
+inline constexpr std::string_view take_part = "name tensors as the file does, or let takes_part be true";
+inline constexpr std::string_view declare_alike = "declare the tensor as the file has it, or give it another name";
 
 /// An item that comes from a file of weights, or has to begin anew with them; not states of the trainer.
 [[nodiscard]] inline bool is_imported(const model_item& item, const stored_index& index)
@@ -80,16 +83,17 @@ template <class Names>
   names([&](std::string_view name, const std::vector<std::uint64_t>& extents, bool is_weight, dtype type) {
     const stored_value* const known = index.find(name);
     if (known == nullptr) {
-      if (is_weight && !options.takes_part) detail::refuse_import("it does not have", name);
+      if (is_weight && !options.takes_part) detail::refuse_import("it does not have", name, detail::take_part);
       if (is_weight) result.kept.emplace_back(name);
       return;
     }
     left.erase(name);
     ++result.tensors;
-    if (known->extents != extents) detail::refuse_import("another shape", name);
-    if (!is_convertible(known->type, type)) detail::refuse_import("another element type", name);
+    if (known->extents != extents) detail::refuse_import("another shape", name, detail::declare_alike);
+    if (!is_convertible(known->type, type)) detail::refuse_import("another element type", name, detail::declare_alike);
   });
-  if (!left.empty() && !options.takes_part) detail::refuse_import("this model does not have", *left.begin());
+  if (!left.empty() && !options.takes_part)
+    detail::refuse_import("this model does not have", *left.begin(), detail::take_part);
   result.ignored.assign(left.begin(), left.end());
   return result;
 }

@@ -8,6 +8,7 @@
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/half.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -62,7 +63,7 @@ struct model_item {
 
 namespace detail {
 
-inline constexpr std::string_view state_prefix = "state/";  ///< of the names of registered states in files
+inline constexpr std::string_view state_prefix = name_rules::state_prefix;
 
 [[nodiscard]] inline std::vector<std::uint64_t> extents_of(const shape& of)
 {
@@ -142,30 +143,14 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
                                     << " in a checkpoint (give tensors other names)"};
 }
 
-/// Whether files would take a name for that of a part, "x[0:7]", or of a rank's own bytes, "x[rank 1 of 2]".
-[[nodiscard]] inline bool looks_divided(std::string_view name)
-{
-  const std::size_t open = name.rfind('[');
-  if (open == name.npos || !name.ends_with(']')) return false;
-  std::string form;  // without digits
-  for (const char it : name.substr(open))
-    form += it >= '0' && it <= '9' ? (form.ends_with('0') ? "" : "0") : std::string{it};
-  return form == "[0:0]" || form == "[rank 0 of 0]";
-}
-
-/// @param name   of a tensor @throws config_error   in a file it would mean something else
+/// @param more   bytes that files may put before and behind the name
+/// @throws config_error   in a file the name of this tensor would mean something else
 template <class Manager>
-void refuse_reserved_name(const Manager& m, std::string_view name)
+void refuse_reserved_name(const Manager& m, std::string_view name, std::size_t more = 0)
 {
-  const auto refuse = [&](std::string_view what) {
-    throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what
-                                    << " (choose another name)"};
-  };
-  if (looks_divided(name)) refuse("a part of a tensor");
-  if (name.starts_with(state_prefix)) refuse("a registered state");
-  m.for_each_list([&](list_id, const list_spec& spec) {
-    if (name.starts_with(std::string{spec.name} + '/')) refuse("what an optimizer has beside a weight");
-  });
+  name_rules::expect_tensor(name, more);
+  name_rules::expect_beside(
+      name, [&](auto visit) { m.for_each_list([&](list_id, const list_spec& spec) { visit(spec.name); }); }, more);
 }
 
 template <class Manager>
@@ -196,7 +181,7 @@ template <class Manager>
   });
   m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     if (content.empty()) return;
-    if (looks_divided(name)) refuse_reserved_name(m, name);
+    name_rules::expect_state(name);
     model_item state{std::string{state_prefix} + std::string{name}, dtype::uint8, {content.size()}};
     state.state = content;
     items.push_back(std::move(state));

@@ -3,6 +3,7 @@
 
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -260,18 +261,8 @@ namespace detail {
 /// As JSON. @throws config_error   the tensor could be written, and no loader would take it back
 [[nodiscard]] inline std::string quoted_name(const stored_tensor& stored)
 {
-  const auto refuse = [&](std::string_view why) {
-    throw config_error{error_text{} << "chunkmem: a tensor cannot be saved under its name: " << why
-                                    << " (give it another name)"};
-  };
-  if (stored.name == "__metadata__") refuse("safetensors means something else by __metadata__");
-  if (stored.name.size() > loader_limits{}.name_length) refuse("it is longer than a loader takes");
-  try {
-    return nlohmann::json(stored.name).dump();
-  } catch (const nlohmann::json::type_error&) {
-    refuse("it is no UTF-8");
-  }
-  return {};
+  name_rules::expect_written(stored.name);
+  return nlohmann::json(stored.name).dump();
 }
 
 /// @param header   bytes of it   @throws config_error   no loader would take it back

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -36,8 +37,8 @@ struct loader_limits {
   bytes manifest{std::uint64_t{32} << 20};         ///< some 6 TB; reading it takes about nine times as much memory
   std::uint64_t tensors = std::uint64_t{1} << 24;  ///< of one file
   std::uint32_t rank = 16;
-  std::uint32_t name_length = 4096;      ///< of a tensor, in bytes
-  std::uint32_t text_length = 1U << 20;  ///< of one text of a header's metadata, in bytes
+  std::uint32_t name_length = name_rules::longest;  ///< of a tensor, in bytes
+  std::uint32_t text_length = 1U << 20;             ///< of one text of a header's metadata, in bytes
 };
 
 /// The name of an element type in safetensors.

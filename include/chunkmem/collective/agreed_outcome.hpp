@@ -24,7 +24,7 @@ namespace detail {
 /// An error as words, so that it can be thrown again on another rank.
 class error_words {
  public:
-  static constexpr std::size_t count = 1 + 6 + 64;  ///< kind, numbers, text
+  static constexpr std::size_t count = 1 + 7 + 64;  ///< kind, numbers, text
   static constexpr std::uint64_t no_memory = 1000;  ///< std::bad_alloc, which has no code
 
   using words = std::array<std::uint64_t, count>;
@@ -41,7 +41,8 @@ class error_words {
                                        what.capacity,
                                        what.pinned,
                                        what.needed,
-                                       what.refused ? 1U : 0U};
+                                       what.refused ? 1U : 0U,
+                                       what.taken};
       std::ranges::copy(numbers, all.begin() + 1);
     }
     const std::string_view text{it.what()};
@@ -61,7 +62,7 @@ class error_words {
     if (all[0] == no_memory) throw std::bad_alloc{};
     switch (static_cast<error_code>(all[0])) {
       case error_code::out_of_memory:
-        throw out_of_memory{{static_cast<tier>(all[1]), all[2], all[3], all[4], all[5], all[6] != 0}};
+        throw out_of_memory{{static_cast<tier>(all[1]), all[2], all[3], all[4], all[5], all[6] != 0, 0, all[7]}};
       case error_code::usage: throw usage_error{sentence};
       case error_code::device: throw device_error{sentence};
       case error_code::io: throw io_error{sentence, {static_cast<int>(all[1]), all[2]}};
@@ -73,7 +74,7 @@ class error_words {
   }
 
  private:
-  static constexpr std::size_t text_begin = 7;
+  static constexpr std::size_t text_begin = 8;
   static constexpr std::size_t text_bytes = 64 * sizeof(std::uint64_t) - 1;  // a zero after it
 };
 
@@ -94,7 +95,7 @@ template <exchanges_words Communicator>
 /// @return   no rank has more to do @throws on every rank the error of the first rank that failed, in its class: "rank
 ///   2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no error of this
 ///   library (a rank that ends), are thrown at once: other ranks hear of them by their deadline
-/// @complexity   one exchange of a word; in an error another one of 71 words
+/// @complexity   one exchange of a word; in an error another one of 72 words
 template <exchanges_words Communicator, class Work>
 bool agreed(Communicator& ranks, Work work)
 {

@@ -241,6 +241,7 @@ struct memory_shortage {
   std::uint64_t needed = 0;     ///< capacity that this moment fits in; the least one, unless free bytes lie scattered
   bool refused = false;         ///< the capacity has room, but the system gave no memory
   std::uint64_t step = 0;       ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
+  std::uint64_t taken = 0;      ///< of a backend, from which others allocated that much: another manager, or the caller
 };
 
 /// No room is left, after everything that may move was considered.
@@ -263,6 +264,11 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
       return text << "chunkmem: the system gave no memory for the " << name_of(it.where) << " tier: " << it.requested
                   << " B asked for, within a capacity of " << it.capacity
                   << " B (make the capacity smaller, or free memory)";
+    if (it.taken > 0)
+      return text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested
+                  << " B asked for, capacity " << it.capacity << " B, " << it.taken
+                  << " B of it were allocated from this backend before (a manager takes all of a backend: give each "
+                     "manager a backend of its own, or end the other one)";
     text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested
          << " B asked for, capacity " << it.capacity << " B, " << it.pinned
          << " B cannot leave now, this moment fits in " << it.needed << " B";
@@ -271,7 +277,10 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
       return text
              << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
-    text << "(raise the capacity, or hold fewer pins and leases at once";
+    // what the host cannot give up is mostly the only copy of something: no pin
+    text << (it.where == tier::host
+                 ? "(raise the capacity, drop tensors that are dead, or hold fewer pins and leases at once"
+                 : "(raise the capacity, or hold fewer pins and leases at once");
     return text << (it.step > 0 ? ")" : "; rehearse finds what a whole step needs)");
   }
 

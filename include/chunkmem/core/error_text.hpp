@@ -34,11 +34,20 @@ class error_text {
     return *this;
   }
 
-  error_text& operator<<(std::uint64_t number) noexcept
+  /// A whole number in digits, with its sign. A `char` is a character and not its code, a `bool` is a word; bytes
+  /// (`std::uint8_t`) are numbers.
+  template <std::integral Number>
+  error_text& operator<<(Number number) noexcept
   {
-    char digits[20];
-    const auto end = std::to_chars(digits, digits + sizeof digits, number);
-    return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
+    if constexpr (std::same_as<Number, bool>) {
+      return *this << std::string_view{number ? "true" : "false"};
+    } else if constexpr (std::same_as<Number, char>) {
+      return *this << std::string_view{&number, 1};
+    } else {
+      char digits[20];
+      const auto end = std::to_chars(digits, digits + sizeof digits, number);
+      return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
+    }
   }
 
   /// The fewest digits that tell it from its neighbours; "nan" and "inf" as they are.

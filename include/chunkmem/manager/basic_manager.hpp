@@ -111,7 +111,8 @@ class basic_manager {
     return {first, layers};
   }
   /// What files and messages call a tensor; one without a name is "tensor.<number>".
-  /// @throws usage_error   not of this manager
+  /// @throws usage_error   not of this manager; config_error   another tensor has this name, or no checkpoint could
+  ///   hold it (see name_rules)
   void name(tensor_handle wanted, std::string_view text)
   {
     builder_.expect_own(wanted, "a tensor was named that this manager did not make");
@@ -123,19 +124,25 @@ class basic_manager {
   ///
   /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
   /// a kernel or a loss scale that its manager was not given. Rates are numbers, and a step takes any.
-  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing
-  ///   was changed
+  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; a name twice; or an
+  ///   optimizer beside a parameter that is no float32, bfloat16 or float16; config_error   no checkpoint could hold a
+  ///   name. Nothing was changed
   template <registrable Owner>
   void use(Owner& owner)
   {
     states_.add(owner, [&] {
+      constexpr bool takes_steps = requires { owner.progress.registered; };
+      if constexpr (takes_steps) engine_.tensors().expect_updated();
       if constexpr (requires { std::span<const list_spec>{owner.lists()}; })
         use(std::span<const list_spec>{owner.lists()});
+      if constexpr (takes_steps) engine_.tensors().take_steps();
     });
   }
-  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
+  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice;
+  /// config_error   a tensor has a name that begins as that of a list, or no checkpoint could hold the name
   void use(std::span<const list_spec> specs) { builder_.add_lists(specs); }
-  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  /// Bytes that must survive a restart, by name. They stay the caller's.
+  /// @throws usage_error   a name twice; config_error   no checkpoint could hold the name
   void state(std::string_view name, std::span<std::byte> content) { states_.add(name, content); }
 
   // Planning.
@@ -152,9 +159,10 @@ class basic_manager {
 
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
-  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
-  /// once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
-  /// for the next step, which does them, and three times with `early_updates`, whose step has three ways.
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. Pointers
+  /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them. It is
+  /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates
+  /// wait for the next step, which does them, and three times with `early_updates`, whose step has three ways.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
@@ -323,7 +331,7 @@ class basic_manager {
   /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
   ///   first write on
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another
-  ///                       element type, gradient_done was called, or a gradient in place while another pin holds the
+  ///                       element type, after gradient_done, or a gradient in place while another pin holds the
   ///                       weight
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
@@ -356,8 +364,9 @@ class basic_manager {
     });
   }
 
-  /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are
-  /// taken now, while it is in the cache, and `optimizer::step` needs no pass of its own for them. Releases the pin.
+  /// The gradient is complete in this micro-batch: nothing is added to it before the next one. In the last micro-batch
+  /// of the iteration, where the calling thread wrote it, its norms are taken now, while it is in the cache, and
+  /// `optimizer::step` needs no pass of its own for them. Releases the pin.
   /// @throws usage_error   another pin holds the gradient
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
@@ -665,7 +674,8 @@ class basic_manager {
                        "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
-    if (stream != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
+    if (stream != agent::host || !engine_type::host_addressable || link_->micro_batches.expects_more())
+      return ledger_.finish_unmeasured(builder_.slot_of(weight), link_->micro_batches.moment());
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
@@ -719,8 +729,11 @@ class basic_manager {
   void expect_element(tensor_handle wanted, list_id list)
   {
     const slot_id slot = builder_.slot_in(wanted, list);
-    engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
-                                 "a list was acquired with an element type that is not its own");
+    if (const dtype own = engine_.tensors().type_in(wanted.id, list); own != dtype_of<Element>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << engine_.tensors().label(slot)
+                                     << ": a list was acquired with an element type that is not its own: "
+                                     << chunkmem::name_of(dtype_of<Element>) << ", and it is of "
+                                     << chunkmem::name_of(own) << " (name that type, as in m.acquire<float>(...))"};
   }
   template <pinned_element Element>
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
@@ -768,10 +781,11 @@ class basic_manager {
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
       using elements = std::span<const kind>;
-      if (held.stream == agent::host)
-        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}));
+      if (held.stream == agent::host && !link_->micro_batches.expects_more())
+        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}),
+                              link_->micro_batches.moment());
     }
-    ledger_.finish(value);
+    ledger_.finish_unmeasured(value, link_->micro_batches.moment());
   }
 
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;

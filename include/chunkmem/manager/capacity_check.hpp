@@ -124,9 +124,11 @@ class too_small {
   explicit too_small(std::string_view what) { text_ << "chunkmem: " << what << " does not fit"; }
 
   /// @param what   needs it, such as "the largest tensor of this model"
-  void expect(std::string_view where, bytes capacity, bytes least, std::string_view what)
+  /// @param chunks_help   it might fit with smaller chunks
+  void expect(std::string_view where, bytes capacity, bytes least, std::string_view what, bool chunks_help = true)
   {
     if (capacity >= least) return;
+    chunks_help_ = chunks_help_ && chunks_help;
     text_ << (count_++ == 0 ? ": " : "; ") << "the " << where << " capacity is " << capacity.count() << " B, but "
           << what << " needs at least " << least.count() << " B";
   }
@@ -135,12 +137,14 @@ class too_small {
   {
     if (count_ == 0) return;
     throw config_error{text_ << " with chunks of " << chunk_bytes.count() << " B (raise "
-                             << (count_ == 1 ? "it" : "them") << ", or use smaller chunks" << smaller << ")"};
+                             << (count_ == 1 ? "it" : "them") << (chunks_help_ ? ", or use smaller chunks" : "")
+                             << smaller << ")"};
   }
 
  private:
   error_text text_;
   unsigned count_ = 0;
+  bool chunks_help_ = true;
 };
 
 }  // namespace detail
@@ -169,11 +173,14 @@ inline void refuse_too_small_for_model(const model_frames& frames, per_tier<byte
 {
   const auto whole_frames = [&](tier where) { return given[where].count() / frames.size.count() * frames.size; };
   detail::too_small sizes{"this model"};
-  sizes.expect("device", given[tier::device], need.smallest_device, "the largest tensor of this model");
+  // the tensor has more bytes than its whole frames but the last
+  sizes.expect("device", given[tier::device], need.smallest_device, "the largest tensor of this model",
+               given[tier::device] + frames.size > need.smallest_device);
   const bytes weights = bytes_of_weights(frames);
   const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
   sizes.expect("host", whole_frames(tier::host), weights > device ? weights - device : bytes{},
-               "the part of the weights that the device does not hold");
+               "the part of the weights that the device does not hold",
+               need.by_role[role::parameter] + need.by_role[role::frozen] <= given[tier::device] + given[tier::host]);
   sizes.refuse(frames.size, "; rehearse(step) says what a step needs");
 }
 

@@ -541,11 +541,12 @@ class engine {
     ensure_arenas();
     slot& slot_state = tensors_[id];
     const bool fresh = slot_state.state == tensor_state::free;
+    const entry_kind asked = kind;  // the record has what was called: the same calls are one record
     if (fresh) kind = first_use(kind);
     if (slot_state.state == tensor_state::gradient) places_.keep_apart(id);  // allowed when it is tried again
     states::expect(tensors_, id, states::event_of_access(slot_state, kind));
     refuse_conflicts(slot_state, id, kind);
-    const bool planned = schedule_.step_to(id, kind, 0);
+    const bool planned = schedule_.step_to(id, asked, 0);
     if (planned) run_planned();
     const memory_location place = place_of(kind);
     if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
@@ -561,7 +562,7 @@ class engine {
       throw;
     }
     states::begin(slot_state, place);
-    const std::uint32_t access_index = schedule_.finish(planned, id, kind, 0);
+    const std::uint32_t access_index = schedule_.finish(planned, id, asked, 0);
     const bool on_host = place == memory_location::host;  // the host has read its bytes when the pin ends
     return {data,
             id,

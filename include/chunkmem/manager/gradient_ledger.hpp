@@ -31,31 +31,48 @@ namespace chunkmem::inline v0 {
 /// rehearsal.
 class gradient_ledger {
  public:
+  static constexpr std::uint64_t alone = 1;  ///< the moment where no iteration was begun
+
   void reset(std::size_t parameters)
   {
     if (notes_.size() != parameters) order_.reset(parameters);
     notes_.resize(parameters);
   }
 
-  /// False after the gradient was declared done in this step.
-  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept { return !notes_[index_of(value_slot)].done; }
+  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
+  /// iteration add up, so a gradient that was done in one of them is open in the others.
+  /// @param moment   now, see micro_batch_ledger
+  [[nodiscard]] bool is_open(slot_id value_slot, std::uint64_t moment = alone) const noexcept
+  {
+    const std::uint64_t done = notes_[index_of(value_slot)].done;
+    return done == 0 || (done != moment && is_done_in_iteration(value_slot, moment));
+  }
+  /// It was declared done in the iteration of this moment.
+  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot, std::uint64_t moment) const noexcept
+  {
+    return notes_[index_of(value_slot)].done >> 16U == moment >> 16U && notes_[index_of(value_slot)].done != 0;
+  }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
-  void note_opened(slot_id value_slot) noexcept
+  void note_opened(slot_id value_slot, std::uint64_t moment = alone) noexcept
   {
     ++opened_;
+    opened_at_ = moment;
     of_all_.reset();
-    notes_[index_of(value_slot)] = {{}, ++touched_, false, false};
+    notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
-  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  void finish(slot_id value_slot) noexcept
+  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }        ///< so many times
+  [[nodiscard]] std::uint64_t opened_at() const noexcept { return opened_at_; }  ///< the moment of the last one
+  void finish(slot_id value_slot) noexcept { finish_unmeasured(value_slot, alone); }
+  /// @param moment   now
+  void finish_unmeasured(slot_id value_slot, std::uint64_t moment) noexcept
   {
     notes_[index_of(value_slot)].touched = ++touched_;
-    notes_[index_of(value_slot)].done = true;
+    notes_[index_of(value_slot)].done = moment;
   }
   /// @param measure   of all its elements as they are stored
-  void finish(slot_id value_slot, const gradient_measure& measure) noexcept
+  void finish(slot_id value_slot, const gradient_measure& measure, std::uint64_t moment = alone) noexcept
   {
-    notes_[index_of(value_slot)] = {measure, ++touched_, true, true};
+    notes_[index_of(value_slot)] = {measure, ++touched_, moment, true};
   }
   /// The same of a gradient that nobody declared done.
   void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
@@ -144,6 +161,7 @@ class gradient_ledger {
     order_.reset();
     kept_weights_ = std::exchange(weights_, weights::whole);
     kept_opened_ = opened_;
+    kept_opened_at_ = opened_at_;
   }
   void end_rehearsal() noexcept
   {
@@ -151,6 +169,7 @@ class gradient_ledger {
     of_all_ = kept_of_all_;
     std::swap(order_, kept_order_);
     weights_ = kept_weights_;
+    opened_at_ = kept_opened_at_;
     opened_ = kept_opened_;  // else a step that is half done would take its decision again
   }
 
@@ -160,7 +179,7 @@ class gradient_ledger {
   struct note {
     gradient_measure measure;
     std::uint64_t touched = 0;
-    bool done = false;
+    std::uint64_t done = 0;  // the moment of it; 0: it is open
     bool measured = false;
   };
 
@@ -169,6 +188,7 @@ class gradient_ledger {
   std::optional<gradient_measure> of_all_, kept_of_all_;
   update_order order_, kept_order_;
   std::uint64_t opened_ = 0, kept_opened_ = 0;
+  std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
   std::uint64_t touched_ = 0;
   std::uint64_t forgotten_ = 0;
   weights weights_ = weights::whole;

@@ -33,20 +33,21 @@ class gradient_store {
   gradient_store(const gradient_store&) = delete;
 
   /// A gradient may be asked for. @param pins   on the weight that may be there
-  /// @throws usage_error   another element type, gradient_done was called, an update is half done, or the gradient has
+  /// @throws usage_error   another element type, after gradient_done, an update is half done, or the gradient has
   ///   to take the bytes of a weight that is pinned or has no master
   template <element Element>
   void expect(slot_id value_slot, std::uint32_t pins)
   {
     engine_->pending().finish();  // gradients of two steps do not meet
     const registry& tensors = engine_->tensors();
-    tensors.expects_of(value_slot, tensors.gradient_type(value_slot) == dtype_of<Element>,
-                       "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) "
-                       "where gradients are wide)");
+    if (const dtype own = tensors.gradient_type(value_slot); own != dtype_of<Element>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << tensors.label(value_slot)
+                                     << ": a gradient was asked for with an element type that is not its own: "
+                                     << name_of(dtype_of<Element>) << ", and it is of " << name_of(own)
+                                     << " (name that type, as in m.gradient<float>(...))"};
     ledger_->expect_no_update("a gradient was asked for");
-    tensors.expects_of(value_slot, ledger_->is_open(value_slot),
-                       "a gradient was asked for after gradient_done: its norm is taken already (take the step, or "
-                       "drop it)");
+    if (!ledger_->is_open(value_slot, link_->micro_batches.moment())) [[unlikely]]
+      refuse_done(value_slot);
     if (tensors[tensors.gradient_of(value_slot)].pins == 0)
       engine_->expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
@@ -64,7 +65,7 @@ class gradient_store {
     const bool first = is_fresh(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
-    ledger_->note_opened(value_slot);
+    ledger_->note_opened(value_slot, link_->micro_batches.moment());
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
@@ -129,6 +130,20 @@ class gradient_store {
   [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
   {
     return !engine_->rehearsing().is_running() && engine_->places().is_lent(value_slot);
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_done(slot_id value_slot) const
+  {
+    const micro_batch_ledger& now = link_->micro_batches;
+    error_text text;
+    text << "chunkmem: " << engine_->tensors().label(value_slot) << ": a gradient was asked for after gradient_done";
+    if (ledger_->is_done_in_iteration(value_slot, now.moment()))
+      text << ", in micro-batch " << (now.moment() & 0xffffU) << " of " << now.expected()
+           << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
+              "many micro-batches and name each by pass())";
+    else
+      text << ", and no step was taken since (take the step, or drop the gradient; for iterations that add up, begin "
+              "one with as many micro-batches and name each by pass())";
+    throw usage_error{text};
   }
   /// @param pins   that may hold the weight
   void expect_place(slot_id value_slot, std::uint32_t pins) const

@@ -76,6 +76,7 @@ class iteration {
   {
     if (over_ || link_->engine == nullptr) return false;
     over_ = true;
+    link_->micro_batches.end();
     if (!real_) return true;
     link_->engine->external_memory().end_iteration();
     link_->engine->schedule().end(complete && link_->micro_batches.is_complete());

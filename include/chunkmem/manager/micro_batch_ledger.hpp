@@ -29,7 +29,12 @@ class micro_batch_ledger {
     named_.assign((micro_batches + bits - 1) / bits, 0);
     expected_ = micro_batches;
     count_ = 0;
+    now_ = 0;
+    runs_ = true;
+    ++iterations_;
   }
+  /// The iteration is over.
+  void end() noexcept { runs_ = false; }
   /// @pre it is one of those that the iteration was begun with
   void name(std::uint32_t micro_batch) noexcept
   {
@@ -37,8 +42,14 @@ class micro_batch_ledger {
     const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
     if ((word & bit) == 0) ++count_;
     word |= bit;
+    now_ = micro_batch;
   }
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
+  /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
+  [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
+  [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
+  /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
+  [[nodiscard]] std::uint64_t moment() const noexcept { return iterations_ << 16U | (now_ + std::uint64_t{1}); }
 
   /// The end of an iteration could not say that one was missing: `expect_told` will.
   void keep() noexcept { kept_ = {count_, expected_}; }
@@ -46,6 +57,18 @@ class micro_batch_ledger {
   void expect_complete() const
   {
     if (!is_complete()) refuse({count_, expected_});
+  }
+  /// Before an optimizer step. One before the first micro-batch is of the iteration before, as where weights have
+  /// versions. @param opened   the moment of the last gradient that was opened
+  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and has not named all
+  void expect_no_more(std::uint64_t opened) const
+  {
+    if (!expects_more() || count_ == 0 || opened >> 16U != iterations_) [[likely]]
+      return;
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << count_ << " of the " << expected_
+                                   << " micro-batches of an iteration: its gradients are of a part of the batch (take "
+                                      "the step behind the last one, name each by pass(), or begin the iteration with "
+                                      "as many as there are)"};
   }
   /// Throws once what `keep` was called for. @throws usage_error   the last iteration was not complete
   void expect_told()
@@ -76,6 +99,9 @@ class micro_batch_ledger {
   sequence<std::uint64_t> named_;
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
+  std::uint32_t now_ = 0;  // named last
+  bool runs_ = false;
+  std::uint64_t iterations_ = 0;
   short_iteration kept_{};
 };
 

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 #include <chunkmem/tensor/registration.hpp>
 
 #include <cstddef>
@@ -23,7 +24,8 @@ class registered_states {
  public:
   /// Ties the object to this manager and registers its states. Guarantee: strong.
   /// @param add_lists   called between, when nothing but it can throw any more
-  /// @throws usage_error   the object is tied already, or a name twice; and what add_lists throws
+  /// @throws usage_error   the object is tied already, or a name twice; config_error   no checkpoint could hold a name;
+  ///   and what add_lists throws
   template <registrable Owner, class AddLists>
   void add(Owner& owner, AddLists add_lists)
   {
@@ -42,7 +44,7 @@ class registered_states {
     states_ = std::move(states);
     used_.add(registered);
   }
-  /// The caller's own. @throws usage_error   a name twice
+  /// The caller's own. @throws usage_error   a name twice; config_error   no checkpoint could hold the name
   void add(std::string_view name, std::span<std::byte> content)
   {
     append(states_, {std::string{name}, content, nullptr, callers_own});
@@ -100,10 +102,13 @@ class registered_states {
   }
   static void append(std::vector<named_state>& states, named_state fresh)
   {
+    name_rules::expect_state(fresh.name);
     for (const named_state& known : states)
       if (known.name == fresh.name)
         throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name
-                                       << " (give one of them another, or use one object of each kind)"};
+                                       << (fresh.owner != callers_own && known.owner != callers_own
+                                               ? " (use one object of each kind: its groups may have other options)"
+                                               : " (give the one that state() registers another name)")};
     states.push_back(std::move(fresh));
   }
   [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)

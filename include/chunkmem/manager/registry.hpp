@@ -8,9 +8,11 @@
 #include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/manager/slot_table.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/shape.hpp>
 #include <chunkmem/tensor/tensor_label.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -62,6 +64,7 @@ class registry {
     expects(part != role::gradient && part != role::optimizer_state,
             "gradients and optimizer states are made by the manager: declare parameters and lists");
     expects(tensors_.size() < UINT32_MAX - 1, "a manager holds fewer than 2^32 tensors");
+    if (takes_steps_ && part == role::parameter && !is_updated(type)) refuse_type(tensor_id{tensors()}, type);
     (void)(bytes{extents.elements()} * size_of(type));  // too large is refused here, where the caller can see why
     std::uint32_t& ordinal = part == role::parameter ? parameters_ : others_;
     tensors_.push_back({extents, type, gradient, part, group, ordinal});
@@ -74,6 +77,16 @@ class registry {
     if (tensors_.capacity() - tensors_.size() < count) tensors_.reserve(2 * tensors_.size() + count);
   }
 
+  /// An optimizer will update the parameters. @throws usage_error   one is of a type that none can update
+  void expect_updated() const
+  {
+    for (std::uint32_t id = 0; id < tensors(); ++id)
+      if (tensors_[id].part == role::parameter && !is_updated(tensors_[id].type))
+        refuse_type(tensor_id{id}, tensors_[id].type);
+  }
+  /// From here on none is added that it could not update. @pre expect_updated
+  void take_steps() noexcept { takes_steps_ = true; }
+
   list_id add_list(const list_spec& spec)
   {
     expects(!sealed_, "a list was added after the manager was sealed: name the optimizer before the first access");
@@ -81,6 +94,9 @@ class registry {
       if (known.name == spec.name)
         throw usage_error{error_text{} << "chunkmem: two lists have one name, " << spec.name
                                        << " (call use once, or give the lists other names)"};
+    name_rules::expect_list(spec.name);
+    for (std::uint32_t id = 0; id < tensors(); ++id)
+      if (is_stored(tensor_id{id}) && !names_.of(id).empty()) expect_beside_lists(names_.of(id), spec.name);
     const list_id added{lists()};
     if (spec.use == list_use::master) {
       expects(spec.type == dtype::float32, "a master list that is not float32");
@@ -97,6 +113,7 @@ class registry {
   void seal(const Layout& prototype, bytes frame)
   {
     if (sealed_) return;
+    expect_distinct_names();
     build_slots();
     place_in_order({}, prototype, frame);
     order_.clear();
@@ -244,8 +261,14 @@ class registry {
   {
     for (std::uint32_t index = 0; index < lists_.size(); ++index)
       if (lists_[index].name == name) return list_id{index};
-    throw usage_error{error_text{} << "chunkmem: there is no list named " << name
-                                   << " (call use with the optimizer before)"};
+    error_text text;
+    text << "chunkmem: there is no list named '" << name << "'";
+    if (lists_.size() == 2)
+      throw usage_error{text << " (call use with the optimizer before; there are value and gradient alone)"};
+    text << " (there are ";
+    for (std::size_t index = 0; index < lists_.size(); ++index)
+      text << (index == 0 ? "" : index + 1 < lists_.size() ? ", " : " and ") << lists_[index].name;
+    throw usage_error{text << ")"};
   }
 
   /// @throws usage_error   not sealed, no such list, a tensor of them is pinned, or the element types differ
@@ -308,35 +331,34 @@ class registry {
   }
 
   /// What files and messages call a tensor; an empty text takes the name away.
+  /// @throws config_error   another tensor has this name, or no checkpoint could hold it
   void name(tensor_id id, std::string_view text)
   {
-    if (names_.size() <= index_of(id)) names_.resize(index_of(id) + std::size_t{1});
-    names_[index_of(id)] = text;
+    if (!text.empty() && is_stored(id)) {
+      name_rules::expect_tensor(text);
+      expect_beside_lists(text);
+    }
+    names_.set(index_of(id), text);
+    if (sealed_) expect_distinct_names();
   }
   /// By tensor, as far as names were given.
-  [[nodiscard]] std::span<const std::string> names() const noexcept { return names_; }
+  [[nodiscard]] std::span<const std::string> names() const noexcept { return names_.all(); }
 
   /// What files call a tensor: its name, or "tensor.<number>". Allocates
-  [[nodiscard]] std::string name_of(tensor_id id) const
-  {
-    const std::size_t index = index_of(id);
-    return index < names_.size() && !names_[index].empty() ? names_[index] : "tensor." + std::to_string(index);
-  }
+  [[nodiscard]] std::string name_of(tensor_id id) const { return names_.name_of(index_of(id)); }
   /// The same for messages, a name in quotes. Allocates nothing.
   void write_name(tensor_id id, error_text& text) const noexcept
   {
-    const std::size_t index = index_of(id);
-    if (index < names_.size() && !names_[index].empty())
-      text << "'" << names_[index] << "'";
+    if (const std::string_view name = names_.of(index_of(id)); !name.empty())
+      text << "'" << name << "'";
     else
-      text << "tensor." << std::uint64_t{index};
+      text << "tensor." << index_of(id);
   }
   /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
   [[nodiscard]] tensor_label label(slot_id slot) const noexcept
   {
     const auto [id, list] = describe(slot);
-    const std::size_t index = index_of(id);
-    return {id, index < names_.size() ? std::string_view{names_[index]} : std::string_view{}, list};
+    return {id, names_.of(index_of(id)), list};
   }
   /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the
   /// tensor
@@ -389,6 +411,39 @@ class registry {
   [[nodiscard]] tensor_id id_of(const tensor_info& info) const noexcept
   {
     return tensor_id{static_cast<std::uint32_t>(&info - tensors_.data())};
+  }
+
+  [[nodiscard]] static bool is_updated(dtype type) noexcept
+  {
+    return type == dtype::float32 || type == dtype::bfloat16 || type == dtype::float16;
+  }
+  [[noreturn]] void refuse_type(tensor_id id, dtype type) const
+  {
+    error_text text;
+    text << "chunkmem: ";
+    write_name(id, text);
+    throw usage_error{text << " is a parameter of " << chunkmem::name_of(type)
+                           << " in a manager with an optimizer, which updates float32, bfloat16 and float16 (declare "
+                              "it with role::frozen or role::buffer)"};
+  }
+
+  /// A checkpoint holds it. The bytes of what is gathered are saved as shares.
+  [[nodiscard]] bool is_stored(tensor_id id) const noexcept
+  {
+    const role part = tensors_[index_of(id)].part;
+    return part != role::activation && part != role::gathered;
+  }
+  /// @param more   a list that is still to be added   @throws config_error   see name_rules
+  void expect_beside_lists(std::string_view name, std::string_view more = {}) const
+  {
+    name_rules::expect_beside(name, [&](auto visit) {
+      for (std::size_t list = 2; list < lists_.size(); ++list) visit(std::string_view{lists_[list].name});
+      if (!more.empty()) visit(more);
+    });
+  }
+  void expect_distinct_names() const
+  {
+    names_.expect_distinct([this](std::uint32_t id) { return id < tensors() && is_stored(tensor_id{id}); });
   }
 
   /// @param ordinal   among the parameters
@@ -447,7 +502,7 @@ class registry {
   }
 
   sequence<tensor_info> tensors_;
-  std::vector<std::string> names_;  // by tensor, as far as they were given
+  tensor_names names_;
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   slot_table table_;
   sequence<slot_id> value_slots_;     // by tensor: parameters list by list, then all others
@@ -457,6 +512,7 @@ class registry {
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;
+  bool takes_steps_ = false;
   bool sealed_ = false;
 };
 

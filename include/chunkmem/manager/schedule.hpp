@@ -251,8 +251,10 @@ class schedule {
   {
     const std::size_t index = recorder_.index_of(name);
     if (index >= plans_.size() || !plans_[index].tuned)
-      throw usage_error{error_text{} << "chunkmem: iterations named " << name
-                                     << " have no plan yet (run two of them before)"};
+      throw usage_error{error_text{} << "chunkmem: iterations named " << name << " have no plan yet ("
+                                     << (Transfer::plans ? "run two of them before"
+                                                         : "name a transfer policy that plans, such as lookahead")
+                                     << ")"};
     const auto& plan = plans_[index];
     transfer::stored_plan made = empty_plan(*recorder_.find(name));
     made.moved_bytes = plan.moved_bytes;

@@ -57,16 +57,23 @@ class update_session {
   {
     states_->expect_used(registered, what);
   }
-  /// @throws usage_error   the last iteration had named too few of its micro-batches: said once
-  void expect_whole_iteration() { link_->micro_batches.expect_told(); }
+  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and not of all; or the
+  ///   last one had named too few, which is said once
+  void expect_whole_iteration()
+  {
+    link_->micro_batches.expect_told();
+    link_->micro_batches.expect_no_more(ledger_->opened_at());
+  }
   /// @throws usage_error   a load is half done
   void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
-  /// With checks: every parameter has a gradient, which was written whole, or may be without one.
-  /// @throws usage_error   it names some of those that have none
+  /// Some parameter has a gradient. With checks: every parameter has one, which was written whole, or may be without.
+  /// @throws usage_error   none has one; with checks it names some of those that have none
   void expect_gradients(place_type from = place_type{})
   {
     if constexpr (call_guard<Engine>::is_on)
       call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] { look_at_gradients(); });
+    else
+      expect_some_gradient();
   }
   /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
   void keep_record() noexcept
@@ -212,6 +219,17 @@ class update_session {
     return !gradients_->is_fresh(slot_id{ordinal});
   }
 
+  void expect_some_gradient()
+  {
+    const std::uint32_t count = engine_->tensors().parameters();
+    if (is_rehearsing() || count == 0 || ledger_->measure_of_all() != nullptr) return;  // a part of a larger step
+    builder_->expect_ready();
+    for (std::uint32_t index = 0; index < count; ++index)
+      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) return;
+    throw usage_error{error_text{} << "chunkmem: an optimizer step, and none of " << count
+                                   << " parameters has a gradient (write gradients before each step, and take one step "
+                                      "for them; leave the step out where there are none)"};
+  }
   void look_at_gradients()
   {
     if (is_rehearsing()) return;
@@ -229,7 +247,7 @@ class update_session {
       names << (missing > 1 ? ", " : "");
       tensors.write_name(id, names);
     }
-    if (missing == 0) return;
+    if (missing == 0) return expect_some_gradient();
     throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of "
                                    << std::uint64_t{tensors.parameters()} << " parameters have no gradient: "
                                    << names.view() << (missing > most_named ? ", ..." : "")

@@ -427,9 +427,9 @@ class step_driver {
         throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor
                                        << ", whose product is too large (lower one)"};
     }
-    expects(
-        has_master_ || !is_16_bit(info.type) || !owner_.has_masters(),
-        "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
+    expects(has_master_ || !is_16_bit(info.type) || !owner_.has_masters(),
+            "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update "
+            "(take the optimizer that has them, or one whose storage has masters)");
   }
 
   void begin_anew(std::uint64_t number)

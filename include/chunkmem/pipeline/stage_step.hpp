@@ -153,7 +153,7 @@ class stage_step {
         if (!talk_aside_.is_running()) propose_gradients(driver, m, options, number_of);
         heard_ = {now, hear()};
       }
-      if (needs_measures(options)) driver.decide_by(heard_->second);
+      driver.decide_by(heard_->second);  // also of a stage without a gradient
     }
     const optimizer::step_outcome done = driver.run(options, optimizer::detail::update_at_once{});
     heard_.reset();

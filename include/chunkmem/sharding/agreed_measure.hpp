@@ -57,8 +57,15 @@ class agreed_measure {
               "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or "
               "gathered and added other "
               "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
-    for (std::size_t index = 0; index < all_.size(); index += 2)
-      if (all_[index] != mine[0]) refuse_sets();
+  }
+  /// Behind `begin`, on every rank. @param name_of   `name_of(tensor)`, for the message
+  /// @throws usage_error   on every rank: ranks have gradients of different tensors; comm_error   Cost: none, but where
+  ///   they have
+  template <class Communicator, class NameOf>
+  void expect_same_gradients(Communicator& ranks, NameOf name_of)
+  {
+    for (std::size_t index = 2; index < 2 * std::size_t{ranks.ranks()}; index += 2)
+      if (all_[index] != all_[0]) refuse_sets(ranks, name_of);
   }
 
   /// Takes in one unit. Every rank has to, in the same order.
@@ -109,12 +116,36 @@ class agreed_measure {
   }
 
  private:
-  [[noreturn]] static void refuse_sets()
+  /// Ranks tell each other which tensors have a gradient, a bit for each.
+  template <class Communicator, class NameOf>
+  [[noreturn, gnu::cold]] void refuse_sets(Communicator& ranks, NameOf name_of) const
   {
-    throw usage_error{
-        "ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: "
-        "zeros where "
-        "a rank has nothing to add)"};
+    constexpr std::size_t bits = 64;
+    std::vector<std::uint64_t> mine((has_gradient_.size() + bits - 1) / bits);
+    for (std::size_t tensor = 0; tensor < has_gradient_.size(); ++tensor)
+      mine[tensor / bits] |= std::uint64_t{has_gradient_[tensor]} << tensor % bits;
+    std::vector<std::uint64_t> all(mine.size() * ranks.ranks());
+    ranks.exchange(mine, all);
+    const auto has = [&](std::uint32_t rank, std::size_t tensor) {
+      return (all[rank * mine.size() + tensor / bits] >> tensor % bits & 1U) != 0;
+    };
+    std::uint32_t with = 0, without = 0;
+    std::size_t first = has_gradient_.size(), count = 0;
+    for (std::size_t tensor = has_gradient_.size(); tensor-- > 0;)
+      for (std::uint32_t rank = 1; rank < ranks.ranks(); ++rank) {
+        if (has(rank, tensor) == has(0, tensor)) continue;
+        with = has(0, tensor) ? 0 : rank;
+        without = has(0, tensor) ? rank : 0;
+        first = tensor;
+        ++count;
+        break;
+      }
+    throw usage_error{error_text{} << "chunkmem: ranks have gradients of different weights in one step: rank " << with
+                                   << " has one of '" << name_of(static_cast<std::uint32_t>(first)) << "', and rank "
+                                   << without << " has none; so it is with " << count
+                                   << (count == 1 ? " weight" : " weights")
+                                   << " (make gradients of the same weights on every rank: gradient_zero(weight) where "
+                                      "a rank has nothing to add)"};
   }
 
   template <class Executor>

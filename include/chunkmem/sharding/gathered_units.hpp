@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,17 @@ decltype(auto) with_element(dtype type, Work work)
     case dtype::float32: return work(float{});
     default: throw usage_error{"weights that are sharded are float32, bfloat16 or float16 (declare others as buffers)"};
   }
+}
+
+inline constexpr std::string_view unit_prefix = "unit.";  ///< of the names of shares in the manager of a rank
+
+/// @throws config_error   a tensor of a rank's own would have the name of a share
+inline void expect_no_unit_name(std::string_view name)
+{
+  if (name.size() > unit_prefix.size() && name.starts_with(unit_prefix) &&
+      name.find_first_not_of("0123456789", unit_prefix.size()) == name.npos)
+    throw config_error{error_text{} << "chunkmem: a sharded model calls its shares as this tensor, " << name
+                                    << " (choose another name)"};
 }
 
 /// Declares the units of a plan in a manager of one rank: each whole, its gradients, and the share that this rank owns.
@@ -144,7 +156,7 @@ class gathered_units {
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });
-    m.name(it.share, "unit." + std::to_string(index));
+    m.name(it.share, std::string{unit_prefix} + std::to_string(index));
     m.gathered().derive(it.whole.id, it.share.id, it.share_begin * size_of(it.type));
     for (const unit_tensors::version& each : it.versions)
       m.gathered().derive(each.whole.id, it.share.id, it.share_begin * size_of(it.type), each.from);

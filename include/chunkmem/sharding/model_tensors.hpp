@@ -7,9 +7,11 @@
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/shape.hpp>
 #include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace sharding {
 ///     model_tensors known;
 ///     known.make_room();
 ///     const tensor_handle weight = known.add({.part = role::parameter, .planned = 0, .elements = 64});
-///     known.of(weight).name = "embedding";
+///     known.name(weight, "embedding");
 class model_tensors {
  public:
   struct entry {
@@ -32,7 +34,6 @@ class model_tensors {
     std::uint32_t planned = 0;  ///< number in the plan: of those that are
     std::uint64_t elements = 0;
     shape extents{};
-    std::string name{};
   };
 
   model_tensors() = default;
@@ -76,10 +77,15 @@ class model_tensors {
   /// @param planned   by its number in the plan
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return of_plan_[planned]; }
   [[nodiscard]] tensor_handle handle_of(std::uint32_t tensor) const noexcept { return {tensor_id{tensor}, owner()}; }
+  /// An empty text takes the name away. @throws config_error   another tensor has this name; usage_error   as index_of
+  void name(tensor_handle wanted, std::string_view text) { names_.set(index_of(wanted), text); }
   /// One without a name is "tensor.<number>", as one rank alone would call it.
-  [[nodiscard]] std::string name_of(std::uint32_t tensor) const
+  [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return names_.name_of(tensor); }
+  /// @throws config_error   a tensor has the name that another has for want of one
+  void expect_distinct_names() const
   {
-    return entries_[tensor].name.empty() ? "tensor." + std::to_string(tensor) : entries_[tensor].name;
+    names_.expect_distinct(
+        [this](std::uint32_t tensor) { return tensor < size() && entries_[tensor].part != role::activation; });
   }
   /// @throws usage_error   a parameter has another element type than the versions of its weights
   void expect_type(dtype type) const
@@ -99,6 +105,7 @@ class model_tensors {
   }
 
   std::vector<entry> entries_;
+  tensor_names names_;
   std::vector<std::uint32_t> of_plan_;  // by tensor of the plan
 };
 

@@ -152,7 +152,7 @@ class rank_content {
   void refuse_names() const
   {
     model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
-      checkpoint::detail::refuse_reserved_name(model_.shares(), name);
+      checkpoint::detail::refuse_reserved_name(model_.shares(), name, name_rules::longest_part);
     });
     std::set<std::string> names;
     const auto add = [&](const std::string& name) {

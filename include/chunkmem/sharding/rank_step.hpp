@@ -13,6 +13,7 @@
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/sharding/model_tensors.hpp>
 #include <chunkmem/sharding/share_site.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
 
@@ -29,7 +30,7 @@ namespace sharding {
 /// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and the units that are kept
 /// whole are gathered. A part of sharded_model, which passes its group of ranks to each call:
 ///
-///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs};
+///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors};
 ///     const auto outcome = steps.take(ranks, settle, kernel, options, workers);
 ///
 /// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
@@ -40,8 +41,8 @@ class rank_step {
  public:
   /// All that is passed outlives this.
   rank_step(Manager& m, const Plan& plan, gathered_units& units, unit_gradients<Manager>& gradients,
-            const unit_runs& runs) noexcept
-      : m_{m}, plan_{plan}, units_{units}, gradients_{gradients}, runs_{runs}
+            const unit_runs& runs, const model_tensors& tensors) noexcept
+      : m_{m}, plan_{plan}, units_{units}, gradients_{gradients}, runs_{runs}, tensors_{tensors}
   {
   }
   rank_step(const rank_step&) = delete;
@@ -68,7 +69,7 @@ class rank_step {
           const auto these_agree = [&] { agree(ranks, driver, options, workers); };
           decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
         }
-        if (optimizer::detail::step_rules{options}.needs_measures()) driver.decide_by(decided_by_->second);
+        driver.decide_by(decided_by_->second);
       }
       const changing_shares now{*this};
       now.begin();
@@ -201,6 +202,8 @@ class rank_step {
     try {
       measure_.begin(
           ranks, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word);
+      measure_.expect_same_gradients(
+          ranks, [this](std::uint32_t planned) { return tensors_.name_of(tensors_.tensor_of_plan(planned)); });
     } catch (const usage_error&) {
       if (wrong) throw *wrong;
       throw;
@@ -223,6 +226,7 @@ class rank_step {
   gathered_units& units_;
   unit_gradients<Manager>& gradients_;
   const unit_runs& runs_;
+  const model_tensors& tensors_;
   agreed_measure measure_;
   std::optional<step_key> agreed_on_;
   std::optional<std::pair<step_key, gradient_measure>>

@@ -30,6 +30,7 @@
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/name_rules.hpp>
 #include <chunkmem/tensor/registration.hpp>
 
 #include <algorithm>
@@ -160,20 +161,27 @@ class sharded_model {
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return m_.list(name); }
   /// The name of a tensor in files and messages. A tensor without a name is called "tensor.<number>", as on one rank.
+  /// @throws usage_error   not of this model; config_error   another tensor has this name, or no checkpoint could hold
+  ///   it (see name_rules)
   void name(tensor_handle wanted, std::string_view text)
   {
-    tensors_.of(wanted).name = text;
+    if (!text.empty()) expect_storable(tensors_.of(wanted).part, text);
+    tensors_.name(wanted, text);
     name_own(index_of(wanted.id));
+    if (sealed_) tensors_.expect_distinct_names();
   }
   /// Bytes that must survive a restart, by name, on every rank. As a manager's.
   void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
 
   /// Ends the declarations: units are made, and shares of this rank. The first access does it where nobody did.
-  /// @throws config_error   ranks cannot divide a chunk into whole blocks (the message names a size that they can); as
-  ///   a manager's
+  /// @throws config_error   a tensor has a name that a checkpoint cannot hold; ranks cannot divide a chunk into whole
+  ///   blocks (the message names a size that they can); as a manager's
   memory_requirement seal()
   {
     if (!sealed_) {
+      for (std::uint32_t index = 0; index < tensors_.size(); ++index)  // lists may have come behind names
+        expect_storable(tensors_[index].part, tensors_.name_of(index));
+      tensors_.expect_distinct_names();
       std::uint32_t versions = 1;  // of the weights
       m_.for_each_list([&](list_id, const list_spec& spec) {
         if (spec.use != list_use::weight) return;
@@ -370,10 +378,13 @@ class sharded_model {
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
     const entry& it = trained(weight);
-    expects(gradient_.type_for(dtype_of<Element>) == dtype_of<kind>,
-            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
-            "are wide)");
+    if (const dtype own = gradient_.type_for(dtype_of<Element>); own != dtype_of<kind>) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: tensor '" << name_of(weight)
+                                     << "': a gradient was asked for with an element type that is not its own: "
+                                     << chunkmem::name_of(dtype_of<kind>) << ", and it is of " << chunkmem::name_of(own)
+                                     << " (name that type, as in m.gradient<float>(...))"};
     const sharding::unit_place place = plan_.place(it.planned);
+    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
@@ -385,6 +396,7 @@ class sharded_model {
   void gradient_zero(tensor<Element> weight, agent stream = agent::host)
   {
     const entry& it = trained(weight);
+    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream);
   }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
@@ -432,6 +444,11 @@ class sharded_model {
   {
     return step_by(kernel, options, workers, [](auto agree, std::uint64_t, const auto& measures) {
       agree();
+      bool has_any = false;  // the same on every rank
+      measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
+      expects(has_any,
+              "an optimizer step, and no weight has a gradient on any rank (write gradients before each step, and take "
+              "one step for them; leave the step out where there are none)");
       return measures.total();
     });
   }
@@ -485,6 +502,17 @@ class sharded_model {
             divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale),
             plan_.division().shares,
             tensors.value()};
+  }
+  /// @throws config_error   no checkpoint could hold a tensor of this name
+  void expect_storable(role part, std::string_view name) const
+  {
+    if (part == role::activation) return;
+    constexpr std::size_t more = name_rules::longest_part;
+    name_rules::expect_tensor(name, more);
+    name_rules::expect_beside(
+        name, [this](auto visit) { m_.for_each_list([&](list_id, const list_spec& spec) { visit(spec.name); }); },
+        more);
+    if (!sharding::model_tensors::is_sharded(part)) sharding::expect_no_unit_name(name);
   }
   void name_own(std::uint32_t tensor)
   {
@@ -586,7 +614,7 @@ class sharded_model {
   bool sealed_ = false;
   bool agreed_ = false;
 
-  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_};
+  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_};
 };
 
 }  // namespace chunkmem::inline v0

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/sharding/add_gradient.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
@@ -88,10 +89,9 @@ class unit_gradients {
     detail::gradient_note& it = notes_[tensor];
     detail::unit_note& of = open_[it.unit];
     expects(!of.is_summed,
-            "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or "
-            "drop_gradients)");
-    expects(!it.is_done,
-            "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
+            "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
+            "again: gradient_done, pass or step; or drop_gradients)");
+    expects(!it.is_done, "a gradient was asked for after gradient_done (see expect_not_done)");
     const bool first = !of.is_open;
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
     if (first) {
@@ -104,6 +104,19 @@ class unit_gradients {
     }
     it.is_written = it.is_of_step = true;
     return result;
+  }
+  /// Before `open`. @param name   of the tensor
+  /// @throws usage_error   it was declared done in this micro-batch, and others of its unit are open
+  template <class Name>
+  void expect_not_done(std::uint32_t tensor, Name name) const
+  {
+    if (!notes_[tensor].is_done) [[likely]]
+      return;
+    throw usage_error{error_text{} << "chunkmem: tensor '" << name()
+                                   << "': a gradient was asked for after gradient_done, in micro-batch "
+                                   << micro_batch_ + 1 << " of " << micro_batches_
+                                   << " (call gradient_done behind its last write; for several passes that add up, "
+                                      "begin the iteration with as many micro-batches and name each by pass())"};
   }
   /// An iteration begins.
   void begin(std::uint32_t micro_batches) noexcept
