@@ -163,7 +163,8 @@ TEST_CASE("settings that cannot work are refused", "[optimizer]")
       {.initial = 0.5F},     {.initial = not_a_number}, {.initial = 3e7F},    {.window = 0},
       {.growth = 1.0F},      {.growth = not_a_number},  {.growth = infinity}, {.backoff = 1.0F},
       {.backoff = 0.0F},     {.backoff = not_a_number}, {.smallest = 0.0F},   {.smallest = not_a_number},
-      {.largest = infinity}, {.largest = not_a_number}, {.smallest = 1e6F},   {.smallest = 8.0F, .largest = 4.0F}, {.smallest = 2.9e-39F}};
+      {.largest = infinity}, {.largest = not_a_number}, {.smallest = 1e6F},   {.smallest = 8.0F, .largest = 4.0F},
+      {.smallest = 2.9e-39F}};
   for (const loss_scale_options& wrong : all) CHECK_THROWS_AS(loss_scale::dynamic(wrong), usage_error);
 }
 

@@ -141,6 +141,42 @@ TEST_CASE("an update that fails is finished by the next call, with the same bits
   redo_after_every_copy<cm::optimizer::sgd>();
 }
 
+TEST_CASE("a step that was cut short is finished with the options that it began with, and no others", "[optimizer]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  using cm::optimizer::step_options;
+  std::uint64_t copies = 0;
+  const std::vector<float> expected = undisturbed<cm::optimizer::adam>(copies);
+  std::uint32_t refused = 0;
+  for (std::uint64_t k = 0; k < copies; k += 3) {
+    fixture<cm::optimizer::adam> it;
+    it.fill();
+    const cm::optimizer::adam_options usual = it.kernel.options();
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      it.differentiate(step);
+      it.memory.set_plan({.copy = k});
+      try {
+        cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F});
+      } catch (const cm::device_error&) {
+        it.memory.set_plan({});
+        if (it.kernel.progress.decision != cm::optimizer::step_decision::open) {
+          ++refused;
+          CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.2F}),
+                            ContainsSubstring("half done was called again with other options"));
+          CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F, .seed = 1}), cm::usage_error);
+          it.kernel.group(cm::group_id{0}, {.weight_decay = 100.0F});
+          CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F}), cm::usage_error);
+          it.kernel.group(cm::group_id{0}, usual);
+        }
+        cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F});
+      }
+      it.memory.set_plan({});
+    }
+    REQUIRE(it.everything() == expected);
+  }
+  CHECK(refused > 3);
+}
+
 TEST_CASE("a parameter without a gradient keeps its value and its states", "[optimizer]")
 {
   fixture<cm::optimizer::adam> it;

@@ -168,7 +168,7 @@ TEST_CASE("the largest gradients do not overflow the sums", "[tensor]")
   CHECK(std::isfinite(found.squares));
 }
 
-TEMPLATE_TEST_CASE("one infinity or NaN anywhere makes the sums infinite, and the largest one of the two", "[tensor]", float, bf16, fp16)
+TEMPLATE_TEST_CASE("one infinity or NaN makes the sums infinite, and is the largest", "[tensor]", float, bf16, fp16)
 {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const std::size_t index : {0U, 5U, 31U, 32U, 4095U, 4096U, 5000U, 8199U}) {

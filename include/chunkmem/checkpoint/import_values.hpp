@@ -113,8 +113,8 @@ template <class Names>
 ///
 ///     checkpoint::import_values(m, folder, "model.safetensors");
 ///
-/// @throws config_error   names or shapes are others, or numbers would become infinite; format_error   the file is no safetensors file; nothing was
-///   changed
+/// @throws config_error   names or shapes are others, or numbers would become infinite; format_error   the file is no
+///   safetensors file; nothing was changed
 /// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
 ///   nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load

@@ -175,7 +175,8 @@ void make_value(Manager& m, const model_item& value, narrowing& found)
 
 /// Fills an item of a manager from a checkpoint that matches it; not a state. A 16-bit value and its master are both
 /// made from the saved bytes, the value as its optimizer would make it.
-/// @param found   takes in what values lose that are made from their masters @return   about how many bytes were written
+/// @param found   takes in what values lose that are made from their masters
+/// @return   about how many bytes were written
 /// @throws as pins, `from` and `found`
 /// @complexity   reads the saved bytes once; twice where a value with a master was saved in its own 16 bits
 template <class Manager, element_reader Reader>
@@ -341,7 +342,8 @@ void load_generation(Manager& m, const std::vector<model_item>& items, const Fol
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh
 /// @throws usage_error     inside an iteration, or a pin holds a tensor; out_of_memory   no room to write a tensor;
 ///   device_error; std::bad_alloc   no room for names and states
-/// @complexity             one pass over the files, and a second one over what is narrowed; one over the tensors; memory: eight blocks of 4 MiB, and the states
+/// @complexity             one pass over the files, and a second one over what is narrowed; one over the tensors;
+///   memory: eight blocks of 4 MiB, and the states
 template <class Manager, file_folder Folder, executor Executor = const serial>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {},
                        Executor& workers = on_this_thread)

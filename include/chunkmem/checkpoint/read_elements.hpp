@@ -72,7 +72,8 @@ rounded_numbers convert(std::span<const std::byte> from, std::byte* to, dtype ty
 
 }  // namespace detail
 
-/// Elements of one real type become those of another, rounded to nearest. @return   what this has lost   @pre is_convertible, and not equal
+/// Elements of one real type become those of another, rounded to nearest. @return   what this has lost
+/// @pre is_convertible, and not equal
 inline rounded_numbers convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
 {
   if (from_type == dtype::float32) return detail::convert<float>(from, to, to_type);

@@ -37,8 +37,9 @@ struct loss_scale_options {
 ///
 /// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
 /// were: so it stays just below what overflows. Where it cannot back off further and steps are skipped all the same,
-/// the step behind `most_skips` of them is an error, as in fairseq and DeepSpeed. bf16 has the range of single precision and needs none. A manager is
-/// given it by `m.use(scale)`: checkpoints hold it then, by its name. It stays where it is from there on.
+/// the step behind `most_skips` of them is an error, as in fairseq and DeepSpeed. bf16 has the range of single
+/// precision and needs none. A manager is given it by `m.use(scale)`: checkpoints hold it then, by its name. It stays
+/// where it is from there on.
 ///
 /// Batches of a pipeline that overlap have scales of their own, by turns: the first gradients of a batch then come
 /// before the update of the batch ahead. With n sets of gradients, batch b takes scale b % n.
@@ -84,9 +85,10 @@ class loss_scale {
     expect_scale(state_.scale, "a loss scale");
     if (options_.most_skips == 0 || hopeless() < options_.most_skips) return;
     error_text text;
-    text << "chunkmem: the last " << hopeless() << " steps were skipped at the smallest loss scale, " << options_.smallest
-         << ": gradients are infinite or NaN whatever the scale (look for them in weights, data and the loss, and load a "
-            "checkpoint from before";
+    text << "chunkmem: the last " << hopeless() << " steps were skipped at the smallest loss scale, "
+         << options_.smallest
+         << ": gradients are infinite or NaN whatever the scale (look for them in weights, data and the loss, and load "
+            "a checkpoint from before";
     if (is_dynamic_) text << "; a lower smallest, or most_skips = 0, lets more steps be skipped";
     throw usage_error{text << ")"};
   }

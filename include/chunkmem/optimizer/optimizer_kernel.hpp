@@ -175,13 +175,12 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
 ///
 ///     struct my_kernel {
 ///       static constexpr bool uses_callers_environment = true;
-///       ...
 ///     };
 ///
-/// `update` is then given the gradient as it is stored (a 16-bit one widened): without a loss scale and clipping nothing
-/// is done to it. Where there are some, it is multiplied and cut by the caller's rules too, and not flushed. Norms and
-/// the rounding of 16-bit values and lists keep the standard's rules. MXCSR on x86 with SSE and FPCR on 64-bit ARM are
-/// taken over, the x87 unit is not.
+/// `update` is then given the gradient as it is stored (a 16-bit one widened): without a loss scale and clipping
+/// nothing is done to it. Where there are some, it is multiplied and cut by the caller's rules too, and not flushed.
+/// Norms and the rounding of 16-bit values and lists keep the standard's rules. MXCSR on x86 with SSE and FPCR on
+/// 64-bit ARM are taken over, the x87 unit is not.
 template <class Kernel>
 concept uses_callers_environment = Kernel::uses_callers_environment;
 
