@@ -5,9 +5,10 @@ set(compilers "${CMAKE_CXX_COMPILER}")
 if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_COMPILER)
   list(APPEND compilers "${chunkmem_second_compiler}")
 endif()
-set(flag_sets "-O0" "-O3 -ffp-contract=off" "-O3 -ffp-contract=fast")
+# flags that docs/numerics.md promises to keep the bits
+set(flag_sets "-O0" "-O3 -ffp-contract=off -frounding-math -fno-math-errno" "-O3 -ffp-contract=fast -fno-trapping-math")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast")
+  list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast -mrecip")
 endif()
 
 set(programs "")
