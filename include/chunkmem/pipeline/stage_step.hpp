@@ -144,7 +144,8 @@ class stage_step {
       driver.decide_by(gradient_measure{});
     } else if (!driver.is_decided()) {
       const step_key now = key_of(driver, options);
-      if (talk_aside_.is_running() && begun_ != now)
+      const bool has_heard_others = heard_ && heard_->first.first == now.first && heard_->first != now;
+      if (has_heard_others || (talk_aside_.is_running() && begun_ != now))
         throw usage_error{
             "a step was begun with other gradients or options than it is taken with (give take the options of begin, "
             "and "
