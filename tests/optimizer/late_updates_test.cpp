@@ -178,6 +178,7 @@ TEMPLATE_TEST_CASE("late updates repeat: they follow their record, plan and allo
 {
   for (const bool rehearses : {false, true}) {
     TestType it{true, 44_KiB};
+    it.kernel.group(cm::group_id{1}, {.beta2 = 0.99F});  // each step copies it
     if (rehearses) it.m.rehearse([&] { it.step(); });
     it.fill();
     it.losses.reserve(100);
