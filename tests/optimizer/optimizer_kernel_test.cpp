@@ -175,7 +175,7 @@ struct caller_with {
 /// Denormals come up in the momentum after some steps, and as gradients.
 float slope(int step, std::size_t index)
 {
-  const std::uint32_t bits = step == 0 ? 0x0d000000U + static_cast<std::uint32_t>(index % 8191)
+  const std::uint32_t bits = step == 0 ? 0x01000000U + static_cast<std::uint32_t>(index % 8191)
                                        : static_cast<std::uint32_t>(index % 3) * 0x00012345U;
   float value = 0;
   std::memcpy(&value, &bits, sizeof value);
@@ -184,7 +184,7 @@ float slope(int step, std::size_t index)
 
 enum class way { at_once, late, early };
 
-/// Twelve steps by `rules`, on three threads. @return   weight and momentum
+/// Six steps by `rules`, on three threads. @return   weight and momentum
 template <bool AsCaller>
 std::vector<std::uint32_t> over_chunks(unsigned rules, way how, std::size_t count)
 {
@@ -199,7 +199,7 @@ std::vector<std::uint32_t> over_chunks(unsigned rules, way how, std::size_t coun
   cm::optimizer::late_updates late{m, kernel, workers};
   cm::optimizer::early_updates early{m, kernel, 1_MiB, workers};
   const cm::optimizer::step_options options{.skip_nonfinite = how == way::early};
-  for (int step = 0; step < 12; ++step) {
+  for (int step = 0; step < 6; ++step) {
     const auto scope = m.iteration();
     {
       const auto gradient = m.gradient(weight);
@@ -229,7 +229,7 @@ std::vector<std::uint32_t> over_chunks(unsigned rules, way how, std::size_t coun
 std::vector<std::uint32_t> by_trainer(unsigned rules, bool flushes, std::size_t count)
 {
   std::vector<float> weight(count), momentum(count), gradient(count);
-  for (int step = 0; step < 12; ++step) {
+  for (int step = 0; step < 6; ++step) {
     for (std::size_t index = 0; index < count; ++index) {
       gradient[index] = slope(step, index);
       std::uint32_t bits = 0;
@@ -251,7 +251,7 @@ std::vector<std::uint32_t> by_trainer(unsigned rules, bool flushes, std::size_t 
 TEST_CASE("a kernel that asks for it computes by its caller's rules, whenever and wherever it runs", "[optimizer]")
 {
 #if defined(__SSE__)
-  constexpr std::size_t count = 50'000;  // so many that threads share them
+  constexpr std::size_t count = 33'000;  // so many that threads share them
   std::vector<std::vector<std::uint32_t>> all;
   for (const unsigned rules : {standard_rules, flush_to_zero, towards_zero}) {
     INFO("rules " << rules);
