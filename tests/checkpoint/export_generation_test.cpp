@@ -8,6 +8,7 @@
 #include <support/memory_folder.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -61,6 +62,26 @@ struct trained {
 };
 
 }  // namespace
+
+TEST_CASE("an export into a narrower type refuses what would become infinite, and leaves the older file",
+          "[checkpoint]")
+{
+  memory_folder folder, to;
+  trained model;
+  for (float& it :
+       model.m.acquire<float>(model.w, model.m.list("master"), cm::access::write, cm::memory_location::host).span())
+    it = 1e5F;
+  (void)checkpoint::save(model.m, folder);
+  CHECK(checkpoint::export_generation(folder, to, "all").number == 1);
+  CHECK_THROWS_WITH(checkpoint::export_generation(folder, to, "all", {.type = cm::dtype::float16}),
+                    ContainsSubstring("18 of the elements of w are finite"));
+  CHECK(to.names() == std::vector<std::string>{"all"});
+  CHECK(floats(to, "w").front() == 1e5F);
+  const auto made =
+      checkpoint::export_generation(folder, to, "all", {.type = cm::dtype::float16, .allow_overflow = true});
+  CHECK(made.rounded == checkpoint::rounded_numbers{.overflows = 18});
+  CHECK(std::isinf(floats(to, "w").front()));
+}
 
 TEST_CASE("weights and buffers of a generation become one file, whatever files it has", "[checkpoint]")
 {

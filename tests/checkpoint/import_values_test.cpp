@@ -7,6 +7,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <support/memory_folder.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -138,6 +139,29 @@ TEST_CASE("names and shapes of a file are those of the model, unless a part is e
         std::vector<std::string>{"w"});
   CHECK(other.value() == 1.0F);
   CHECK_THROWS_AS(checkpoint::import_values(other.m, folder, "nothing"), cm::io_error);
+}
+
+TEST_CASE("finite numbers that a narrower type does not reach are refused by name, before anything is written",
+          "[checkpoint]")
+{
+  const memory_folder folder = file_of(1e5F);
+  one_weight<cm::fp16> half;
+  half.fill(2.0F);
+  CHECK_THROWS_WITH(checkpoint::import_values(half.m, folder, "weights"),
+                    ContainsSubstring("18 of the elements of w are finite as they are stored, and would be infinite in "
+                                      "float16"));
+  CHECK(half.value() == 2.0F);
+  CHECK(half.in("momentum") == 5.0F);
+  const auto found = checkpoint::import_values(half.m, folder, "weights", {.allow_overflow = true});
+  CHECK(found.rounded == checkpoint::rounded_numbers{.overflows = 18});
+  CHECK(std::isinf(half.value()));
+  one_weight<cm::bf16> brain;
+  CHECK(checkpoint::import_values(brain.m, folder, "weights").rounded == checkpoint::rounded_numbers{});
+  const memory_folder huge = file_of(3.4e38F), small = file_of(1e-8F), infinite = file_of(HUGE_VALF);
+  CHECK_THROWS_AS(checkpoint::import_values(brain.m, huge, "weights"), cm::config_error);
+  CHECK(checkpoint::import_values(half.m, small, "weights").rounded == checkpoint::rounded_numbers{.underflows = 18});
+  CHECK(half.value() == 0.0F);
+  CHECK(checkpoint::import_values(half.m, infinite, "weights").rounded == checkpoint::rounded_numbers{});
 }
 
 TEST_CASE("numbers of another kind are refused", "[checkpoint]")

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -231,6 +232,36 @@ TEST_CASE("element types of values and lists may be others", "[checkpoint]")
   const auto moment =
       half.m.acquire<cm::bf16>(half.weight, half.m.list("momentum"), cm::access::read, cm::memory_location::host);
   CHECK(cm::to_float(moment.span()[0]) == cm::to_float(cm::round_to<cm::bf16>(0.1F)));
+}
+
+TEST_CASE("a load into a narrower type refuses what would become infinite, and counts what became zero", "[checkpoint]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  using checkpoint::rounded_numbers;
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  one_weight<float> model{{momentum}};
+  model.fill(1e5F);
+  fill_list(model, "momentum", 1e-44F);
+  (void)checkpoint::save(model.m, folder);
+
+  one_weight<cm::fp16> plain{{half_momentum}};  // without a master: nothing is written
+  plain.fill(3.0F);
+  const std::uint64_t elements = plain.m.acquire(plain.weight, cm::access::read).size();
+  CHECK_THROWS_WITH(checkpoint::load(plain.m, folder),
+                    ContainsSubstring("of the elements of ") && ContainsSubstring("would be infinite in float16"));
+  CHECK(plain.first() == 3.0F);
+  CHECK(checkpoint::load(plain.m, folder, {.allow_overflow = true}).rounded ==
+        rounded_numbers{.overflows = elements, .underflows = elements});
+  CHECK(std::isinf(plain.first()));
+
+  one_weight<cm::fp16> half{{cm::master_list, momentum}};  // a weight that is made from its master
+  half.fill(3.0F);
+  CHECK_THROWS_AS(checkpoint::load(half.m, folder), cm::config_error);
+  CHECK_THROWS_AS(half.first(), cm::usage_error);  // it had begun: no tensor has bytes
+  CHECK(checkpoint::load(half.m, folder, {.allow_overflow = true}).rounded == rounded_numbers{.overflows = elements});
+  one_weight<cm::bf16> brain{{cm::master_list, momentum}};
+  CHECK(checkpoint::load(brain.m, folder).rounded == rounded_numbers{});
 }
 
 TEST_CASE("a checkpoint of another model is refused before anything is changed", "[checkpoint]")

@@ -4,11 +4,17 @@ chunkmem_test(compile_fail TIMEOUT 600
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
 chunkmem_test(compile_fail.older_standard
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/older_standard.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
+find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
+set(flag_compilers "${CMAKE_CXX_COMPILER}")
+if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_COMPILER)
+  list(APPEND flag_compilers "${chunkmem_second_compiler}")
+endif()
+chunkmem_test(compile_fail.flags
+              COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/flags.sh" "${PROJECT_SOURCE_DIR}" ${flag_compilers})
 
 # What newcomers get wrong. All of it has the label slow: the repaired forms compile whole managers.
 set(newcomers sh "${CMAKE_CURRENT_LIST_DIR}/newcomers.sh" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(compile_fail.newcomers TIMEOUT 600 LABELS slow COMMAND ${newcomers} "${CMAKE_CXX_COMPILER}" -fsyntax-only)
-find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
 if(chunkmem_second_compiler)
   chunkmem_test(compile_fail.newcomers.clang TIMEOUT 600 LABELS slow COMMAND ${newcomers} "${chunkmem_second_compiler}" -fsyntax-only)
 else()

@@ -140,8 +140,7 @@ void machine::stepped_to(const step_request& wanted, const stepped& got)
   is_finite = norm < std::numeric_limits<double>::infinity();
   const bool measures = wanted.skips_nonfinite || wanted.limit > 0;
   const bool updates_all = is_finite || !wanted.skips_nonfinite;
-  const double factor =
-      is_finite && wanted.limit > 0 ? std::min(1.0, static_cast<double>(wanted.limit) / (norm + 1e-6)) : 1.0;
+  const double factor = wanted.limit > 0 ? std::min(1.0, static_cast<double>(wanted.limit) / (norm + 1e-6)) : 1.0;
   expect(got.updated == updates_all, "a step was skipped, or not, unlike the model's");
   expect(got.norm == (measures ? norm : 0.0), "a step says another norm than the model's");
   const bool is_early = wanted.how == updates::early && measures && wanted.undo_bytes > 0;

@@ -6,9 +6,10 @@ if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_
   list(APPEND compilers "${chunkmem_second_compiler}")
 endif()
 list(LENGTH compilers number_of_compilers)
-set(flag_sets "-O0" "-O3 -ffp-contract=off" "-O3 -ffp-contract=fast")
+# flags that docs/numerics.md promises to keep the bits
+set(flag_sets "-O0" "-O3 -ffp-contract=off -frounding-math -fno-math-errno" "-O3 -ffp-contract=fast -fno-trapping-math")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast")
+  list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast -mrecip")
 endif()
 
 set(programs "")

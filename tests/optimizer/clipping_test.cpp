@@ -31,12 +31,24 @@ TEST_CASE("the three norms of a measured gradient", "[optimizer]")
   for (const norm_order order : {norm_order::l1, norm_order::l2, norm_order::linf}) CHECK(norm_of({}, order) == 0.0);
 }
 
-TEST_CASE("a gradient that is not finite has an infinite norm of each order", "[optimizer]")
+TEST_CASE("a gradient with an infinity has an infinite norm of each order, and one with a NaN none", "[optimizer]")
 {
-  const std::vector<float> values = {1.0F, not_a_number};
-  const gradient_measure found = measure(std::span<const float>{values});
-  for (const norm_order order : {norm_order::l1, norm_order::l2, norm_order::linf})
-    CHECK(std::isinf(norm_of(found, order)));
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  for (const norm_order order : {norm_order::l1, norm_order::l2, norm_order::linf}) {
+    for (const std::vector<float>& values : {std::vector{1.0F, infinite}, std::vector{-infinite, infinite}})
+      CHECK(norm_of(measure(std::span{values}), order) == infinite);
+    for (const std::vector<float>& values : {std::vector{1.0F, not_a_number}, std::vector{-infinite, -not_a_number}})
+      CHECK(std::isnan(norm_of(measure(std::span{values}), order)));
+  }
+}
+
+TEST_CASE("a norm that is infinite clips to nothing, and one that is NaN to NaN, as in PyTorch", "[optimizer]")
+{
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  CHECK(clip_factor(infinite, 1.0F) == 0.0F);
+  CHECK(std::isnan(clip_factor(std::numeric_limits<double>::quiet_NaN(), 1.0F)));
+  CHECK(clip_factor(1e30, std::numeric_limits<float>::infinity()) == 1.0F);
+  CHECK(std::isnan(clip_factor(infinite, std::numeric_limits<float>::infinity())));  // inf / inf
 }
 
 TEST_CASE("the clip factor is one below the limit and brings larger norms to just below it", "[optimizer]")

@@ -33,12 +33,15 @@ void check_decision(const std::vector<gradient_measure>& measures, const clippin
   double norm = clip.order == norm_order::l1 ? all.magnitudes : std::sqrt(all.squares);
   if (clip.order == norm_order::linf) norm = static_cast<double>(all.largest);
   norm /= static_cast<double>(scale);
-  float factor = 1.0F;
-  if (all.finite && clip.norm > 0.0F)
-    factor = static_cast<float>(std::fmin(1.0, static_cast<double>(clip.norm) / (norm + 1e-6)));
+  if (std::isnan(all.largest)) norm = std::numeric_limits<double>::quiet_NaN();
+  double factor = 1.0;
+  if (clip.norm > 0.0F) factor = static_cast<double>(clip.norm) / (norm + 1e-6);
+  if (factor > 1.0) factor = 1.0;  // NaN stays
+  const auto single = static_cast<float>(static_cast<double>(static_cast<float>(factor)) / static_cast<double>(scale));
   CHECK(std::memcmp(&state.norm, &norm, 8) == 0);
-  CHECK(state.factor == static_cast<float>(static_cast<double>(factor) / static_cast<double>(scale)));
-  CHECK(state.decision == (may_skip && !all.finite ? step_decision::skip : step_decision::update));
+  CHECK((state.factor == single || (std::isnan(single) && std::isnan(state.factor))));
+  const bool stays_finite = all.finite && std::isfinite(all.largest * single);
+  CHECK(state.decision == (may_skip && !stays_finite ? step_decision::skip : step_decision::update));
   CHECK(state.total.squares == all.squares);
   CHECK(state.total.finite == all.finite);
 }
@@ -53,11 +56,13 @@ TEST_CASE("a decision is that of the formulas, for each norm, limit and loss sca
       {{1e-3, 1e-2, 1e-2F, true}, {}, {123.456, 77.7, 9.9F, true}},
       {{1e30, 1e20, 1e15F, true}, {1e-40, 1e-20, 1e-20F, true}},
       {{1.0, 1.0, 1.0F, true}, {infinite, infinite, std::numeric_limits<float>::infinity(), false}},
+      {{infinite, infinite, std::numeric_limits<float>::quiet_NaN(), false}, {1.0, 1.0, 1.0F, true}},
+      {{9e76, 3e38, 3e38F, true}},
   };
   for (const auto& measures : gradients)
     for (const norm_order order : {norm_order::l1, norm_order::l2, norm_order::linf})
       for (const float limit : {0.0F, 1e-40F, 0.37F, 1e9F})
-        for (const float scale : {1.0F, 65536.0F, 1234.5F})
+        for (const float scale : {1.0F, 65536.0F, 1234.5F, 0x1p-10F, 0x1p-126F})
           for (const bool may_skip : {true, false})
             check_decision(measures, {.norm = limit, .order = order}, may_skip, scale);
 }
@@ -175,7 +180,7 @@ TEST_CASE("a loss scale goes on as on the host, byte by byte", "[optimizer]")
   goes_on_like(loss_scale::dynamic({.window = 3}), 2);
   goes_on_like(loss_scale::dynamic({.initial = 3.0F, .window = 1, .growth = 1.7F, .backoff = 0.3F, .largest = 100.0F}),
                3);
-  goes_on_like(loss_scale::dynamic({.initial = 1e-39F, .window = 2, .smallest = 1e-40F, .largest = 1e-38F}), 4);
+  goes_on_like(loss_scale::dynamic({.initial = 3e-38F, .window = 2, .smallest = 0x1p-126F, .largest = 1e-37F}), 4);
 }
 
 TEST_CASE("the end of a step that decided nothing counts nothing", "[optimizer]")

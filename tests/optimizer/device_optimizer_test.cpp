@@ -13,6 +13,7 @@
 #include <support/failing.hpp>
 #include <support/oracles/dice.hpp>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -176,6 +177,36 @@ TEMPLATE_TEST_CASE("so it has on a small device, and with gradients in the place
   CHECK(agree<TestType, cm::gradient::in_place>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 48_KiB));
   CHECK(agree<TestType, cm::gradient::in_place>(sgd{{.momentum = 0.5F}, {.momentum = cm::dtype::bfloat16}}, {}, dynamic,
                                                 64_KiB));
+}
+
+TEST_CASE("a norm that is not finite clips on the device as on the host, and rates are those of the call",
+          "[optimizer]")
+{
+  const sgd kernel{{.momentum = 0.0F}};
+  model<float, sgd, cm::gradient::separate> host{kernel, false, loss_scale::fixed(1.0F), 64_KiB};
+  model<float, sgd, cm::gradient::separate> device{kernel, true, loss_scale::fixed(1.0F), 64_KiB};
+  const std::vector<std::byte> before = device.everything();
+  for (auto* it : {&host, &device}) {
+    const auto scope = it->m.iteration();
+    it->differentiate(2, 1);
+    float rates[] = {0.5F, 0.25F};
+    const step_options options{.group_rates = rates, .clip = {.norm = 1.0F}, .skip_nonfinite = false};
+    it->optimizer ? it->optimizer->step(options) : static_cast<void>(cm::optimizer::step(it->m, it->kernel, options));
+    rates[0] = rates[1] = 9.0F;  // what is enqueued has its own
+  }
+  const std::vector<std::byte> after = device.everything();
+  const bool same = host.everything() == after;
+  CHECK(same);
+  std::size_t changed = 0, nans = 0;
+  for (std::size_t at = 0; at + 4 <= after.size(); at += 4) {
+    float value = 0;
+    std::memcpy(&value, after.data() + at, 4);
+    nans += std::isnan(value) ? 1 : 0;
+    changed += std::memcmp(before.data() + at, after.data() + at, 4) != 0 ? 1 : 0;
+  }
+  CHECK(nans == 1);
+  CHECK(changed == 1);
+  CHECK(device.optimizer->progress().norm == std::numeric_limits<double>::infinity());
 }
 
 TEST_CASE("a step on the device that fails anywhere is finished by the next call", "[optimizer]")

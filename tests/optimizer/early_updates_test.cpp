@@ -264,9 +264,11 @@ TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes 
   CHECK(same);
 }
 
-TEST_CASE("a loss scale that changed meanwhile is another option, and so are rates of groups", "[optimizer]")
+TEST_CASE("a loss scale that changed meanwhile is another option, and so are rates and options of groups",
+          "[optimizer]")
 {
   single it{80_KiB, false, 128_KiB};
+  it.kernel.group(cm::group_id{0}, {.beta2 = 0.99F});
   it.step(small);
   it.differentiate(small);
   cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F});
@@ -283,6 +285,9 @@ TEST_CASE("a loss scale that changed meanwhile is another option, and so are rat
   scale.skipped();
   CHECK_THROWS_AS(it.early->step(asked), cm::usage_error);
   scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F});
+  it.kernel.group(cm::group_id{0}, {.beta2 = 0.99F, .weight_decay = 1.0F});
+  CHECK_THROWS_AS(it.early->step(asked), cm::usage_error);
+  it.kernel.group(cm::group_id{0}, {.beta2 = 0.99F});
   CHECK(it.early->step(asked) == step_result::updated);
 }
 

@@ -178,6 +178,7 @@ TEMPLATE_TEST_CASE("late updates repeat: they follow their record, plan and allo
 {
   for (const bool rehearses : {false, true}) {
     TestType it{true, 44_KiB};
+    it.kernel.group(cm::group_id{1}, {.beta2 = 0.99F});  // each step copies it
     if (rehearses) it.m.rehearse([&] { it.step(); });
     it.fill();
     it.losses.reserve(100);
@@ -226,6 +227,36 @@ TEST_CASE("a use of a weight, its gradient or its states updates it and its chun
     CHECK(it.updates->waiting() == 2);
     it.updates->finish();
     CHECK(it.updates->waiting() == 0);
+  }
+}
+
+TEMPLATE_TEST_CASE("options that change before a late update change the next step alone", "[optimizer]", single,
+                   in_place)
+{
+  using cm::optimizer::adam_options;
+  const adam_options usual{.weight_decay = 0.1F};
+  std::vector<adam_options> others(6, usual);
+  others[0].weight_decay = 100.0F;
+  others[1].beta1 = 0.1F;
+  others[2].beta2 = 0.1F;
+  others[3].epsilon = 1.0F;
+  others[4].rate_factor = 50.0F;
+  others[5].decoupled = false;
+  TestType plain{false}, late{true};
+  for (TestType* it : {&plain, &late}) {
+    it->kernel.group(cm::group_id{0}, usual).group(cm::group_id{1}, usual);
+    it->fill();
+    it->step(), it->step();
+  }
+  for (const adam_options& other : others) {
+    plain.step(), late.step();
+    REQUIRE(late.updates->waiting() == count);
+    late.kernel.group(cm::group_id{0}, other).group(cm::group_id{1}, other);
+    (void)late.m.acquire(late.weights[3], cm::access::read);
+    late.updates->finish();
+    late.kernel.group(cm::group_id{0}, usual).group(cm::group_id{1}, usual);
+    const bool same = late.everything() == plain.everything();
+    CHECK(same);
   }
 }
 

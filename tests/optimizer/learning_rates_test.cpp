@@ -34,9 +34,9 @@ restart_state state_of(learning_rates& rates)
 
 TEST_CASE("learning rates are finite and not negative", "[optimizer]")
 {
-  for (const float right : {0.0F, -0.0F, 1e-45F, 1.0F, std::numeric_limits<float>::max()})
+  for (const float right : {0.0F, -0.0F, 1e-45F, 1.0F, optimizer::largest_learning_rate})
     CHECK(optimizer::is_learning_rate(right));
-  for (const float wrong : {-1e-45F, -1.0F, infinite, -infinite, no_number}) {
+  for (const float wrong : {-1e-45F, -1.0F, infinite, -infinite, no_number, 0x1.000002p100F}) {
     CHECK_FALSE(optimizer::is_learning_rate(wrong));
     CHECK_THROWS_AS(optimizer::check_learning_rate(wrong), usage_error);
     CHECK_THROWS_AS((learning_rates{0.1F, wrong}), usage_error);
@@ -44,6 +44,8 @@ TEST_CASE("learning rates are finite and not negative", "[optimizer]")
   CHECK_THROWS_AS(learning_rates{std::span<const float>{}}, usage_error);
   CHECK_THROWS_WITH(optimizer::check_learning_rate(-0.5F),
                     ContainsSubstring("a learning rate of -0.5 (give a finite one, 0 or above)"));
+  CHECK_THROWS_WITH(optimizer::check_learning_rate(1e35F),
+                    ContainsSubstring("a learning rate of 1e+35 (give one of at most 1.2676506e+30)"));
 }
 
 TEST_CASE("learning rates are set by group, and a wrong one changes nothing", "[optimizer]")

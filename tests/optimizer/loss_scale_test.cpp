@@ -3,6 +3,8 @@
 
 #include <support/catch.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -118,7 +120,7 @@ TEST_CASE("a loss scale says by itself what must survive, and which loaded bytes
     CHECK((it.content.data() == scale.bytes().data() && it.content.size() == scale.bytes().size()));
     loss_scale loaded = loss_scale::fixed(4.0F);
     it.check(loaded.bytes());
-    for (const float wrong : {0.0F, -2.0F, infinity, not_a_number}) {
+    for (const float wrong : {0.0F, -2.0F, infinity, not_a_number, 2.9e-39F, 1e-38F}) {
       std::memcpy(loaded.bytes().data() + 16, &wrong, sizeof wrong);
       CHECK_THROWS_AS(it.check(loaded.bytes()), config_error);
     }
@@ -126,15 +128,43 @@ TEST_CASE("a loss scale says by itself what must survive, and which loaded bytes
   CHECK(states == 1);
 }
 
+TEST_CASE("a scale that is skipped again and again at its smallest ends in an error", "[optimizer]")
+{
+  loss_scale scale = loss_scale::dynamic({.initial = 4.0F, .smallest = 2.0F, .most_skips = 3});
+  const auto skips = [&](int count) {
+    for (; count > 0; --count) scale.check_usable(), scale.skipped();
+  };
+  skips(3);  // to 2, and twice at 2
+  scale.check_usable();
+  scale.updated();
+  skips(2);
+  std::vector<std::byte> saved{scale.bytes().begin(), scale.bytes().end()};
+  skips(1);
+  CHECK_THROWS_WITH(scale.check_usable(),
+                    Catch::Matchers::ContainsSubstring("the last 3 steps were skipped at the smallest loss scale, 2"));
+  std::copy(saved.begin(), saved.end(), scale.bytes().begin());  // a load of another generation
+  skips(3);
+  CHECK_THROWS_AS(scale.check_usable(), usage_error);
+  loss_scale fixed = loss_scale::fixed(8.0F);
+  for (int step = 0; step < 100; ++step) fixed.check_usable(), fixed.skipped();
+  CHECK_THROWS_AS(fixed.check_usable(), usage_error);
+  loss_scale patient = loss_scale::dynamic({.initial = 1.0F, .most_skips = 0});
+  for (int step = 0; step < 1000; ++step) patient.check_usable(), patient.skipped();
+}
+
 TEST_CASE("settings that cannot work are refused", "[optimizer]")
 {
-  for (const float wrong : {0.0F, -1.0F, not_a_number, infinity})
+  for (const float wrong : {0.0F, -1.0F, not_a_number, infinity, 2.9e-39F, 1e-45F, 1e-38F})
     CHECK_THROWS_AS(loss_scale::fixed(wrong), usage_error);
+  CHECK_THROWS_WITH(loss_scale::fixed(2.9e-39F),
+                    Catch::Matchers::ContainsSubstring("a loss scale of 2.9e-39 (give one from 1.1754944e-38 to"));
+  CHECK(std::isfinite(1.0F / loss_scale::fixed(0x1p-126F).scale()));
   const std::vector<loss_scale_options> all = {
       {.initial = 0.5F},     {.initial = not_a_number}, {.initial = 3e7F},    {.window = 0},
       {.growth = 1.0F},      {.growth = not_a_number},  {.growth = infinity}, {.backoff = 1.0F},
       {.backoff = 0.0F},     {.backoff = not_a_number}, {.smallest = 0.0F},   {.smallest = not_a_number},
-      {.largest = infinity}, {.largest = not_a_number}, {.smallest = 1e6F},   {.smallest = 8.0F, .largest = 4.0F}};
+      {.largest = infinity}, {.largest = not_a_number}, {.smallest = 1e6F},   {.smallest = 8.0F, .largest = 4.0F},
+      {.smallest = 2.9e-39F}};
   for (const loss_scale_options& wrong : all) CHECK_THROWS_AS(loss_scale::dynamic(wrong), usage_error);
 }
 

@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 
+#include <cmath>
 #include <limits>
 
 namespace step_rules_test {
@@ -56,14 +57,34 @@ TEST_CASE("gradients are divided by the loss scale, and clipped by their norm af
   CHECK_FALSE(rules.is_usual(of_norm(40.001)));
 }
 
-TEST_CASE("a step is skipped for an infinity where it may be, and never clipped by one", "[optimizer]")
+TEST_CASE("a step is skipped for an infinity where it may be, else clipped by it to nothing", "[optimizer]")
 {
   const step_options skips{.clip = {.norm = 10.0F}}, goes_on{.clip = {.norm = 10.0F}, .skip_nonfinite = false};
   CHECK(step_rules{skips}.judge(not_finite()).decision == step_decision::skip);
   CHECK(step_rules{goes_on}.judge(not_finite()).decision == step_decision::update);
-  CHECK(step_rules{goes_on}.judge(not_finite()).factor == 1.0F);
+  CHECK(step_rules{goes_on}.judge(not_finite()).factor == 0.0F);
+  cm::gradient_measure no_number = not_finite();
+  no_number.largest = std::numeric_limits<float>::quiet_NaN();
+  CHECK(std::isnan(step_rules{goes_on}.judge(no_number).factor));
+  CHECK(std::isnan(step_rules{goes_on}.judge(no_number).norm));
   CHECK_FALSE(step_rules{skips}.is_usual(not_finite()));
   CHECK(step_rules{skips}.judge(of_norm(1)).decision == step_decision::update);
+}
+
+TEST_CASE("a gradient that overflows when it is unscaled is one that is not finite", "[optimizer]")
+{
+  auto scale = loss_scale::fixed(0x1p-10F);
+  cm::gradient_measure all;
+  all.squares = 9e76, all.magnitudes = 3e38, all.largest = 3e38F;
+  const step_options options{.loss_scale = &scale};
+  CHECK(step_rules{options}.judge(all).decision == step_decision::skip);
+  CHECK_FALSE(step_rules{options}.is_usual(all));
+  const step_options clips{.clip = {.norm = 1.0F}, .loss_scale = &scale};
+  CHECK(step_rules{clips}.judge(all).decision == step_decision::update);  // what is used is finite
+  CHECK_FALSE(step_rules{clips}.is_usual(all));
+  all.largest = 0x1p117F;
+  CHECK(step_rules{options}.judge(all).decision == step_decision::update);
+  CHECK(step_rules{options}.is_usual(all));
 }
 
 }  // namespace step_rules_test

@@ -15,6 +15,7 @@
 #include <support/failing.hpp>
 #include <support/toy_trainer.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -139,6 +140,42 @@ TEST_CASE("an update that fails is finished by the next call, with the same bits
 {
   redo_after_every_copy<cm::optimizer::adam>();
   redo_after_every_copy<cm::optimizer::sgd>();
+}
+
+TEST_CASE("a step that was cut short is finished with the options that it began with, and no others", "[optimizer]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  using cm::optimizer::step_options;
+  std::uint64_t copies = 0;
+  const std::vector<float> expected = undisturbed<cm::optimizer::adam>(copies);
+  std::uint32_t refused = 0;
+  for (std::uint64_t k = 0; k < copies; k += 3) {
+    fixture<cm::optimizer::adam> it;
+    it.fill();
+    const cm::optimizer::adam_options usual = it.kernel.options();
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      it.differentiate(step);
+      it.memory.set_plan({.copy = k});
+      try {
+        cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F});
+      } catch (const cm::device_error&) {
+        it.memory.set_plan({});
+        if (it.kernel.progress.decision != cm::optimizer::step_decision::open) {
+          ++refused;
+          CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.2F}),
+                            ContainsSubstring("half done was called again with other options"));
+          CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F, .seed = 1}), cm::usage_error);
+          it.kernel.group(cm::group_id{0}, {.weight_decay = 100.0F});
+          CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F}), cm::usage_error);
+          it.kernel.group(cm::group_id{0}, usual);
+        }
+        cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F});
+      }
+      it.memory.set_plan({});
+    }
+    REQUIRE(it.everything() == expected);
+  }
+  CHECK(refused > 3);
 }
 
 TEST_CASE("a parameter without a gradient keeps its value and its states", "[optimizer]")
@@ -582,6 +619,75 @@ TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the los
     CHECK(it.step(1.0F, {.skip_nonfinite = false}, measured, 1e30F) == cm::optimizer::step_result::updated);
     CHECK(std::isinf(it.master(3)));
   }
+}
+
+TEST_CASE("clipping by a norm that is not finite gives what PyTorch's clip_grad_norm_ gives", "[optimizer]")
+{
+  constexpr float infinite = std::numeric_limits<float>::infinity(),
+                  no_number = std::numeric_limits<float>::quiet_NaN();
+  // gradients, and weights of 1 behind SGD with a rate of 0.1: NaN stands for any
+  const std::vector<std::pair<std::vector<float>, std::vector<float>>> rows{
+      {{infinite, 1.0F}, {no_number, 1.0F}},
+      {{-infinite, 1.0F}, {no_number, 1.0F}},
+      {{no_number, 1.0F}, {no_number, no_number}},
+      {{no_number, infinite}, {no_number, no_number}},
+      {{0.0F, 0.5F}, {1.0F, 1.0F - 0.1F * 0.5F}}};
+  for (const auto& [gradient, expected] : rows)
+    for (const auto order :
+         {cm::optimizer::norm_order::l1, cm::optimizer::norm_order::l2, cm::optimizer::norm_order::linf})
+      for (const bool measured : {false, true}) {
+        failing memory{support::failure_plan{},
+                       support::adversarial_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+        manager m{memory, {.chunk_bytes = 4_KiB}};
+        cm::optimizer::sgd sgd{{.momentum = 0.0F}};
+        m.use(sgd);
+        const auto weight = m.add<float>({2}, cm::role::parameter);
+        for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+        auto pin = m.gradient(weight);
+        std::copy(gradient.begin(), gradient.end(), pin.span().begin());
+        if (measured)
+          m.gradient_done(std::move(pin));
+        else
+          pin.release();
+        const auto done = cm::optimizer::step(
+            m, sgd, {.learning_rate = 0.1F, .clip = {.norm = 1.0F, .order = order}, .skip_nonfinite = false});
+        CHECK(done == cm::optimizer::step_result::updated);
+        const auto found = m.acquire(weight, cm::access::read);
+        for (std::size_t index = 0; index < 2; ++index) {
+          if (std::isnan(expected[index]))
+            CHECK(std::isnan(found.span()[index]));
+          else
+            CHECK(found.span()[index] == expected[index]);
+        }
+      }
+}
+
+TEST_CASE("a gradient that a loss scale below 1 makes infinite skips the step", "[optimizer]")
+{
+  half_fixture<cm::bf16, cm::gradient::separate> it;
+  auto scale = cm::optimizer::loss_scale::dynamic({.initial = 0x1p-10F, .smallest = 0x1p-12F, .most_skips = 2});
+  it.m.use(scale);
+  CHECK(it.step(0x1p-10F, {.loss_scale = &scale}, false) == cm::optimizer::step_result::updated);
+  const std::vector<float> before = it.masters();
+  for (int now = 0; now < 4; ++now)
+    CHECK(it.step(1.0F, {.loss_scale = &scale}, now % 2 == 0, 3e38F) == cm::optimizer::step_result::skipped_nonfinite);
+  CHECK(scale.scale() == 0x1p-12F);
+  CHECK_THROWS_WITH(it.step(1.0F, {.loss_scale = &scale}, false, 3e38F),
+                    Catch::Matchers::ContainsSubstring("the last 2 steps were skipped at the smallest loss scale"));
+  CHECK(it.masters() == before);
+  CHECK(it.kernel.progress.number == 1);
+}
+
+TEST_CASE("a rate whose product with the decay is infinite changes nothing", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  it.kernel.group(cm::group_id{0}, {.weight_decay = 1e38F});
+  it.differentiate(0);
+  const std::vector<float> before = it.everything();
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 1e10F}),
+                    Catch::Matchers::ContainsSubstring("and a weight decay of 1e+38, whose product is too large"));
+  CHECK(it.everything() == before);
 }
 
 TEST_CASE("gradients that were made anew in the middle of a step are measured anew", "[optimizer]")

@@ -224,6 +224,40 @@ TEST_CASE("damaged bytes of a tensor send all stages to the generation before, a
   all_say(load({.newest = 0}), "no generation in common");
 }
 
+TEST_CASE("a weight that its type does not reach is refused by all stages, before any writes", "[pipeline]")
+{
+  std::vector<memory_folder> folders(2);
+  all_say(
+      on_stages(2, 1,
+                [&](auto& here, stage_of_model& stage) -> std::string {
+                  stage.update();
+                  auto& m = stage.layers.m();
+                  if (here.stage() == 1)
+                    for (float& it : m.template acquire<float>(stage.layers.parts().begin()->second, m.list("master"),
+                                                               access::write, memory_location::host)
+                                         .span())
+                      it = 3.4e38F;
+                  (void)save_stages(here.all(), m, folders[here.stage()], {.keep = 2});
+                  return "saved";
+                }),
+      "saved");
+  all_say(on_stages(1, 1,
+                    [&](auto& here, stage_of_model& stage) -> std::string {
+                      const auto before = stage.all();
+                      try {
+                        (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                      } catch (const config_error& refused) {
+                        if (stage.all() != before) return "something was written";
+                        const auto done =
+                            load_from_stages(here.all(), stage.layers.m(), all_of(folders), {.allow_overflow = true});
+                        return std::string{refused.what()} +
+                               (done.rounded.overflows == width * width ? ", counted" : ", not counted");
+                      }
+                      return "it was taken";
+                    }),
+          "would be infinite in bfloat16");
+}
+
 TEST_CASE("tensors without names of their own are refused, as two of them would be one", "[pipeline]")
 {
   const auto rename = [](stage_of_model& stage, const std::string& name) {

@@ -18,8 +18,11 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace managed_stages_test {
@@ -228,6 +231,57 @@ TEST_CASE("a rehearsal of a step reads the gradients that the step measures", "[
     CHECK(rehearsed == recorded);
     CHECK(rehearsed[0] > 0);
   }
+}
+
+TEST_CASE("stages clip by a norm that is not finite as PyTorch does, and take a step with the options of its begin",
+          "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::vector<std::string> wrong(2);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    optimizer::sgd sgd{{.momentum = 0.0F}, {.masters = false}};
+    layers.m().use(sgd);
+    layers.fill();
+    stage_step steps{here.all()};
+    const auto number = [&](tensor_handle) { return here.stage(); };
+    const auto values = [&] {
+      const auto pin = layers.m().acquire(layers.parts().begin()->second, access::read);
+      return std::vector<float>(pin.span().begin(), pin.span().end());
+    };
+    const auto differentiate = [&](float first) {
+      vector_type gradient(width * width, 1);
+      gradient[0] = first;
+      layers.set_gradient(here.stage(), gradient);
+    };
+    const std::vector<float> before = values();
+    {
+      const auto scope = layers.m().iteration();
+      differentiate(here.stage() == 0 ? std::numeric_limits<float>::infinity() : 1.0F);
+      const optimizer::step_options options{.learning_rate = 0.5F, .clip = {.norm = 1}, .skip_nonfinite = false};
+      if (steps.take(layers.m(), sgd, options, on_this_thread, number).norm != std::numeric_limits<double>::infinity())
+        wrong[here.stage()] += "another norm ";
+    }
+    std::vector<float> after = values();
+    if (here.stage() == 0 && !std::isnan(after[0])) wrong[0] += "no NaN where the gradient was infinite ";
+    after[0] = before[0];
+    if (after != before) wrong[here.stage()] += "clipped to something ";
+    const optimizer::step_options options{.learning_rate = 0.5F};
+    const auto scope = layers.m().iteration();
+    differentiate(1.0F);
+    steps.begin(layers.m(), sgd, options, number);
+    sgd.group(group_id{0}, {.momentum = 0.0F, .weight_decay = 9.0F});
+    try {
+      (void)steps.take(layers.m(), sgd, options, on_this_thread, number);
+      wrong[here.stage()] += "other options of a group were taken ";
+    } catch (const usage_error&) {
+    }
+    sgd.group(group_id{0}, {.momentum = 0.0F});
+    (void)steps.take(layers.m(), sgd, options, on_this_thread, number);
+    if (values()[1] != before[1] - 0.5F) wrong[here.stage()] += "another update";
+  });
+  for (const std::string& it : wrong) CHECK(it == "");
 }
 
 TEST_CASE("stages refuse a step with other options, and none of them waits", "[pipeline]")

@@ -4,9 +4,12 @@
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/export_generation.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
 
+#include <cmath>
 #include <string>
 
 namespace rank_import_test {
@@ -48,6 +51,56 @@ TEST_CASE("what ranks saved and one file holds comes back on any ranks", "[shard
         expect(model.acquire(tensors.buffer, cm::access::read).span()[2] == 2, "the buffer of another rank");
         expect(tensors.cursor[0] == 0, "a state of the trainer");
       });
+}
+
+TEST_CASE("numbers that a narrower type does not reach are refused on all ranks, and counted over all", "[sharding]")
+{
+  memory_folder saved, file;
+  arena memory{{.device_capacity = room, .host_capacity = room}};
+  manager_type wide{memory, {.chunk_bytes = 256_KiB}};
+  const auto numbers = wide.add<float>({20'000}, cm::role::frozen);  // so many that every rank has some
+  wide.name(numbers, "w");
+  {
+    const auto pin = wide.acquire(numbers, cm::access::write);
+    for (std::size_t index = 0; index < pin.size(); ++index)
+      pin.span()[index] = index % 2 == 0 ? 3.4e38F : index % 4 == 1 ? 1e-45F : 1.0F;
+  }
+  (void)checkpoint::save(wide, saved);
+  checkpoint::export_values(wide, file, "weights");
+  constexpr checkpoint::rounded_numbers all{.overflows = 10'000, .underflows = 5'000};
+  for (std::uint32_t ranks = 1; ranks <= 3; ++ranks)
+    for (const auto& divided : {cm::sharding::zero_1, cm::sharding::zero_3}) {
+      std::vector<std::string> said(ranks);
+      cm::sharding::thread_ranks{ranks, ranks}.run([&](cm::sharding::thread_ranks::place& here) {
+        try {
+          arena own{{.device_capacity = room, .host_capacity = room}};
+          model_type model{own, here.process_groups(), {.chunk_bytes = 64_KiB * ranks}, {.divided = divided}};
+          const auto narrow = model.add<cm::bf16>({20'000}, cm::role::frozen);
+          model.name(narrow, "w");
+          for (cm::bf16& it : model.acquire(narrow, cm::access::write).span()) it = cm::bf16{2.0F};
+          const auto refuses = [&](auto work) {
+            try {
+              work();
+              expect(false, "it was taken");
+            } catch (const cm::config_error& refused) {
+              const std::string text = refused.what();
+              expect(text.find("of the elements of w are finite") != text.npos, text);
+              expect(text.find("would be infinite in bfloat16") != text.npos, text);
+            }
+            expect(cm::to_float(model.acquire(narrow, cm::access::read).span()[0]) == 2.0F, "it was written");
+          };
+          refuses([&] { (void)checkpoint::load(model, saved); });
+          refuses([&] { (void)checkpoint::import_values(model, file, "weights"); });
+          expect(checkpoint::load(model, saved, {.allow_overflow = true}).rounded == all, "another count of a load");
+          expect(checkpoint::import_values(model, file, "weights", {.allow_overflow = true}).rounded == all,
+                 "another count of an import");
+          expect(std::isinf(cm::to_float(model.acquire(narrow, cm::access::read).span()[19'998])), "no infinity");
+        } catch (const std::exception& failed) {
+          said[here.rank()] = failed.what();
+        }
+      });
+      for (const std::string& it : said) CHECK(it == "");
+    }
 }
 
 TEST_CASE("a file of another model is refused on all ranks", "[sharding]")

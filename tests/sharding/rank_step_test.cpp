@@ -10,6 +10,7 @@
 #include <support/failing.hpp>
 #include <support/rank_threads.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -134,6 +135,58 @@ TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is u
       CHECK(failures == all);
       CHECK((all > 0 || in_step == 1));  // a plan may have made them all before
     }
+}
+
+TEST_CASE(
+    "a share that is half done is finished with the options of its step, and an infinite norm clips on every rank",
+    "[sharding]")
+{
+  std::vector<std::string> wrong(ranks);
+  std::vector<std::uint32_t> refused(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, sharding::zero_1};
+    const optimizer::step_options options{.learning_rate = 0.125F, .skip_nonfinite = false};  // copies come in updates
+    const auto one_step = [&](std::uint32_t step, std::uint64_t fatal) {
+      const auto scope = it.m.iteration();
+      it.differentiate(step);
+      if (rank == 1) it.memory.set_plan({.copy = it.memory.copies() + fatal});
+      for (bool ended = false; !ended;) {
+        try {
+          (void)it.m.step(it.adam, options);
+          ended = true;
+        } catch (const device_error&) {
+          it.memory.set_plan({});
+          if (it.adam.progress.decision == optimizer::step_decision::open) continue;
+          it.adam.group(group_id{0}, {.weight_decay = 100.0F});
+          try {
+            (void)it.m.step(it.adam, options);
+            wrong[rank] += "other options were taken ";
+          } catch (const usage_error&) {
+            ++refused[rank];
+          }
+          it.adam.group(group_id{0}, {});
+        }
+      }
+      it.memory.set_plan({});
+    };
+    for (std::uint32_t step = 0; step < 8; ++step) one_step(step, step);
+    const auto scope = it.m.iteration();
+    for (const std::size_t index : {3U, 2U, 0U}) {
+      auto gradient = it.m.gradient(it.m.acquire(it.weights[index], access::read));
+      for (float& value : gradient.span()) value = 1;
+      if (rank == 1 && index == 2) gradient.span()[6999] = std::numeric_limits<float>::infinity();
+      it.m.gradient_done(std::move(gradient));
+    }
+    const auto done = it.m.step(it.adam, {.clip = {.norm = 1}, .skip_nonfinite = false});
+    if (done.norm != std::numeric_limits<double>::infinity()) wrong[rank] += "another norm ";
+    const std::vector<float> after = it.values();  // first and last of each weight
+    for (std::size_t index = 0; index < after.size(); ++index)
+      if (std::isnan(after[index]) != (index == 5)) wrong[rank] += "NaN elsewhere than at the infinity ";
+  });
+  for (const std::string& it : wrong) CHECK(it == "");
+  CHECK(refused[0] == 0);
+  CHECK(refused[1] > 0);
 }
 
 TEST_CASE("weights are made of shares that others changed, in every stage", "[sharding]")

@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
@@ -32,7 +33,19 @@ struct export_options {
   std::uint64_t generation = 0;    ///< 0: the newest that is whole
   std::optional<dtype> type = {};  ///< for real tensors, rounded; none: as they were saved, masters in 32 bits
   std::uint32_t rank = 0;          ///< whose buffers, where each rank saved its own
+  /// finite numbers that `type` does not reach become infinite; else such an export is refused
+  bool allow_overflow = false;
   loader_limits limits{};
+};
+
+/// The result of an export.
+///
+///     const exported_generation found = export_generation(folder, folder, "model.safetensors");
+struct exported_generation {
+  std::uint64_t number = 0;
+  rounded_numbers rounded{};  ///< numbers that became zero or infinite in a narrower type
+
+  constexpr operator std::uint64_t() const noexcept { return number; }
 };
 
 namespace detail {
@@ -93,13 +106,14 @@ struct exported {
 ///     checkpoint::export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
 ///
 /// @param from, to   may be one folder; `file_name` as for export_values
-/// @return   the generation @throws io_error   there is none that is whole, or the one asked for is not; or the file
+/// @return   the generation @throws config_error   finite numbers would become infinite: an older file of its name is
+///   untouched @throws io_error   there is none that is whole, or the one asked for is not; or the file
 ///   could not be written: an older file of its name is untouched @throws corrupt_data, format_error   the one asked
 ///   for is not whole
 /// @complexity   two passes over its files; memory: eight blocks of 4 MiB, and one of 1 MiB
 template <file_folder From, file_folder To>
-std::uint64_t export_generation(const From& from, To& to, std::string_view file_name,
-                                const export_options& options = {})
+exported_generation export_generation(const From& from, To& to, std::string_view file_name,
+                                      const export_options& options = {})
 {
   detail::expect_export_name(file_name);
   std::vector<skipped_generation> skipped;
@@ -117,19 +131,22 @@ std::uint64_t export_generation(const From& from, To& to, std::string_view file_
     table.push_back(
         {it.name, it.type, it.value->extents, begin, begin + size_of_tensor(it.type, it.value->extents).count()});
   }
+  narrowing narrowed{options.allow_overflow};
   detail::export_file(to, file_name, table, [&](auto& file) {
     std::vector<std::byte> block(std::size_t{1} << 20);
     for (std::size_t position = 0; position < all.size(); ++position) {
+      rounded_numbers lost;
       const std::uint64_t width = size_of(all[position].type);
       const std::uint64_t elements = table[position].size() / width;
       for (std::uint64_t first = 0; first < elements; first += block.size() / width) {
         const std::uint64_t count = std::min<std::uint64_t>(elements - first, block.size() / width);
-        read_elements(*found, *all[position].value, first, count, block.data(), all[position].type);
+        lost += read_elements(*found, *all[position].value, first, count, block.data(), all[position].type);
         file.write(std::span{block}.first(static_cast<std::size_t>(count * width)));
       }
+      narrowed.add(all[position].name, lost, all[position].type);
     }
   });
-  return found->content().generation;
+  return {found->content().generation, narrowed.total()};
 }
 
 }  // namespace checkpoint

@@ -3,6 +3,7 @@
 
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/safetensors_file.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
@@ -28,6 +29,8 @@ namespace checkpoint {
 struct import_options {
   /// weights that the file does not have stay as they are. Tensors that the model does not have are passed over
   bool takes_part = false;
+  /// finite numbers that the type of a model's tensor does not reach become infinite; else such a file is refused
+  bool allow_overflow = false;
   loader_limits limits{};
 };
 
@@ -38,6 +41,7 @@ struct imported_values {
   std::uint64_t tensors = 0;         ///< that were filled
   std::vector<std::string> kept;     ///< weights that the file does not have
   std::vector<std::string> ignored;  ///< tensors of the file that the model does not have
+  rounded_numbers rounded{};         ///< numbers that became zero or infinite in a narrower type
 };
 
 namespace detail {
@@ -101,7 +105,9 @@ template <class Names>
 /// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names
 /// of tensors.
 ///
-/// - Real numbers are rounded to the types of the model. A 16-bit weight with a master gets both from the file.
+/// - Real numbers are rounded to the types of the model. Where finite ones would become infinite, the file is refused,
+///   unless `allow_overflow` permits it. `rounded` counts these, and numbers that became zero.
+/// - A 16-bit weight with a master gets both from the file.
 /// - The lists of an optimizer begin anew, as zeros.
 /// - Registered states are left alone, and so are counts of steps that are no list (`adam.progress`, a
 ///   device_optimizer's buffer). Import before the first step, or set them back.
@@ -111,12 +117,12 @@ template <class Names>
 ///
 ///     checkpoint::import_values(m, folder, "model.safetensors");
 ///
-/// @throws config_error   names or shapes are others; format_error   the file is no safetensors file; nothing was
-///   changed
+/// @throws config_error   names or shapes are others, or numbers would become infinite; format_error   the file is no
+///   safetensors file; nothing was changed
 /// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
 ///   nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load
-/// @complexity            one pass over the tensors
+/// @complexity            one pass over the tensors, and one more over those of a wider type than the model's
 template <class Manager, file_folder Folder>
 imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name,
                               const import_options& options = {})
@@ -132,9 +138,13 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
       },
       index, options);
   detail::begin_states_anew(items);
+  narrowing found{options.allow_overflow}, again{true};
+  for (const model_item& item : items)
+    if (detail::is_imported(item, index)) check_narrowing(item, index, file, found);
+  result.rounded = found.total();
   m.content().begin_load();
   for (const model_item& item : items)
-    if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file);
+    if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file, again);
   m.content().end_load();
   return result;
 }

@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/older_check.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
@@ -35,6 +36,8 @@ struct load_options {
   /// generation of your own is foreign too once everybody may write to it.
   bool allow_fresh_start = false;
   std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
+  /// finite numbers that the type of a model's tensor does not reach become infinite; else such a load is refused
+  bool allow_overflow = false;
   loader_limits limits{};
 };
 
@@ -45,6 +48,7 @@ struct load_options {
 struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
   std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why
+  rounded_numbers rounded{};                ///< numbers that became zero or infinite in a narrower type
 };
 
 /// Those of a list that have no higher number than `newest`.
@@ -144,33 +148,39 @@ void fill_list(Manager& m, const model_item& item, const stored_index& index, Re
       const stored_value* const known = index.find(piece.name);
       if (known == nullptr) continue;
       fill_until(piece.begin);
-      read_elements(from, *known, piece.first, piece.elements, to.data() + piece.begin * size_of(item.type), item.type);
+      (void)read_elements(from, *known, piece.first, piece.elements, to.data() + piece.begin * size_of(item.type),
+                          item.type);
       end = piece.begin + piece.elements;
     }
     fill_until(to.size() / size_of(item.type));
   });
 }
 
-/// Makes a 16-bit value from its master, as its optimizer would.
+/// Makes a 16-bit value from its master, as its optimizer would. @throws config_error   as narrowing
 template <class Manager>
-void make_value(Manager& m, const model_item& value)
+void make_value(Manager& m, const model_item& value, narrowing& found)
 {
   model_item master = value;
   master.list = value.master;
+  rounded_numbers lost;
   with_bytes(m, master, access::read, [&](std::span<const std::byte> from) {
-    with_bytes(m, value, access::write,
-               [&](std::span<std::byte> to) { checkpoint::convert(from, dtype::float32, to.data(), value.type); });
+    with_bytes(m, value, access::write, [&](std::span<std::byte> to) {
+      lost = checkpoint::convert(from, dtype::float32, to.data(), value.type);
+    });
   });
+  found.add(value.pieces.empty() ? value.name : value.pieces.front().name, lost, value.type);
 }
 
 }  // namespace detail
 
 /// Fills an item of a manager from a checkpoint that matches it; not a state. A 16-bit value and its master are both
-/// made from the saved bytes, the value as its optimizer would make it. @return   about how many bytes were written
-/// @throws as pins and `from`
+/// made from the saved bytes, the value as its optimizer would make it.
+/// @param found   takes in what values lose that are made from their masters
+/// @return   about how many bytes were written
+/// @throws as pins, `from` and `found`
 /// @complexity   reads the saved bytes once; twice where a value with a master was saved in its own 16 bits
 template <class Manager, element_reader Reader>
-std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& index, Reader& from)
+std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& index, Reader& from, narrowing& found)
 {
   bool is_stored = item.is_filled;  // else it stays without bytes
   bool has_value_bits = false;      // which may be those of a NaN that no rounding gives
@@ -189,7 +199,7 @@ std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& 
   part.list = item.master != list_id::none ? value_list : item.list;
   part.type = item.value_type;
   if (item.master != list_id::none && !has_value_bits)
-    detail::make_value(m, part);
+    detail::make_value(m, part, found);
   else
     detail::fill_list(m, part, index, from);
   return item.size();
@@ -212,7 +222,7 @@ class loaded_states {
       const stored_value* const known = index.find(item.pieces.front().name);
       if (known == nullptr) continue;
       std::vector<std::byte> loaded(static_cast<std::size_t>(item.size()));
-      read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
+      (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
       const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
       if (check != nullptr) check(loaded);
       all_.emplace_back(item.state, std::move(loaded));
@@ -274,7 +284,7 @@ namespace detail {
 /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load
 template <class Manager, file_folder Folder, executor Executor>
 void load_generation(Manager& m, const std::vector<model_item>& items, const Folder& folder, std::uint64_t number,
-                     const loader_limits& limits, Executor& workers)
+                     const loader_limits& limits, Executor& workers, narrowing& found)
 {
   generation_reader<Folder> generation{folder, number, limits};
   const manifest& content = generation.content();
@@ -290,9 +300,11 @@ void load_generation(Manager& m, const std::vector<model_item>& items, const Fol
   match_items(items, index);
   const loaded_states states{m, items, index, generation};
   parallel_reader from{generation, workers};
+  for (const model_item& item : items)
+    if (!item.is_state() && item.master == list_id::none) check_narrowing(item, index, from, found);
   load_scope scope{m};
   for (const model_item& item : items)
-    if (!item.is_state()) (void)fill_item(m, item, index, from);
+    if (!item.is_state()) (void)fill_item(m, item, index, from, found);
   states.put();
   scope.end();
   m.content().belongs_to(content.run);
@@ -304,6 +316,8 @@ void load_generation(Manager& m, const std::vector<model_item>& items, const Fol
 ///
 /// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
 ///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
+///   Where finite ones would become infinite, the load is refused, unless `allow_overflow` permits it. `rounded` counts
+///   these, and numbers that became zero.
 /// - Bytes are read once, straight to their tensors, and proven there. The names, shapes and types of a generation are
 ///   checked before anything of it is written. So are its registered states, which are written last.
 /// - Where bytes are damaged, all of the next older generation is loaded. When this returns, all bytes come from one
@@ -322,12 +336,14 @@ void load_generation(Manager& m, const std::vector<model_item>& items, const Fol
 ///     checkpoint::load(m, folder, {}, workers);  // four blocks at once
 ///
 /// @param workers   read blocks of one tensor at once, where the folder lets them (posix_folder does)
-/// @throws config_error    the checkpoint is of another model, or a registered state cannot be right; nothing was
-///   changed, unless a newer generation was found damaged meanwhile
+/// @throws config_error    the checkpoint is of another model, a registered state cannot be right, or finite numbers
+///   would become infinite; nothing was changed, unless a newer generation was found damaged meanwhile, or a 16-bit
+///   weight overflows that is made from its master: then no tensor has bytes
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh
 /// @throws usage_error     inside an iteration, or a pin holds a tensor; out_of_memory   no room to write a tensor;
 ///   device_error; std::bad_alloc   no room for names and states
-/// @complexity             one pass over the files, one over the tensors; memory: eight blocks of 4 MiB, and the states
+/// @complexity             one pass over the files, and a second one over what is narrowed; one over the tensors;
+///   memory: eight blocks of 4 MiB, and the states
 template <class Manager, file_folder Folder, executor Executor = const serial>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {},
                        Executor& workers = on_this_thread)
@@ -341,8 +357,10 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   loaded_generation result;
   if (try_newest(generations_up_to(options.newest, all_generations_in(folder)), result.skipped,
                  [&](std::uint64_t number) {
-                   detail::load_generation(m, items, folder, number, options.limits, workers);
+                   narrowing found{options.allow_overflow};
+                   detail::load_generation(m, items, folder, number, options.limits, workers, found);
                    result.number = number;
+                   result.rounded = found.total();
                  }))
     return result;
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);

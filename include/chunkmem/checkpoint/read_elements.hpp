@@ -23,32 +23,62 @@ namespace checkpoint {
   return from == to || (is_real(from) && is_real(to));
 }
 
+/// What rounding has lost.
+///
+///     const rounded_numbers found = read_elements(from, value, 0, elements, to, dtype::float16);
+struct rounded_numbers {
+  std::uint64_t overflows = 0;   ///< finite numbers that became infinite
+  std::uint64_t underflows = 0;  ///< other numbers than zero that became zero
+
+  constexpr rounded_numbers& operator+=(const rounded_numbers& more) noexcept
+  {
+    overflows += more.overflows;
+    underflows += more.underflows;
+    return *this;
+  }
+  [[nodiscard]] constexpr bool operator==(const rounded_numbers&) const noexcept = default;
+};
+
 namespace detail {
 
-template <class From, class To>
-void convert(std::span<const std::byte> from, std::byte* to) noexcept
+/// The magnitude as bits, which are in its order. In integers: no environment of a caller has a say.
+[[nodiscard]] inline std::uint32_t magnitude_bits(float value) noexcept
 {
+  return bits_as<std::uint32_t>(value) & ~chunkmem::detail::sign_bit;
+}
+
+template <class From, class To>
+rounded_numbers convert(std::span<const std::byte> from, std::byte* to) noexcept
+{
+  rounded_numbers lost;
   for (std::size_t index = 0; index < from.size() / sizeof(From); ++index) {
     From value;
     std::memcpy(&value, from.data() + index * sizeof(From), sizeof value);
     const To made = round_to<To>(to_float(value));
     std::memcpy(to + index * sizeof(To), &made, sizeof made);
+    const std::uint32_t before = magnitude_bits(to_float(value)), after = magnitude_bits(to_float(made));
+    constexpr std::uint32_t infinite = chunkmem::detail::infinity_bits;
+    lost.overflows += before < infinite && after >= infinite ? 1 : 0;
+    lost.underflows += before != 0 && after == 0 ? 1 : 0;
   }
+  return lost;
 }
 template <class From>
-void convert(std::span<const std::byte> from, std::byte* to, dtype type) noexcept
+rounded_numbers convert(std::span<const std::byte> from, std::byte* to, dtype type) noexcept
 {
   if (type == dtype::float32) return convert<From, float>(from, to);
-  type == dtype::bfloat16 ? convert<From, bf16>(from, to) : convert<From, fp16>(from, to);
+  return type == dtype::bfloat16 ? convert<From, bf16>(from, to) : convert<From, fp16>(from, to);
 }
 
 }  // namespace detail
 
-/// Elements of one real type become those of another, rounded to nearest. @pre is_convertible, and not equal
-inline void convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
+/// Elements of one real type become those of another, rounded to nearest. @return   what this has lost
+/// @pre is_convertible, and not equal
+inline rounded_numbers convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
 {
   if (from_type == dtype::float32) return detail::convert<float>(from, to, to_type);
-  from_type == dtype::bfloat16 ? detail::convert<bf16>(from, to, to_type) : detail::convert<fp16>(from, to, to_type);
+  if (from_type == dtype::bfloat16) return detail::convert<bf16>(from, to, to_type);
+  return detail::convert<fp16>(from, to, to_type);
 }
 
 /// Something that gives bytes of files: a generation, or a plain file.
@@ -58,12 +88,14 @@ concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_
 };
 
 /// Elements [first, first + elements) of a stored tensor, as elements of `type`.
-/// @param to   room for them @pre   they are in the tensor, and is_convertible @throws as `from`
+/// @param to   room for them @return   what rounding has lost
+/// @pre   they are in the tensor, and is_convertible @throws as `from`
 template <element_reader Reader>
-void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to,
-                   dtype type)
+rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements,
+                              std::byte* to, dtype type)
 {
-  if (elements == 0) return;
+  rounded_numbers lost;
+  if (elements == 0) return lost;
   const std::size_t width = size_of(it.type);
   std::array<std::byte, 16384> part;
   auto run = std::ranges::upper_bound(it.runs, first, {}, &stored_run::first) - 1;
@@ -76,13 +108,14 @@ void read_elements(Reader& from, const stored_value& it, std::uint64_t first, st
       from.read(run->file, begin, {to, size});
     } else {
       from.read(run->file, begin, std::span{part}.first(size));
-      convert(std::span{part}.first(size), it.type, to, type);
+      lost += convert(std::span{part}.first(size), it.type, to, type);
     }
     to += count * size_of(type);
     elements -= count;
     first += count;
     if (first == run->first + run->elements) ++run;
   }
+  return lost;
 }
 
 }  // namespace checkpoint

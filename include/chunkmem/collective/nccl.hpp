@@ -15,6 +15,7 @@
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -287,6 +288,11 @@ class nccl {
   {
     require(parts);
     require_summable(how, parts.whole);
+    if (const float half = to_float(round_to<fp16>(how.scale));
+        how.type == dtype::float16 && !(half > 0.0F && half <= 65504.0F))
+      throw usage_error{error_text{} << "chunkmem: NCCL multiplies sums of fp16 with a factor of fp16, and a scale of "
+                                     << how.scale << " is " << half
+                                     << " there (choose one from 2^-24 to 65504, or multiply the loss instead)"};
     const auto scale = bits_as<std::uint32_t>(how.scale);
     agree({.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = scale});
     if (how.scale == 1) return session_.api().plain_sum();

@@ -27,7 +27,25 @@ class float_environment {
   static constexpr bool is_supported = false;
 #endif
 
+  /// How a thread computes, for another thread, or for the same one later.
+  ///
+  ///     const auto mine = float_environment::settings::of_this_thread();
+  ///     std::thread other{[mine] { const float_environment same{mine}; work(); }};
+  class settings {
+   public:
+    constexpr settings() noexcept = default;  ///< the standard's rules
+    [[nodiscard]] static settings of_this_thread() noexcept { return settings{read().control & ~flags}; }
+    [[nodiscard]] constexpr bool operator==(const settings&) const noexcept = default;
+
+   private:
+    friend class float_environment;
+    constexpr explicit settings(std::uint64_t control) noexcept : control_{control} {}
+    std::uint64_t control_ = standard.control;
+  };
+
   float_environment() noexcept : before_{read()} { write(standard); }
+  /// The same by other rules than the standard's.
+  explicit float_environment(const settings& rules) noexcept : before_{read()} { write({rules.control_, 0}); }
   ~float_environment() { write(before_); }
   float_environment(const float_environment&) = delete;
   float_environment& operator=(const float_environment&) = delete;
@@ -40,6 +58,7 @@ class float_environment {
 
 #if defined(__SSE__)
   static constexpr registers standard{0x1f80, 0};  // all exceptions masked, no flag set
+  static constexpr std::uint64_t flags = 0x3f;     // of exceptions, in the same register
 
   static registers read() noexcept
   {
@@ -54,6 +73,7 @@ class float_environment {
   }
 #elif defined(__aarch64__)
   static constexpr registers standard{0, 0};
+  static constexpr std::uint64_t flags = 0;
 
   static registers read() noexcept
   {
@@ -67,6 +87,7 @@ class float_environment {
   }
 #else
   static constexpr registers standard{0, 0};
+  static constexpr std::uint64_t flags = 0;
 
   static registers read() noexcept { return standard; }
   static void write(const registers&) noexcept {}

@@ -208,7 +208,8 @@ class adam {
                                       << " (leave the instruction set to best_instruction_set())"};
   }
 
-  /// Other options for the parameters of one group. May allocate: for the time before training.
+  /// Other options for the parameters of one group, from the next step on: updates that wait keep those of their step.
+  /// May allocate where the group had none of its own.
   /// @throws config_error   an option is out of its range; nothing was changed
   adam& group(group_id which, const adam_options& options)
   {
@@ -226,6 +227,13 @@ class adam {
   }
   [[nodiscard]] const adam_options& options() const noexcept { return options_.common(); }
   [[nodiscard]] const adam_options& options(group_id which) const noexcept { return options_.of(which); }
+  /// See tells_settings.
+  [[nodiscard]] std::uint64_t settings_word() const
+  {
+    return options_.word([](const adam_options& it) {
+      return detail::word_of_options({it.beta1, it.beta2, it.epsilon, it.weight_decay, it.rate_factor}, it.decoupled);
+    });
+  }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
 
   using device_factors = detail::adam_factors;

@@ -44,14 +44,11 @@ class decide_kernel {
 
   CHUNKMEM_HOST_DEVICE void store(std::uint64_t, const gradient_measure& total) const noexcept
   {
-    const double scale = strict_fp::to_double(state_->loss.scale);
-    const double norm = strict_fp::quotient(norm_of(total, clip_.order), scale);
-    const bool clips = total.finite && strict_fp::is_less(0.0F, clip_.norm);
-    const double factor = clips ? strict_fp::to_double(clip_factor(norm, clip_.norm)) : 1.0;
+    const detail::judged_gradients found = detail::judge(total, clip_, state_->loss.scale);
     state_->total = total;
-    state_->norm = norm;
-    state_->factor = strict_fp::to_single(strict_fp::quotient(factor, scale));
-    state_->decision = may_skip_ && !total.finite ? step_decision::skip : step_decision::update;
+    state_->norm = found.norm;
+    state_->factor = found.factor;
+    state_->decision = may_skip_ && !found.is_finite ? step_decision::skip : step_decision::update;
   }
 
  private:

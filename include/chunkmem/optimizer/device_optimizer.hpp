@@ -94,6 +94,7 @@ class device_optimizer {
   /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of
   /// weights, so that all iterations are alike. What a checkpoint filled before stays.
   /// @throws usage_error   a checkpoint was loaded whose number of updates cannot be right
+  /// @throws config_error   or whose loss scale cannot be
   /// @throws out_of_memory, device_error   call again
   void prepare()
   {
@@ -103,6 +104,7 @@ class device_optimizer {
       const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);
       std::memcpy(&state, buffer.data(), sizeof state);
       detail::check_updates(state.number);
+      loss_scale::check(std::as_bytes(std::span{&state.loss, 1}));
       is_prepared_ = true;
       return;
     }
@@ -139,7 +141,10 @@ class device_optimizer {
         !is_capturing(),
         "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
     expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
-    for (const float rate : rates) check_learning_rate(rate);
+    for (std::size_t index = 0; index < rates.size(); ++index) {
+      check_learning_rate(rates[index]);
+      detail::check_products(kernel_, group_id{static_cast<std::uint32_t>(index)}, rates[index]);
+    }
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
     write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_},

@@ -139,7 +139,7 @@ class early_updates {
   {
     expects(!driver_.rehearsing() || !is_guessed(),
             "a rehearsal of early_updates whose last step is half done: call its step again before");
-    const step_outcome outcome = driver_.run(options, timing{*this, options}, from);
+    const step_outcome outcome = driver_.run(options, timing{*this}, from);
     early_ = driver_.rehearsing() ? early_ : counted_;
     return outcome;
   }
@@ -156,15 +156,11 @@ class early_updates {
   /// When updates happen: as many as can be undone before the decision, the others after it.
   struct timing {
     early_updates& self;
-    const step_options& options;
 
     void begin(driver_type& driver, typename driver_type::place_type from) const
     {
-      const bool resumes = self.room_ && self.is_guessed() && !driver.is_forgotten();
-      expects(!resumes || self.asked_.are(options),
-              "a step of early_updates that is half done was called again with other options: give it those it began "
-              "with, or load a checkpoint");
-      if (resumes) return;
+      if (self.room_ && self.is_guessed() && !driver.is_forgotten()) return;
+      driver.keep_kernel();
       self.forget();
       driver.begin(from);
     }
@@ -173,7 +169,7 @@ class early_updates {
       if (!self.is_guessed()) {
         self.counted_ = 0;
         if (!driver.needs_measures() || self.undo_bytes_ == bytes{} || !self.take_room()) return driver.decide();
-        self.begin_guess(options);
+        self.begin_guess();
       }
       self.rehearses_taking_back_ = driver.rehearsing() && self.takes_back_in_rehearsal();
       self.guess();
@@ -181,31 +177,6 @@ class early_updates {
     }
     [[nodiscard]] static constexpr bool is_due(std::uint32_t) noexcept { return true; }
     static constexpr void end(driver_type&) noexcept {}
-  };
-
-  /// The options that a step was begun with: some of its updates are done by them.
-  struct begun_with {
-    step_options options{};
-    std::vector<float> rates;
-    float scale = 1.0F;
-
-    [[nodiscard]] static float scale_of(const step_options& of) noexcept
-    {
-      return of.loss_scale != nullptr ? of.loss_scale->scale() : 1.0F;
-    }
-    void keep(const step_options& now)
-    {
-      rates.assign(now.group_rates.begin(), now.group_rates.end());
-      options = now;
-      options.group_rates = {};  // the caller owns them
-      scale = scale_of(now);
-    }
-    [[nodiscard]] bool are(const step_options& now) const noexcept
-    {
-      return options.learning_rate == now.learning_rate && std::ranges::equal(rates, now.group_rates) &&
-             options.clip == now.clip && options.loss_scale == now.loss_scale && scale == scale_of(now) &&
-             options.skip_nonfinite == now.skip_nonfinite && options.seed == now.seed;
-    }
   };
 
   struct early_update {
@@ -237,9 +208,8 @@ class early_updates {
     return true;
   }
 
-  void begin_guess(const step_options& options)
+  void begin_guess()
   {
-    asked_.keep(options);
     done_.reserve(driver_.parameters());
     driver_.order_by_completion();
     driver_.begin_guess();
@@ -316,7 +286,6 @@ class early_updates {
   bytes undo_bytes_;
   std::optional<room_type> room_;  // from the beginning of a step to its decision
   std::vector<early_update> done_;
-  begun_with asked_;
   std::optional<detail::step_verdict> verdict_;
   gradient_measure seen_;
   std::uint64_t used_ = 0;    // bytes of the room

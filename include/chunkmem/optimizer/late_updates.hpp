@@ -30,10 +30,12 @@ namespace optimizer {
 /// Good where the host updates and a device computes: the calling thread updates one layer while the device computes
 /// with the layers before it. Poor where the calling thread computes itself: `optimizer::step` takes the same time.
 ///
-/// `step` decides as `optimizer::step` does: the norm, whether to skip, the loss scale. Then the gradients wait. Any
-/// use of a parameter (its weight, its gradient, a list) first does its update, and the updates of the weights in the
-/// same chunk. A weight is never read before its update, so all bits are those of `optimizer::step`. Parameters that
-/// nothing uses are updated before the first gradient of the next step, a save, a rehearsal, an exchange, or `finish`.
+/// `step` decides as `optimizer::step` does: the norm, whether to skip, the loss scale. It keeps all options, and a
+/// copy of the kernel (see optimizer_kernel): what changes before the update changes the next step. Then the gradients
+/// wait. Any use of a parameter (its weight, its gradient, a list) first does its update, and the updates of the
+/// weights in the same chunk. A weight is never read before its update, so all bits are those of `optimizer::step`.
+/// Parameters that nothing uses are updated before the first gradient of the next step, a save, a rehearsal, an
+/// exchange, or `finish`.
 ///
 /// - Iterations that begin with waiting updates have records of their own. The fourth iteration of a name is the first
 ///   that repeats, instead of the third.
@@ -93,9 +95,10 @@ class late_updates {
     late_updates& self;
     std::span<const tensor_handle> first;
 
-    /// All that may ask for memory comes first.
+    /// All that may ask for memory comes first. A step that is decided keeps the kernel of its decision.
     void begin(driver_type& driver, typename driver_type::place_type from) const
     {
+      driver.keep_kernel();
       self.is_updated_.assign(driver.parameters(), 0);
       driver.make_room_to_wait();
       driver.begin(from);

@@ -16,17 +16,25 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// An update can be made with it: a finite number, 0 or above.
+/// A larger learning rate may become infinite where an optimizer divides it, as Adam by 1 - beta1.
+inline constexpr float largest_learning_rate = 0x1p100F;
+
+/// An update can be made with it: from 0 to `largest_learning_rate`.
 [[nodiscard]] constexpr bool is_learning_rate(float rate) noexcept
 {
-  return rate >= 0.0F && rate <= std::numeric_limits<float>::max();
+  return rate >= 0.0F && rate <= largest_learning_rate;
 }
 
 /// @throws usage_error   no update can be made with it
 inline void check_learning_rate(float rate)
 {
-  if (!is_learning_rate(rate)) [[unlikely]]
-    throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " (give a finite one, 0 or above)"};
+  if (is_learning_rate(rate)) [[likely]]
+    return;
+  error_text text;
+  text << "chunkmem: a learning rate of " << rate;
+  if (rate > largest_learning_rate && rate <= std::numeric_limits<float>::max())
+    throw usage_error{text << " (give one of at most " << largest_learning_rate << ")"};
+  throw usage_error{text << " (give a finite one, 0 or above)"};
 }
 
 /// Learning rates by group that survive a restart: `m.use(rates)` once, `{.group_rates = rates}` in each step.

@@ -59,7 +59,8 @@ struct step_progress {
   double norm = 0.0;            ///< of all gradients of this step
   std::uint64_t forgotten =
       0;  ///< the manager's count of steps that do not count: with another one, this step begins anew
-  registration registered{};  ///< the manager whose updates are counted
+  std::uint64_t settings = 0;  ///< a word of the options that it was taken with: a step is finished with the same ones
+  registration registered{};   ///< the manager whose updates are counted
 
   /// `number` alone: nothing is saved while a step is half done.
   template <class Visit>
@@ -119,8 +120,13 @@ struct update_spans {
 /// - `update` reads and writes only its spans and settings, and does not throw.
 /// - Only `step` changes `progress`.
 ///
+/// A kernel that can be copied is copied when a step is decided, and the copy does the updates of that step: so options
+/// that change afterwards change later steps alone. A copy has to update as its original does. A kernel that cannot be
+/// copied does late updates with what it holds then.
+///
 /// A kernel may have more members: `for_each_state(visit)` for bytes that must survive a restart (see `registrable`),
-/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates` and `timed_kernel` name.
+/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates`, `tells_settings`,
+/// `uses_callers_environment` and `timed_kernel` name.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {
@@ -161,6 +167,32 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
   {
     kernel.options(group).rate_factor
   } -> std::convertible_to<float>;
+};
+
+/// An optimizer kernel that computes as its caller does: with flush-to-zero, rounding mode and traps of the thread that
+/// takes the step, also on the threads of a pool and in updates that wait. For code that has to keep the bits that it
+/// has when its trainer calls it.
+///
+///     struct my_kernel {
+///       static constexpr bool uses_callers_environment = true;
+///     };
+///
+/// `update` is then given the gradient as it is stored (a 16-bit one widened): without a loss scale and clipping
+/// nothing is done to it. Where there are some, it is multiplied and cut by the caller's rules too, and not flushed.
+/// Norms and the rounding of 16-bit values and lists keep the standard's rules. MXCSR on x86 with SSE and FPCR on
+/// 64-bit ARM are taken over, the x87 unit is not.
+template <class Kernel>
+concept uses_callers_environment = Kernel::uses_callers_environment;
+
+/// An optimizer kernel that has one word for all options of its updates. A step that is half done is then not finished
+/// with others (usage_error).
+///
+/// Law: kernels that differ in an option of an update have different words; copies have the same.
+template <class Kernel>
+concept tells_settings = requires(const Kernel& kernel) {
+  {
+    kernel.settings_word()
+  } -> std::same_as<std::uint64_t>;
 };
 
 /// The cost of one work of an optimizer kernel on a backend without bytes.

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -168,7 +169,8 @@ class sgd {
                                       << " (leave the instruction set to best_instruction_set())"};
   }
 
-  /// Other options for the parameters of one group. May allocate: for the time before training.
+  /// Other options for the parameters of one group, from the next step on: updates that wait keep those of their step.
+  /// May allocate where the group had none of its own.
   /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was
   ///   changed
   sgd& group(group_id which, const sgd_options& options)
@@ -189,6 +191,13 @@ class sgd {
   }
   [[nodiscard]] const sgd_options& options() const noexcept { return options_.common(); }
   [[nodiscard]] const sgd_options& options(group_id which) const noexcept { return options_.of(which); }
+  /// See tells_settings.
+  [[nodiscard]] std::uint64_t settings_word() const
+  {
+    return options_.word([](const sgd_options& it) {
+      return detail::word_of_options({it.momentum, it.weight_decay, it.dampening, it.rate_factor}, it.nesterov);
+    });
+  }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
 
   using device_factors = detail::sgd_factors;

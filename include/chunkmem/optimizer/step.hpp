@@ -28,9 +28,10 @@ namespace optimizer {
 ///   gradients had are made again from their masters.
 ///
 /// Guarantee: if the step throws, call it again. Some parameters then have the update and the others their gradients.
-/// The next call goes on with the others, by its own options except the decision (norm, factor, skip). With the same
-/// options the final bits are those of an undisturbed step. Between the two calls, gradients are not made or dropped
-/// and nothing is saved (usage_error). A load makes the step void, and the next one begins anew.
+/// The next call goes on with the others. It has to have the options of the first (those of a kernel that
+/// `tells_settings` are compared too), and the final bits are those of an undisturbed step. Between the two calls,
+/// gradients are not made or dropped and nothing is saved (usage_error). A load makes the step void, and the next one
+/// begins anew.
 ///
 /// @see late_updates   updates wait until their weights are used: they overlap the next forward pass
 /// @see early_updates   updates do not wait for the norm: they overlap the backward pass
@@ -39,7 +40,9 @@ namespace optimizer {
 /// @param workers   share the elements of large parameters; bits do not depend on them
 /// @throws out_of_memory, device_error   a parameter could not be brought; call again
 /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); a learning rate is no number,
-///   infinite or negative; the last iteration had named too few of its micro-batches: nothing was changed
+///   infinite or negative, or makes something infinite; `most_skips` steps were skipped at the smallest loss scale; the
+///   last iteration had named too few of its micro-batches: nothing was changed
+/// @throws usage_error   a step that is half done was called again with other options: nothing was done
 /// @throws usage_error   a load is half done; the last step was cut short before its first update and a parameter that
 ///   it had passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative
 ///   limit; a kernel without masters over weights that have some

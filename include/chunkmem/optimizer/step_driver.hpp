@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/call.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/settings_word.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -14,9 +16,12 @@
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -33,6 +38,26 @@ inline void check_updates(std::uint64_t number)
                                    << most_updates
                                    << " can be counted (load a checkpoint of this training, or set progress.number to "
                                       "the updates that were done)"};
+}
+
+/// @throws usage_error   a learning rate is one, and what a kernel makes of it for this group is not
+template <class Kernel>
+void check_products(const Kernel& kernel, group_id group, float rate)
+{
+  if constexpr (scales_rates<Kernel>) {
+    const float_environment standard;
+    const auto& options = kernel.options(group);
+    if (!is_learning_rate(rate * options.rate_factor))
+      throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of "
+                                     << options.rate_factor << ", whose product is too large (lower one; at most "
+                                     << largest_learning_rate << ")"};
+    if constexpr (requires { options.weight_decay; })
+      if (!(rate * options.rate_factor * options.weight_decay <= largest_learning_rate))
+        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate * options.rate_factor
+                                       << " and a weight decay of " << options.weight_decay
+                                       << ", whose product is too large (lower one; at most " << largest_learning_rate
+                                       << ")"};
+  }
 }
 
 /// In a rehearsal, a step begins anew. The progress of the real step comes back when this ends.
@@ -133,6 +158,7 @@ class step_driver {
       finish_waiting();
       const rehearsal_guard kept{kernel_.progress, rehearsing()};
       prepare(options);
+      expect_begun_with(options);
       timing.begin(*this, from);
       if (wants_decision()) timing.decide(*this);
       update_all(timing);
@@ -142,8 +168,8 @@ class step_driver {
 
   /// Looks at what a step is given before anything of it is done.
   /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration named
-  ///   too few of its micro-batches, which is said once; a learning rate that no update can be made with; too many
-  ///   updates to count. Weights, states and gradients are as before
+  ///   too few of its micro-batches, which is said once; a learning rate or a loss scale that no update can be made
+  ///   with; too many skipped steps, or too many updates to count. Weights, states and gradients are as before
   void check(const step_options& options)
   {
     if constexpr (Site::counts_in_kernel) {
@@ -152,6 +178,7 @@ class step_driver {
     }
     owner_.updates().expect_whole_iteration();
     check_rates(options);
+    if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
   }
   /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
@@ -159,6 +186,7 @@ class step_driver {
   void prepare(const step_options& options)
   {
     options_ = options;
+    callers_ = float_environment::settings::of_this_thread();
     list_count_ = 0;
     has_master_ = false;
     for (const list_spec& spec : kernel_.lists()) {
@@ -169,6 +197,27 @@ class step_driver {
     }
     optimizer::check(options.clip);
     owner_.for_each_parameter([&](tensor_handle, const tensor_info& info) { check_parameter(info); });
+  }
+  /// Options of a step and of the kernel as a word, in this process.
+  [[nodiscard]] std::uint64_t word_of(const step_options& options) const
+  {
+    collective::fingerprint all;
+    all.add(settings_word(options));
+    all.add(reinterpret_cast<std::uintptr_t>(options.loss_scale));
+    if constexpr (tells_settings<Kernel>) all.add(kernel_.settings_word());
+    return all.value();
+  }
+  /// The updates of this step are those of the kernel as it is now, however late they come. Does nothing where the step
+  /// was decided before, or the kernel cannot be copied.
+  /// @throws as a copy: the second one allocates nothing where an assignment does not
+  void keep_kernel()
+  {
+    if (is_begun() && kept_of_ == version()) return;
+    kept_of_ = version();
+    if constexpr (keeps_kernel && std::is_copy_assignable_v<Kernel>)
+      kept_ ? static_cast<void>(*kept_ = kernel_) : static_cast<void>(kept_.emplace(kernel_));
+    else if constexpr (keeps_kernel)
+      kept_.emplace(kernel_);
   }
   /// Does the updates that still wait. @throws as their updates: call again
   void finish_waiting() { owner_.updates().finish_updates(); }
@@ -251,6 +300,7 @@ class step_driver {
     progress.factor = decided.factor;
     progress.gradients = owner_.updates().gradients_opened();
     progress.decision = decided.decision;
+    progress.settings = word_of(options_);
   }
   [[nodiscard]] gradient_version version() const noexcept
   {
@@ -365,6 +415,7 @@ class step_driver {
   {
     kernel_.progress.gradients = owner_.updates().gradients_opened();
     kernel_.progress.decision = step_decision::guessed;
+    kernel_.progress.settings = word_of(options_);
     kernel_.progress.reached = 0;
   }
   /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
@@ -415,18 +466,26 @@ class step_driver {
 
   [[nodiscard]] step_rules rules() const noexcept { return step_rules{options_}; }
 
+  /// A call that failed has decided or guessed the step.
+  [[nodiscard]] bool is_begun() const
+  {
+    return is_decided() || (kernel_.progress.decision == step_decision::guessed && !is_forgotten());
+  }
+  /// @throws usage_error   a call that failed has begun the step with other options; nothing was done
+  void expect_begun_with(const step_options& options) const
+  {
+    expects(!is_begun() || kernel_.progress.settings == word_of(options),
+            "a step that is half done was called again with other options: give it those it began with (those of the "
+            "kernel's groups too), or load a checkpoint");
+  }
+
   void check_parameter(const tensor_info& info) const
   {
     expects(info.type == dtype::float32 || is_16_bit(info.type),
             "an optimizer step over a parameter that is no float32, bfloat16 or float16");
     expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
             "a parameter of a group that group_rates has no learning rate for");
-    if constexpr (scales_rates<Kernel>) {
-      const float rate = rate_of(info.group), factor = kernel_.options(info.group).rate_factor;
-      if (!is_learning_rate(rate * factor))
-        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor
-                                       << ", whose product is too large (lower one)"};
-    }
+    check_products(kernel_, info.group, rate_of(info.group));
     expects(has_master_ || !is_16_bit(info.type) || !owner_.has_masters(),
             "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update "
             "(take the optimizer that has them, or one whose storage has masters)");
@@ -552,14 +611,24 @@ class step_driver {
   void apply(const parameter_bytes& all, const tensor_info& info, Place place, float factor, std::uint64_t number)
   {
     const update_request request{
-        {factor, options_.clip.value}, {rate_of(info.group), number, info.group}, options_.seed};
-    site_.update(kernel_, all, request, place);
+        {factor, options_.clip.value}, {rate_of(info.group), number, info.group}, options_.seed, callers_};
+    if constexpr (keeps_kernel)
+      site_.update(kept_ ? *kept_ : kernel_, all, request, place);
+    else
+      site_.update(kernel_, all, request, place);
   }
+
+  /// An update reads the kernel. In virtual time it may count in it.
+  static constexpr bool keeps_kernel = Site::has_bytes && std::copy_constructible<Kernel>;
+  struct no_kernel {};
 
   Manager& owner_;
   Kernel& kernel_;
   Site site_;
+  [[no_unique_address]] std::conditional_t<keeps_kernel, std::optional<Kernel>, no_kernel> kept_{};  // of the decision
+  gradient_version kept_of_{UINT64_MAX, UINT64_MAX};
   step_options options_{};
+  float_environment::settings callers_{};  // of the thread that takes the step
   list_spec specs_[max_lists] = {};
   list_id lists_[max_lists] = {};
   std::size_t list_count_ = 0;

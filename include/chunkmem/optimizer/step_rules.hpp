@@ -40,31 +40,27 @@ class step_rules {
   [[nodiscard]] step_verdict judge(const gradient_measure& all) const
   {
     const float_environment standard;
-    const double norm = norm_of(all, options_.clip.order) / scale();
-    const double factor = all.finite && clips() ? static_cast<double>(clip_factor(norm, options_.clip.norm)) : 1.0;
-    return {norm, static_cast<float>(factor / scale()),
-            may_skip() && !all.finite ? step_decision::skip : step_decision::update};
+    const judged_gradients found = detail::judge(all, options_.clip, scale());
+    return {found.norm, found.factor, may_skip() && !found.is_finite ? step_decision::skip : step_decision::update};
   }
 
   /// As far as these gradients say, the step will neither be clipped nor skipped.
   [[nodiscard]] bool is_usual(const gradient_measure& seen) const
   {
     const float_environment standard;
-    return seen.finite &&
-           !(clips() && norm_of(seen, options_.clip.order) / scale() > static_cast<double>(options_.clip.norm));
+    const clipping none{.order = options_.clip.order};
+    const judged_gradients found = detail::judge(seen, none, scale());
+    return found.is_finite && !(clips() && found.norm > static_cast<double>(options_.clip.norm));
   }
   /// The factor of gradients in a step that is neither clipped nor skipped: 1 / loss scale.
   [[nodiscard]] float usual_factor() const
   {
     const float_environment standard;
-    return static_cast<float>(1.0 / scale());
+    return static_cast<float>(1.0 / static_cast<double>(scale()));
   }
 
  private:
-  [[nodiscard]] double scale() const
-  {
-    return options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
-  }
+  [[nodiscard]] float scale() const { return options_.loss_scale != nullptr ? options_.loss_scale->scale() : 1.0F; }
   [[nodiscard]] bool may_skip() const noexcept { return options_.skip_nonfinite || options_.loss_scale != nullptr; }
   [[nodiscard]] bool clips() const noexcept { return options_.clip.norm > 0.0F; }
 

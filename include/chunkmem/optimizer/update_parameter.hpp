@@ -84,12 +84,13 @@ template <optimizer_kernel Kernel>
 class fused_update {
  public:
   fused_update(const Kernel& kernel, const parameter_bytes& bytes, const gradient_transform& transform,
-               const step_settings& settings, std::uint64_t seed) noexcept
+               const step_settings& settings, std::uint64_t seed, const float_environment::settings& callers) noexcept
       : kernel_{kernel},
         bytes_{bytes},
         transform_{transform},
         settings_{settings},
         seed_{seed},
+        callers_{callers},
         set_{instructions_of(kernel)}
   {
     for (std::size_t index = 0; index < bytes.list_count; ++index)
@@ -100,7 +101,7 @@ class fused_update {
   [[gnu::noinline]] void run(std::uint64_t first, std::uint64_t last) const noexcept
   {
     const float_environment fixed;
-    if constexpr (updates_in_lanes<Kernel>)
+    if constexpr (updates_in_lanes<Kernel> && !uses_callers_environment<Kernel>)
       kernel_.with_lane_work(settings_, [&]<class Work>(const Work& work) {
         element_pass<Work>{work, streams<Work::states>(first), &transform_}.run(set_, last - first);
       });
@@ -151,7 +152,9 @@ class fused_update {
   /// The kernel's update; what is the same for all blocks may be worked out once.
   [[nodiscard]] auto prepared() const noexcept
   {
-    if constexpr (prepares_updates<Kernel>)
+    if constexpr (prepares_updates<Kernel> && uses_callers_environment<Kernel>)
+      return prepared_as_caller();
+    else if constexpr (prepares_updates<Kernel>)
       return kernel_.prepared(settings_);
     else
       return [this](const update_spans& spans) noexcept { kernel_.update(spans, settings_); };
@@ -161,9 +164,7 @@ class fused_update {
   void block(const Update& update, std::uint64_t first, std::size_t count, buffers& scratch) const noexcept
   {
     update_spans spans;
-    with_elements(bytes_.gradient, bytes_.gradient_type, first,
-                  [&](const auto* stored) { transform(set_, transform_, count, scratch.gradient, stored); });
-    spans.gradient = {scratch.gradient, count};
+    spans.gradient = {gradient(first, count, scratch.gradient), count};
     spans.parameter = {parameter(first, count, scratch.parameter), count};
     std::size_t next = 0;
     for (std::size_t index = 0; index < bytes_.list_count; ++index) {
@@ -171,13 +172,55 @@ class fused_update {
       if (list.use == list_use::state)
         spans.lists[next++] = {widened(list.data, list.type, first, count, scratch.lists[index]), count};
     }
-    update(spans);
+    if constexpr (uses_callers_environment<Kernel>)
+      update_as_caller(update, spans);
+    else
+      update(spans);
     for (std::uint32_t index = 0; index < bytes_.list_count; ++index) {
       const list_bytes& list = bytes_.lists[index];
       if (is_16_bit(list.type))
         store_stochastic(list.data, list.type, index, first, count, scratch.lists[index], scratch.random);
     }
     store_value(first, count, spans.parameter.data(), scratch.random);
+  }
+
+  /// The gradient as the kernel sees it.
+  [[nodiscard]] const float* gradient(std::uint64_t first, std::size_t count, float* scratch) const noexcept
+  {
+    if constexpr (uses_callers_environment<Kernel>) {
+      widen(bytes_.gradient, bytes_.gradient_type, first, count, scratch);
+      if (transform_.factor != 1.0F || transform_.limit > 0.0F) transform_as_caller(count, scratch);
+    } else {
+      with_elements(bytes_.gradient, bytes_.gradient_type, first,
+                    [&](const auto* stored) { transform(set_, transform_, count, scratch, stored); });
+    }
+    return scratch;
+  }
+  // What runs by the caller's rules is not inlined: no arithmetic moves in or out.
+  template <class Update>
+  [[gnu::noinline]] void update_as_caller(const Update& update, const update_spans& spans) const noexcept
+  {
+    const float_environment of_caller{callers_};
+    call(update, spans);
+  }
+  template <class Update>
+  [[gnu::noinline]] static void call(const Update& update, const update_spans& spans) noexcept
+  {
+    update(spans);
+  }
+  [[gnu::noinline]] auto prepared_as_caller() const noexcept
+  {
+    const float_environment of_caller{callers_};
+    return kernel_.prepared(settings_);
+  }
+  [[gnu::noinline]] void transform_as_caller(std::size_t count, float* all) const noexcept
+  {
+    const float_environment of_caller{callers_};
+    for (std::size_t index = 0; index < count; ++index) {
+      all[index] *= transform_.factor;
+      if (transform_.limit > 0.0F && all[index] > transform_.limit) all[index] = transform_.limit;
+      if (transform_.limit > 0.0F && all[index] < -transform_.limit) all[index] = -transform_.limit;
+    }
   }
 
   /// Where the parameter stands in single precision.
@@ -227,6 +270,7 @@ class fused_update {
   gradient_transform transform_;
   step_settings settings_;
   std::uint64_t seed_;
+  float_environment::settings callers_;
   instruction_set set_;
   float* master_ = nullptr;
 };
@@ -277,20 +321,23 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
 /// Gradients are widened, flushed, multiplied by `factor` and cut to `limit`; then the kernel works in single
 /// precision; then the value is rounded to nearest from its master. A 16-bit value without a master and 16-bit lists
 /// are rounded stochastically, by bits that depend on the seed, the step, the tensor, the list and the element alone.
-/// All of it under the default floating-point environment, on every thread: the caller's flags change nothing. The bits
-/// do not depend on the executor, the parts or the instruction set.
+/// All of it under the default floating-point environment, on every thread: the caller's flags change nothing, unless
+/// the kernel asks for them by `uses_callers_environment`. The bits do not depend on the executor, the parts or the
+/// instruction set.
 /// Cost: with Adam and float32 states 28 B of memory traffic for each element; no allocation. Kernels that work in
 /// vectors, as ours do, keep what they load in registers until it is stored. Others work block by block, on 13 KiB of
 /// stack.
 ///
 /// @param seed   of the stochastic rounding
+/// @param callers   the environment of a kernel that asks for its caller's
 /// @throws usage_error   the bytes do not fit the kernel; nothing was changed
 template <optimizer_kernel Kernel, executor Executor>
 void update_parameter(const Kernel& kernel, const parameter_bytes& bytes, const gradient_transform& transform,
-                      const step_settings& settings, std::uint64_t seed, Executor& workers)
+                      const step_settings& settings, std::uint64_t seed, Executor& workers,
+                      const float_environment::settings& callers = float_environment::settings::of_this_thread())
 {
   detail::check(kernel, bytes);
-  const detail::fused_update<Kernel> update{kernel, bytes, transform, settings, seed};
+  const detail::fused_update<Kernel> update{kernel, bytes, transform, settings, seed, callers};
   const std::uint64_t threads = workers.threads();
   if (threads <= 1 || bytes.elements < detail::update_alone) return update.run(0, bytes.elements);
   const std::uint64_t part = detail::elements_of_part(bytes, threads);

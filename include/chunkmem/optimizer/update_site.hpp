@@ -4,6 +4,7 @@
 #include <chunkmem/backend/memory_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/measure_parameter.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -30,7 +31,8 @@ namespace detail {
 struct update_request {
   gradient_transform transform{};
   step_settings settings{};
-  std::uint64_t seed = 0;  ///< of stochastic rounding
+  std::uint64_t seed = 0;                    ///< of stochastic rounding
+  float_environment::settings callers = {};  ///< of the thread that took the step, for kernels that ask for them
 };
 
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
@@ -119,7 +121,7 @@ class calling_thread_site {
   template <class Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, memory_location) const
   {
-    update_parameter(kernel, all, request.transform, request.settings, request.seed, workers_);
+    update_parameter(kernel, all, request.transform, request.settings, request.seed, workers_, request.callers);
   }
   void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 

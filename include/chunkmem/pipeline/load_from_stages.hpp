@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/older_check.hpp>
 #include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
@@ -43,6 +44,7 @@ struct load_from_stages_options {
   /// checkpoint lacks is filled from the other one
   std::vector<std::pair<std::string, std::string>> copies{};
   std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
+  bool allow_overflow = false;        ///< as load_options
   checkpoint::loader_limits limits{};
 };
 
@@ -115,7 +117,7 @@ class saved_stages {
       if (value == nullptr) continue;
       if (value->extents != item.extents) checkpoint::detail::refuse_model("another size", item.name);
       std::vector<std::byte> bytes_of_one(static_cast<std::size_t>(item.size()));
-      checkpoint::read_elements(readers_[folder], *value, 0, item.size(), bytes_of_one.data(), item.type);
+      (void)checkpoint::read_elements(readers_[folder], *value, 0, item.size(), bytes_of_one.data(), item.type);
       if (has_any && bytes_of_one != found)
         throw config_error{error_text{} << "chunkmem: each stage saved its own bytes of " << item.name
                                         << ", which have no meaning for other stages (load them into as many stages, "
@@ -157,14 +159,21 @@ class stage_content {
 
   /// The names of the save that this stage takes.
   [[nodiscard]] const std::set<std::string, std::less<>>& taken() const noexcept { return taken_; }
+  /// Rounds what will be narrowed, and writes nothing. @throws as checkpoint::check_narrowing
+  void check(checkpoint::narrowing& found)
+  {
+    for (const matched& it : matched_)
+      checkpoint::check_narrowing(it.item, saved_.table(it.folder), saved_.reader(it.folder), found);
+  }
   /// Fills the manager. @throws as checkpoint::load
   template <class Executor>
   void load(Executor& workers)
   {
+    checkpoint::narrowing again{true};
     checkpoint::load_scope scope{m_};
     for (const matched& it : matched_) {
       checkpoint::parallel_reader from{saved_.reader(it.folder), workers};
-      (void)checkpoint::fill_item(m_, it.item, saved_.table(it.folder), from);
+      (void)checkpoint::fill_item(m_, it.item, saved_.table(it.folder), from, again);
     }
     for (const auto& [to, content] : states_) std::ranges::copy(content, to.begin());
     scope.end();
@@ -356,9 +365,9 @@ template <file_folder Folder>
 /// @param stages   a communicator of all stages, of any number   @param m   a manager: replicas of a stage are not
 ///   loaded
 /// @param folders  one for each stage that saved, in any order, the same on every stage
-/// @return the generation: the newest that is whole in all folders
+/// @return the generation: the newest that is whole in all folders. `rounded` is of the parts of this stage
 /// @throws config_error   on every stage: the save is of another model, a stage lacks something, or no stage has
-///   something; nothing was changed
+///   something, or finite numbers would become infinite on one; nothing was changed
 /// @throws io_error       no generation is whole in all folders; and as checkpoint::load, on every stage the error of
 ///   the first stage that failed; comm_error
 /// @complexity   as checkpoint::load for the parts of this stage. Each stage reads the manifests, tables and registered
@@ -402,6 +411,9 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
     content.emplace(m, *saved, options);
   });
   detail::expect_one_taker(*saved, detail::takers(stages, saved->names(), content->taken()), options);
+  checkpoint::narrowing narrowed{options.allow_overflow};
+  collective::all_or_none(stages, [&] { content->check(narrowed); });
+  found.rounded = narrowed.total();
   collective::all_or_none(stages, [&] { content->load(workers); });
   return found;
 }

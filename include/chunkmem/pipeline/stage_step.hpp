@@ -103,7 +103,7 @@ class stage_step {
       return;
     }
     propose_gradients(driver, m, options, number_of);
-    begun_ = {driver.version(), word_};
+    begun_ = key_of(driver, options);
     talk_aside_.start([this]() noexcept {
       failure_ = nullptr;
       try {
@@ -129,7 +129,7 @@ class stage_step {
     gradient_measure measure{};
   };
 
-  using step_key = std::pair<optimizer::detail::gradient_version, std::uint64_t>;  // gradients, and word_
+  using step_key = std::pair<optimizer::detail::gradient_version, std::uint64_t>;  // gradients, and all options
   template <class Manager, class Kernel, class Executor>
   using driver_of = optimizer::detail::step_driver<Manager, Kernel, optimizer::detail::caller_site<Manager, Executor>>;
 
@@ -143,8 +143,9 @@ class stage_step {
       if (!std::exchange(has_rehearsed_measures_, false)) rehearse_measures(driver, m, options);
       driver.decide_by(gradient_measure{});
     } else if (!driver.is_decided()) {
-      const step_key now{driver.version(), word_of(options, driver.progress().number)};
-      if (talk_aside_.is_running() && begun_ != now)
+      const step_key now = key_of(driver, options);
+      const bool has_heard_others = heard_ && heard_->first.first == now.first && heard_->first != now;
+      if (has_heard_others || (talk_aside_.is_running() && begun_ != now))
         throw usage_error{
             "a step was begun with other gradients or options than it is taken with (give take the options of begin, "
             "and "
@@ -195,6 +196,16 @@ class stage_step {
     word.add(optimizer::settings_word(options));
     word.add(updates);
     return word.value();
+  }
+
+  /// The step that this stage takes, in this process: the options of the kernel are among it.
+  template <class Driver>
+  [[nodiscard]] static step_key key_of(const Driver& driver, const optimizer::step_options& options)
+  {
+    collective::fingerprint all;
+    all.add(driver.word_of(options));
+    all.add(driver.progress().number);
+    return {driver.version(), all.value()};
   }
 
   /// Collects what this stage says. @param begin   this stage's part of the beginning

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/checkpoint/import_values.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/safetensors_file.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
@@ -89,6 +90,9 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   model.agree_on_model();
   collective::agree_on(ranks, options.takes_part ? 1 : 0,
                        "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
+  collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
+                       "some ranks let numbers become infinite, and others do not (give all of them the same "
+                       "allow_overflow)");
   std::optional<safetensors_file<typename Folder::reader>> file;
   std::optional<stored_index> index;
   imported_values result;
@@ -100,9 +104,12 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
     items = sharding::detail::items_to_import(*content, *index);
     detail::begin_states_anew(content->items());
   });
+  narrowing found{options.allow_overflow}, again{true};
+  sharding::detail::check_narrowing_over_ranks(model, *content, items, *index, *file, true, found);
+  result.rounded = sharding::detail::sum_over_ranks(ranks, found.total());
   collective::all_or_none(ranks, [&] { model.drop_gradients(); });
   collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
-  sharding::detail::fill_over_ranks(model, *content, items, *index, *file);
+  sharding::detail::fill_over_ranks(model, *content, items, *index, *file, again);
   model.gather_weights();
   model.shares().content().end_load();
   return result;

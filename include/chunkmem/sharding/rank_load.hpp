@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/narrowing.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
@@ -19,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -30,19 +32,54 @@ namespace sharding {
 
 namespace detail {
 
-/// Fills items of this rank, in rounds, so that nobody waits for long. @param items   numbers of those
-template <class Model, class Reader>
-void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
-                     const checkpoint::stored_index& index, Reader& from)
+/// Works on items of this rank, in rounds, so that nobody waits for long. @param items   numbers of those
+/// @param work   `work(item)` returns about how many bytes it read or wrote
+template <class Model, class Work>
+void for_items_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
+                          Work work)
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
   while (!collective::agreed(model.ranks(), [&] {
     for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)
-      done += checkpoint::fill_item(model.shares(), content.items()[items[next]], index, from);
+      done += work(content.items()[items[next]]);
     return next == items.size();
   })) {
   }
+}
+/// Fills items of this rank. @param found   takes in what values lose that are made from their masters
+template <class Model, class Reader>
+void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
+                     const checkpoint::stored_index& index, Reader& from, checkpoint::narrowing& found)
+{
+  checkpoint::narrowing of_copies{true};
+  for_items_over_ranks(model, content, items, [&](const checkpoint::model_item& item) {
+    return checkpoint::fill_item(model.shares(), item, index, from, item.is_written ? found : of_copies);
+  });
+}
+/// Rounds what will be narrowed, and writes nothing. @param has_masters   values with masters too
+/// @throws config_error   on every rank: finite numbers would become infinite on one
+template <class Model, class Reader>
+void check_narrowing_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
+                                const checkpoint::stored_index& index, Reader& from, bool has_masters,
+                                checkpoint::narrowing& found)
+{
+  for_items_over_ranks(model, content, items, [&](const checkpoint::model_item& item) -> std::uint64_t {
+    if (!item.is_written || (item.master != list_id::none && !has_masters)) return 0;
+    checkpoint::check_narrowing(item, index, from, found);
+    return item.size();
+  });
+}
+/// What all ranks have lost together. Every rank has to call it. @throws comm_error
+template <class Ranks>
+[[nodiscard]] checkpoint::rounded_numbers sum_over_ranks(Ranks& ranks, const checkpoint::rounded_numbers& mine)
+{
+  const auto sum = [&](std::uint64_t it) {
+    const std::vector<std::uint64_t> all = collective::words_of_all(ranks, it);
+    return std::accumulate(all.begin(), all.end(), std::uint64_t{0});
+  };
+  const std::uint64_t overflows = sum(mine.overflows);
+  return {overflows, sum(mine.underflows)};
 }
 
 /// @throws config_error   on every rank: it is no checkpoint of this model
@@ -82,7 +119,7 @@ namespace detail {
 /// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
 template <class Model, file_folder Folder, executor Executor>
 void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder, std::uint64_t number,
-                     const loader_limits& limits, Executor& workers)
+                     const loader_limits& limits, Executor& workers, narrowing& found)
 {
   auto& ranks = model.ranks();
   generation_reader<Folder> generation = sharding::open_over_ranks(ranks, folder, number, limits);
@@ -96,13 +133,14 @@ void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const
     sharding::detail::match_over_ranks(model, content, *index, stored);
     states.emplace(model.shares(), content.items(), *index, generation);
   });
-  collective::all_or_none(ranks, [&] { model.drop_gradients(); });
-  collective::all_or_none(ranks, [&] { scope.emplace(model.shares()); });
   std::vector<std::size_t> items;
   for (std::size_t position = 0; position < content.items().size(); ++position)
     if (!content.items()[position].is_state()) items.push_back(position);
   parallel_reader from{generation, workers};
-  sharding::detail::fill_over_ranks(model, content, items, *index, from);
+  sharding::detail::check_narrowing_over_ranks(model, content, items, *index, from, false, found);
+  collective::all_or_none(ranks, [&] { model.drop_gradients(); });
+  collective::all_or_none(ranks, [&] { scope.emplace(model.shares()); });
+  sharding::detail::fill_over_ranks(model, content, items, *index, from, found);
   model.gather_weights();
   states->put();
   scope->end();
@@ -141,6 +179,9 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::agree_on(
       ranks, options.allow_fresh_start ? 1 : 0,
       "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
+                       "some ranks let numbers become infinite, and others do not (give all of them the same "
+                       "allow_overflow)");
   collective::agree_on(ranks, options.newest, "ranks were given other values of newest (give all of them the same)");
   const bool has_own = !generations_up_to(options.newest, sharding::generations_of_first(ranks, folder)).empty();
   const content_type declared{*content};  // each generation is compared with it anew
@@ -148,10 +189,14 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   if (try_newest(generations_up_to(options.newest, sharding::generations_of_first(ranks, folder, true)), result.skipped,
                  [&](std::uint64_t number) {
                    content.emplace(declared);
-                   detail::load_over_ranks(model, *content, folder, number, options.limits, workers);
+                   narrowing found{options.allow_overflow};
+                   detail::load_over_ranks(model, *content, folder, number, options.limits, workers, found);
                    result.number = number;
-                 }))
+                   result.rounded = found.total();
+                 })) {
+    result.rounded = sharding::detail::sum_over_ranks(ranks, result.rounded);
     return result;
+  }
   if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
   return result;
 }

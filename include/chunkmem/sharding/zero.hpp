@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/version.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <limits>
 
 namespace chunkmem::inline v0 {
 
@@ -36,6 +38,14 @@ struct sharding_options {
   /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
   float sum_scale = 1;
 };
+
+/// @throws config_error   sums of gradients would be nothing, or no numbers
+inline void check(const sharding_options& options)
+{
+  if (options.sum_scale > 0.0F && options.sum_scale <= std::numeric_limits<float>::max()) return;
+  throw config_error{error_text{} << "chunkmem: a sum_scale of " << options.sum_scale
+                                  << " (give a finite one above 0: 1 makes sums, and 1 / ranks makes means)"};
+}
 
 }  // namespace sharding
 

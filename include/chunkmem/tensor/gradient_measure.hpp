@@ -17,7 +17,8 @@ namespace chunkmem::inline v0 {
 ///     all.add(second);
 ///     const double norm = std::sqrt(all.squares);
 ///
-/// Where one of them is infinite or no number, `finite` is false and all three sums are infinite.
+/// Where one of them is infinite or no number, `finite` is false and the two sums are infinite. `largest` then says
+/// which: it is NaN where one of them is no number.
 struct gradient_measure {
   double squares = 0;     ///< sum of the squares: the 2-norm is its root
   double magnitudes = 0;  ///< sum of the magnitudes: the 1-norm
@@ -29,7 +30,8 @@ struct gradient_measure {
   {
     squares = strict_fp::constant_sum(squares, next.squares);
     magnitudes = strict_fp::constant_sum(magnitudes, next.magnitudes);
-    largest = strict_fp::is_less(largest, next.largest) ? next.largest : largest;
+    const auto mine = bits_as<std::int32_t>(largest), others = bits_as<std::int32_t>(next.largest);
+    largest = mine < others ? next.largest : largest;  // the bits of magnitudes are in order, infinity and NaN last
     finite = finite && next.finite;
   }
 };
@@ -87,7 +89,8 @@ struct measure_lane {
   {
     if (largest < static_cast<std::int32_t>(infinity_bits)) return {squares, magnitudes, bits_as<float>(largest), true};
     const double infinite = bits_as<double>(std::uint64_t{0x7ff0000000000000U});
-    return {infinite, infinite, bits_as<float>(infinity_bits), false};
+    const bool is_nan = largest > static_cast<std::int32_t>(infinity_bits);
+    return {infinite, infinite, bits_as<float>(is_nan ? nan_bits : infinity_bits), false};
   }
 };
 

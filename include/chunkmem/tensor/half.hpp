@@ -23,6 +23,7 @@ namespace detail {
 
 inline constexpr std::uint32_t sign_bit = 0x80000000U;
 inline constexpr std::uint32_t infinity_bits = 0x7f800000U;
+inline constexpr std::uint32_t nan_bits = 0x7fc00000U;  ///< the one that stands for all where bits must be the same
 inline constexpr std::uint32_t least_normal_fp16 = 113U << 23U;  ///< 2^-14
 inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, half an ulp above the largest fp16
 
