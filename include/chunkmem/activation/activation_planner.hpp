@@ -37,8 +37,7 @@ concept activation_planner = names_itself<Policy> && std::same_as<typename Polic
 /// @throws config_error   the plan is not one of this chain, or the chain or the budget cannot be
 inline void cost_plan(activation_plan& plan, const layer_chain& chain, const activation_budget& budget)
 {
-  chain.check();
-  budget.check();
+  budget.check(chain);
   expect_plan_fits(plan, chain.size());
   plan.costs = chain_timeline{chain, budget}.run(plan);
   plan.costs.bound_seconds = activation_bound(chain, budget).seconds();
