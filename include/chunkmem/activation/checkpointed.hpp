@@ -9,6 +9,7 @@
 #include <chunkmem/activation/checkpointed_block.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/recompute_check.hpp>
 #include <chunkmem/activation/tensor_ends.hpp>
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -42,7 +44,7 @@ namespace activation {
 /// makes a plan for the second iteration. Blocks with known times are planned before the first iteration. Where
 /// callbacks only launch kernels on a stream, give times: the clock would see launches.
 ///
-///     activation::checkpointed network{m, {.budget = budget, .seed = 42}};
+///     activation::checkpointed network{m, {.budget = budget, .seed = 42, .name = "encoder"}};
 ///     auto& layer = network.add("layer 0");  // then its tensors and callbacks, and the other blocks
 ///     for (std::uint64_t step = 0; step < 100; ++step) {
 ///       auto iteration = network.iteration();                   // instead of m.iteration()
@@ -51,8 +53,10 @@ namespace activation {
 ///     }
 ///
 /// A callback that throws ends the step: all activations of the chain are dropped. Drop gradients
-/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block that
-/// overwrites its input, or saves other bytes when it runs again, is found.
+/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block is found
+/// that overwrites its input, saves other bytes when it runs again, or changes a buffer or registered bytes then.
+///
+/// Random numbers depend on the network's name and seed, on the step, the micro-batch and the block: see random_stream.
 /// Source: checkpointing as in Chen et al. 2016 (arXiv 1604.06174); plans as their planners say. Cost: O(1) for each
 /// run of a block, without allocation, beside the callbacks; plans cost what their planner costs.
 /// @tparam Planner   see activation_planner
@@ -63,15 +67,25 @@ class checkpointed {
   using block_type = checkpointed_block<Manager>;
   struct options {
     activation_budget budget;  ///< for activations alone
-    std::uint64_t seed = 0;    ///< of block_run::random()
+    std::uint64_t seed = 0;    ///< of block_run::random(); after a load that of the file
+    /// In messages. A network that draws random numbers has one of its own: networks with one name and one seed draw
+    /// the same numbers. Checkpoints then have the state "<name>/random".
+    std::string name{};
+    std::uint32_t replica = 0;  ///< of ranks that train on other rows: each draws other numbers than the others
+    random_rule rule = random_rule::by_name;  ///< by_seed: goes on with files of a network that had no name
   };
 
   /// @param owner   outlives the network
   /// @throws config_error   the budget's rates cannot be
+  /// @throws usage_error    another network of this manager has the name
   explicit checkpointed(Manager& owner, const options& settings = {}, Planner planner = {})
-      : manager_{owner}, options_{settings}, planner_{std::move(planner)}
+      : manager_{owner},
+        options_{settings},
+        planner_{std::move(planner)},
+        numbers_{settings.name, settings.seed, settings.rule, settings.replica}
   {
     options_.budget.check();
+    if (!settings.name.empty() && settings.rule == random_rule::by_name) manager_.use(numbers_);
   }
   checkpointed(const checkpointed&) = delete;
 
@@ -96,10 +110,11 @@ class checkpointed {
   [[nodiscard]] const activation_plan& plan() const noexcept { return plan_; }
 
   /// Follow this plan from the next step on.
-  /// @throws config_error   it is not a plan of this chain: names the step and the block; the old plan stays
+  /// @throws config_error   it is not a plan of this chain: names the step and the block, or the chain; the old plan
+  ///   stays
   void use(activation_plan given)
   {
-    expect_plan_fits(given, size());
+    expect_plan_fits(given, chain());
     adopt(std::move(given));
     is_planned_ = true;
   }
@@ -109,6 +124,7 @@ class checkpointed {
   [[nodiscard]] auto iteration(std::string_view name = "train", std::uint32_t micro_batches = 1)
   {
     prepare();
+    last_run_.reset();
     return manager_.iteration(name, micro_batches);
   }
 
@@ -119,7 +135,7 @@ class checkpointed {
   void run(Iteration& iteration, const chain_moment& moment = {})
   try {
     if (plan_.steps.empty()) prepare();
-    begin_run();
+    begin_run(moment);
     iteration.pass(pass::forward, moment.micro_batch);
     bool is_backward = false;
     for (std::uint32_t step = 0; step < plan_.steps.size(); ++step) {
@@ -130,6 +146,7 @@ class checkpointed {
       drop_dead(step);
     }
     if (is_measuring_ && !manager_.rehearsing()) is_measured_ = true;
+    if (!manager_.rehearsing()) last_run_ = {moment, manager_.access_index()};
   } catch (...) {
     drop_all();
     throw;
@@ -195,8 +212,10 @@ class checkpointed {
                                     << " B (give a larger budget, or divide the block)"};
   }
 
-  void begin_run()
+  void begin_run(const chain_moment& moment)
   {
+    is_repeated_ = !manager_.rehearsing() && last_run_ && last_run_->moment == moment &&
+                   manager_.access_index() >= last_run_->accesses;  // else another iteration has begun
     runs_.assign(size(), 0);
     if (is_measuring_ && !manager_.rehearsing()) clock_.begin(size());
     if constexpr (has_checks) check_.begin(size());
@@ -214,15 +233,15 @@ class checkpointed {
     const bool is_forward = step.run != chain_run::backward;
     const bool is_again = is_forward && runs_[step.block]++ > 0;
     block_run<Manager> run{{&manager_, &block.name(), &block.tensors(), before, step.run, is_again, block.reads_input,
-                            step.block, options_.seed, moment}};
+                            step.block, &numbers_, moment, is_repeated_}};
     if constexpr (has_checks)
-      if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before);
+      if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before, is_again);
     const bool measures = is_measuring_ && !manager_.rehearsing();
     const double start = measures ? chain_clock::read(manager_) : 0;
     callback(run);
     if (measures) clock_.note(step.run, step.block, chain_clock::read(manager_) - start);
     if constexpr (has_checks)
-      if (is_forward && !manager_.rehearsing()) check_.ran(manager_, step.block, block.name(), block.tensors(), before);
+      if (is_forward && !manager_.rehearsing()) check_.ran(manager_, {options_.name, block.name(), step.block}, block.tensors(), before);
   }
 
   void drop_dead(std::uint32_t step)
@@ -250,10 +269,17 @@ class checkpointed {
   Manager& manager_;
   options options_;
   Planner planner_;
+  random_stream numbers_;
   std::deque<block_type> blocks_;
   activation_plan plan_;
   tensor_ends ends_;
   std::vector<std::uint32_t> runs_;  // by block: forward runs in this step
+  struct complete_run {
+    chain_moment moment;
+    std::uint32_t accesses = 0;  // of the iteration, until its end
+  };
+  std::optional<complete_run> last_run_;  // of this iteration
+  bool is_repeated_ = false;
   chain_clock clock_;
   struct no_check {};
   [[no_unique_address]] std::conditional_t<has_checks, recompute_check<Manager>, no_check> check_;
