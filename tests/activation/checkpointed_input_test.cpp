@@ -41,7 +41,8 @@ struct rig {
   using block_type = typename network_type::block_type;
   using run_type = typename block_type::run_type;
 
-  explicit rig(const act::activation_budget& allowed = budget) : network{m, {.budget = allowed, .seed = 3, .name = "net"}}
+  explicit rig(const act::activation_budget& allowed = budget)
+      : network{m, {.budget = allowed, .seed = 3, .name = "net"}}
   {
     for (std::uint32_t index = 0; index < 3; ++index) {
       block_type& block = network.add(std::string(1, static_cast<char>('a' + index)));
@@ -178,6 +179,61 @@ TEST_CASE("a budget below the largest block is refused by name", "[activation]")
                                ContainsSubstring("the largest block is 0 (\"a\"), which saves 1024 B"));
   small.to_host_bytes_per_second = 0;
   CHECK_THROWS_WITH(keeping{small}, ContainsSubstring("to_host_bytes_per_second"));
+}
+
+TEST_CASE("a budget that is too small is refused before the first step, measured times or not", "[activation]")
+{
+  act::activation_budget small = budget;
+  small.device = 512_B;
+  keeping it{small};
+  for (auto* const block : it.blocks) {
+    block->forward_seconds = 0;
+    block->forward = [](keeping::run_type&) { FAIL("a block ran"); };
+  }
+  CHECK_THAT(it.refusal(), ContainsSubstring("no plan of activations fits into 512 B of the device") &&
+                               ContainsSubstring("2560 B are missing"));
+  CHECK_THROWS_WITH(it.m.rehearse([&] { it.step(); }), ContainsSubstring("2560 B are missing"));
+}
+
+TEST_CASE("a budget or a plan that is larger than the device or the host is refused before the first step",
+          "[activation]")
+{
+  for (const bool has_times : {false, true}) {
+    act::activation_budget large = budget;
+    large.device = 1_GiB;
+    recomputing it{large};
+    for (auto* const block : it.blocks) block->forward_seconds = has_times ? 1 : 0;
+    CHECK_THAT(it.refusal(), ContainsSubstring("the budget of activations is 1073741824 B of the device, and the "
+                                               "device has 65536 B"));
+    CHECK(it.m.report().iterations == 0);
+    // Its remedy: a rehearsal proves the step.
+    it.m.rehearse([&] { it.step(); }, cm::rehearse_on::scratch);
+    CHECK(it.refusal() == "");
+    large = budget;
+    large.host = 1_GiB;
+    recomputing on_host{large};
+    CHECK_THAT(on_host.refusal(), ContainsSubstring("1073741824 B of the host, and the host has 65536 B"));
+  }
+  keeping given;
+  act::activation_plan plan = act::keep_all{}.plan(given.network.chain(), budget);
+  REQUIRE(plan.costs.device_peak == 3072_B);
+  plan.costs.device_peak = 65_KiB;
+  given.network.use(plan);
+  CHECK_FALSE(given.network.plan().costs.fits);
+  CHECK(given.network.plan().costs.missing == 1_KiB);
+  CHECK_THAT(given.refusal(), ContainsSubstring("the plan of activations needs 66560 B of the device"));
+  plan.costs.device_peak = 64_KiB;
+  given.network.use(plan);
+  CHECK(given.refusal() == "");
+}
+
+TEST_CASE("a plan swaps no more bytes than the host has", "[activation]")
+{
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_B}};
+  manager m{memory, {.chunk_bytes = 256_B}};
+  act::checkpointed<manager, act::swap_all> network{m, {.budget = budget}};
+  for (const char* const name : {"a", "b", "c"}) (void)network.add(name).outputs<std::uint8_t>({256});
+  CHECK_THROWS_WITH(network.iteration(), ContainsSubstring("and 256 B of the host: 256 B are missing"));
 }
 
 TEST_CASE("a block uses its own tensors alone", "[activation]")
@@ -346,8 +402,8 @@ TEST_CASE("a block that draws random numbers is told what they depend on", "[act
   draws = true;
   CHECK_NOTHROW(run(it, {.step = 4}, 1));  // the step is tried again
   CHECK_NOTHROW(run(it, {.step = 4}, 1));
-  CHECK_THROWS_WITH(run(it, {.step = 5}, 2), ContainsSubstring("block 1 (\"b\")") &&
-                                                 ContainsSubstring("was run before in this iteration"));
+  CHECK_THROWS_WITH(run(it, {.step = 5}, 2),
+                    ContainsSubstring("block 1 (\"b\")") && ContainsSubstring("was run before in this iteration"));
   {
     auto iteration = it.network.iteration("train", 2);
     for (std::uint32_t batch = 0; batch < 2; ++batch)
@@ -385,7 +441,8 @@ TEST_CASE("random numbers are the same in each run of a block in a step, and oth
   CHECK(run(1) != first);
 }
 
-TEST_CASE("networks draw other numbers for another name, seed or replica, and the same ones for the same", "[activation]")
+TEST_CASE("networks draw other numbers for another name, seed or replica, and the same ones for the same",
+          "[activation]")
 {
   using network_type = act::checkpointed<manager, act::keep_all>;
   const auto drawn_by = [](const network_type::options& options, std::uint64_t step, std::uint32_t batch) {
@@ -414,11 +471,15 @@ TEST_CASE("networks draw other numbers for another name, seed or replica, and th
       for (const std::uint32_t replica : {0, 1})
         for (const std::uint64_t step : {0, 1})
           for (const std::uint32_t batch : {0, 1})
-            all.push_back(
-                drawn_by({.budget = budget, .seed = seed, .name = name, .replica = replica}, step, batch));
+            all.push_back(drawn_by({.budget = budget, .seed = seed, .name = name, .replica = replica}, step, batch));
   for (std::size_t left = 0; left < all.size(); ++left)
     for (std::size_t right = 0; right < left; ++right) REQUIRE(common(all[left], all[right]) < 3);
   CHECK(all[0] == drawn_by({.budget = budget, .name = "encoder"}, 0, 0));
+  // By a calculation in another language: the rule has a number in files, and does not change under it.
+  CHECK(act::random_stream{"encoder", 42}.key(0, 0, 0).seed == 0x6d95e4ea1cae5e3cU);
+  CHECK(act::random_stream{"decoder", 42}.key(9, 9, 9).seed == 0xbe73e5295eb900d3U);
+  CHECK(act::random_stream{"encoder", (std::uint64_t{1} << 40) + 5}.key(0, 0, 0).seed == 0x4a1fde3aabbf7552U);
+  CHECK(act::random_stream{"encoder", 42, act::random_rule::by_name, 1}.key(0, 0, 0).seed == 0xf47e9b61119edcc2U);
   // Without names the streams were those of the seed alone.
   CHECK_THROWS_WITH(drawn_by({.budget = budget}, 0, 0), ContainsSubstring("its network has no name"));
   std::vector<std::uint16_t> before(256);

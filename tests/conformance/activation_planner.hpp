@@ -81,9 +81,9 @@ template <chunkmem::activation::activation_planner Planner>
   // Sums beyond 64 bits: a sum that wraps would fit, and a sum that throws may end the program.
   using activation::chain_block;
   constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
-  constexpr bytes chain_block::*sizes[] = {&chain_block::saved,           &chain_block::gradient,
-                                           &chain_block::forward_working, &chain_block::passing_working,
-                                           &chain_block::backward_working, &chain_block::carried};
+  constexpr bytes chain_block::*sizes[] = {
+      &chain_block::saved,           &chain_block::gradient,         &chain_block::forward_working,
+      &chain_block::passing_working, &chain_block::backward_working, &chain_block::carried};
   for (const std::uint64_t size : {std::uint64_t{1} << 63, all / 3, all - 511, all})
     for (const auto member : sizes) {
       it = right;

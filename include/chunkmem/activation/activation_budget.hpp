@@ -68,8 +68,8 @@ struct activation_budget {
     chain.check();
     check();
     if (frame.count() > most_bytes)
-      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its frame is "
-                                      << frame.count() << " B (give the size of the manager's chunks, or 1)"};
+      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its frame is " << frame.count()
+                                      << " B (give the size of the manager's chunks, or 1)"};
     std::uint64_t all = 0;
     const auto add = [&](bytes size) {
       const std::uint64_t taken = size.count() > most_bytes ? most_bytes : in_frames(size);

@@ -185,8 +185,8 @@ inline void expect_plan_fits(const activation_plan& plan, const layer_chain& cha
   throw config_error{error_text{} << "chunkmem: a plan of " << plan.planner << " is not one of this chain: it was made "
                                   << "for a chain of as many blocks, but of other names, other sizes or another order "
                                      "(this one begins with \""
-                                  << chain.blocks.front().name << "\", saves " << chain.saved().count()
-                                  << " B and has " << chain.size() << " blocks; plan again with this chain)"};
+                                  << chain.blocks.front().name << "\", saves " << chain.saved().count() << " B and has "
+                                  << chain.size() << " blocks; plan again with this chain)"};
 }
 
 }  // namespace activation

@@ -100,11 +100,13 @@ class block_run {
   {
     expect_step("draws random numbers");
     if (known_.numbers->is_by_name() && known_.numbers->network().empty())
-      refuse("draws random numbers, and its network has no name: another network without a name would draw the same "
-             "(give options::name, or random_rule::by_seed to go on with a training that was saved without a name)");
+      refuse(
+          "draws random numbers, and its network has no name: another network without a name would draw the same "
+          "(give options::name, or random_rule::by_seed to go on with a training that was saved without a name)");
     if (known_.is_repeated)
-      refuse("draws the random numbers of a micro-batch that was run before in this iteration (give run() another "
-             "micro-batch each time: network.run(iteration, {.step = step, .micro_batch = batch}))");
+      refuse(
+          "draws the random numbers of a micro-batch that was run before in this iteration (give run() another "
+          "micro-batch each time: network.run(iteration, {.step = step, .micro_batch = batch}))");
     return known_.numbers->key(known_.moment.step, known_.block, known_.moment.micro_batch);
   }
   /// The block ran forward before in this step. A callback that changes anything beside its own tensors, such as

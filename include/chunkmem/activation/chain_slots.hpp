@@ -43,7 +43,8 @@ struct chain_slots {
   {
     if (most == 0 || most > most_slots)
       throw config_error{error_text{} << "chunkmem: a budget of activations cannot be divided into " << most
-                                      << " slots (give 1 to " << most_slots << ", or 0 to a planner for its own number)"};
+                                      << " slots (give 1 to " << most_slots
+                                      << ", or 0 to a planner for its own number)"};
     const std::uint64_t device = budgeted.device.count();
     const std::uint64_t slot = std::max<std::uint64_t>(1, device / most + (device % most > 0 ? 1 : 0));
     budget = static_cast<std::uint32_t>(device / slot);

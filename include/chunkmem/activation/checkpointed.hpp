@@ -15,11 +15,13 @@
 #include <chunkmem/activation/tensor_ends.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/iteration.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,7 +60,8 @@ namespace activation {
 ///
 /// Random numbers depend on the network's name and seed, on the step, the micro-batch and the block: see random_stream.
 /// Source: checkpointing as in Chen et al. 2016 (arXiv 1604.06174); plans as their planners say. Cost: O(1) for each
-/// run of a block, without allocation, beside the callbacks; plans cost what their planner costs.
+/// run of a block, without allocation, beside the callbacks; plans cost what their planner costs, twice where blocks
+/// are measured: the first plan tells before step 1 whether the budget is enough.
 /// @tparam Planner   see activation_planner
 /// @threads as the manager: one caller at a time
 template <class Manager, activation_planner Planner = planned>
@@ -116,11 +119,15 @@ class checkpointed {
   {
     expect_plan_fits(given, chain());
     adopt(std::move(given));
-    is_planned_ = true;
+    is_planned_ = is_planned_by_caller_ = true;
   }
 
   /// An iteration of the manager, after the plan was made where that is due.
-  /// @throws config_error   no plan fits into the budget: names the largest block; and as the manager's `iteration`
+  ///
+  /// A budget is held against the device that is there before the first step: its bytes, and whether a plan fits into
+  /// it. A step that was rehearsed may have a larger budget than the device, since the manager proved what it needs.
+  /// @throws config_error   no plan fits into the budget: names the largest block; the budget, or the plan that `use`
+  ///   was given, is larger than the device or the host; and as the manager's `iteration`
   [[nodiscard]] auto iteration(std::string_view name = "train", std::uint32_t micro_batches = 1)
   {
     prepare();
@@ -184,20 +191,76 @@ class checkpointed {
   {
     expects(!blocks_.empty(), "a network without a block was run");
     if (!is_planned_ && (is_measured_ || all_have_times())) {
-      activation_plan made = planner_.plan(chain(), options_.budget);
+      activation_plan made = planner_.plan(chain(), room());
+      if (!made.costs.fits && !without_times_.steps.empty()) {
+        made = std::move(without_times_);  // it fits whatever times blocks have
+        cost_plan(made, chain(), room());
+      }
       if (!made.costs.fits) refuse_budget(made.costs.missing);
-      use(std::move(made));
+      expect_plan_fits(made, chain());
+      adopt(std::move(made));
+      is_planned_ = true;
+      without_times_ = {};
     }
     if (plan_.steps.empty()) {
-      adopt(recompute_all{}.plan(chain(), options_.budget));
+      without_times_ = planner_.plan(with_any_times(chain()), room());
+      if (!without_times_.costs.fits) refuse_budget(without_times_.costs.missing);
+      adopt(recompute_all{}.plan(chain(), room()));
       is_measuring_ = true;
     }
+    hold_against_device();
   }
   void adopt(activation_plan given)
   {
+    const bytes device = manager_.report().capacity[tier::device];
     plan_ = std::move(given);
+    if (plan_.costs.fits && plan_.costs.device_peak > device) {
+      plan_.costs.missing = plan_.costs.device_peak - device;
+      plan_.costs.fits = false;  // on the device that is there, for reports
+    }
     is_measuring_ = false;
+    is_held_ = false;
     ends_.read(plan_, chain());
+  }
+  /// The budget, with no more of the host than there is.
+  [[nodiscard]] activation_budget room() const
+  {
+    activation_budget allowed = options_.budget;
+    allowed.host = std::min(allowed.host, manager_.report().capacity[tier::host]);
+    return allowed;
+  }
+  /// Whether a plan fits does not depend on times.
+  [[nodiscard]] static layer_chain with_any_times(layer_chain chain)
+  {
+    for (chain_block& block : chain.blocks) {
+      if (!(block.forward_seconds > 0)) block.forward_seconds = 1;
+      if (!(block.backward_seconds > 0)) block.backward_seconds = 2;
+    }
+    return chain;
+  }
+  /// Before a plan is followed: it was made for a device that is there, or a rehearsal proved the step.
+  void hold_against_device()
+  {
+    if (is_held_ || manager_.rehearsing()) return;
+    if (manager_.rehearsed().size() == 0) {
+      const per_tier<bytes> there = manager_.report().capacity;
+      const bytes device = is_planned_by_caller_ ? plan_.costs.device_peak : options_.budget.device;
+      const bytes unlimited{std::numeric_limits<std::uint64_t>::max()};
+      if (device > there[tier::device]) refuse_tier("device", device, there[tier::device]);
+      if (!is_planned_by_caller_ && options_.budget.host != unlimited && options_.budget.host > there[tier::host])
+        refuse_tier("host", options_.budget.host, there[tier::host]);
+    }
+    is_held_ = true;
+  }
+  [[noreturn]] void refuse_tier(std::string_view where, bytes wanted, bytes there) const
+  {
+    error_text text;
+    text << "chunkmem: " << (is_planned_by_caller_ ? "the plan of activations needs " : "the budget of activations is ")
+         << wanted.count() << " B of the " << where << ", and the " << where << " has " << there.count() << " B ";
+    throw config_error{text << (is_planned_by_caller_
+                                    ? "(plan with a budget of at most that, or rehearse the step before: m.rehearse)"
+                                    : "(give at most that, less what weights and gradients take at once; or rehearse "
+                                      "the step before: m.rehearse)")};
   }
   [[noreturn]] void refuse_budget(bytes missing) const
   {
@@ -205,8 +268,10 @@ class checkpointed {
     std::uint32_t largest = 0;
     for (std::uint32_t index = 0; index < known.size(); ++index)
       if (known.blocks[index].saved > known.blocks[largest].saved) largest = index;
-    throw config_error{error_text{} << "chunkmem: no plan of activations fits into " << options_.budget.device.count()
-                                    << " B: " << missing.count() << " B are missing; the largest block is "
+    const activation_budget allowed = room();
+    throw config_error{error_text{} << "chunkmem: no plan of activations fits into " << allowed.device.count()
+                                    << " B of the device and " << allowed.host.count()
+                                    << " B of the host: " << missing.count() << " B are missing; the largest block is "
                                     << std::uint64_t{largest} << " (\"" << known.blocks[largest].name
                                     << "\"), which saves " << known.blocks[largest].saved.count()
                                     << " B (give a larger budget, or divide the block)"};
@@ -241,7 +306,8 @@ class checkpointed {
     callback(run);
     if (measures) clock_.note(step.run, step.block, chain_clock::read(manager_) - start);
     if constexpr (has_checks)
-      if (is_forward && !manager_.rehearsing()) check_.ran(manager_, {options_.name, block.name(), step.block}, block.tensors(), before);
+      if (is_forward && !manager_.rehearsing())
+        check_.ran(manager_, {options_.name, block.name(), step.block}, block.tensors(), before);
   }
 
   void drop_dead(std::uint32_t step)
@@ -283,7 +349,10 @@ class checkpointed {
   chain_clock clock_;
   struct no_check {};
   [[no_unique_address]] std::conditional_t<has_checks, recompute_check<Manager>, no_check> check_;
+  activation_plan without_times_;  // the planner's, until blocks are measured
   bool is_planned_ = false;
+  bool is_planned_by_caller_ = false;
+  bool is_held_ = false;  // the plan was held against the device
   bool is_measuring_ = false;
   bool is_measured_ = false;
 };

@@ -26,7 +26,7 @@ enum class random_rule : std::uint64_t {
 
 /// The random numbers of one network, and what a checkpoint keeps of them: the rule and the seed.
 ///
-/// A part of `checkpointed`. A network with a name gives it to its manager by `use`, as the state "<name>/random". After
+/// A part of `checkpointed`. A network with a name gives it to its manager by `use`: the state "<name>/random". After
 /// a load the seed is that of the file, so a resumed training draws the numbers of the training that was saved. The
 /// numbers depend on names and counts alone, so they are the same on every rank, machine and plan.
 ///
@@ -57,8 +57,8 @@ class random_stream {
     constexpr std::uint32_t of_activations = 0x8000'0000U;  // no list of an optimizer has this bit
     std::uint64_t seed = saved_[0];
     if (is_by_name()) {
-      const auto drawn = philox({low(hash_), high(hash_), replica_, static_cast<std::uint32_t>(saved_[1])},
-                                {low(seed), high(seed)});
+      const auto drawn =
+          philox({low(hash_), high(hash_), replica_, static_cast<std::uint32_t>(saved_[1])}, {low(seed), high(seed)});
       seed = std::uint64_t{drawn[1]} << 32U | drawn[0];
     }
     return {seed, step, block, of_activations | micro_batch};

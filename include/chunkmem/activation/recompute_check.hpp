@@ -89,9 +89,9 @@ class recompute_check {
   {
     manager.for_each_tensor([&](tensor_handle it, const auto& info) {
       if (info.part != role::buffer && info.part != role::frozen) return;
-      visit(checks::sum_of_bytes(manager.content().bytes_of(it)),
-            [&] { return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} +
-                         manager.name_of(it) + '\''; });
+      visit(checks::sum_of_bytes(manager.content().bytes_of(it)), [&] {
+        return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} + manager.name_of(it) + '\'';
+      });
     });
     manager.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
       visit(checks::sum_of_bytes(content), [&] { return "registered bytes '" + std::string{name} + '\''; });

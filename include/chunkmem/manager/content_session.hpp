@@ -61,7 +61,7 @@ class content_session {
   // Checks.
 
   /// The bytes of a tensor where they lie now, on whatever tier; none where it was not written. Nothing moves and
-  /// nothing is recorded. Work on them that was launched is waited for.
+  /// nothing is recorded. Work that wrote them is waited for.
   /// @pre the calling thread can address the device
   [[nodiscard]] std::span<const std::byte> bytes_of(tensor_handle wanted)
   {
