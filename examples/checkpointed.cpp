@@ -106,7 +106,8 @@ double train(cm::bytes device, cm::bytes for_activations)
   network net{
       m,
       {.budget = {.device = for_activations, .to_host_bytes_per_second = 1.2e7, .to_device_bytes_per_second = 1.2e7},
-       .seed = 42}};
+       .seed = 42,
+       .name = "net"}};
   const auto weights = m.add_stacked<float>(blocks, {width, width}, cm::role::parameter);
   const auto slope = m.add<float>({rows, width}, cm::role::activation);
   cm::tensor<float> before;

@@ -43,7 +43,8 @@ class network {
                            .to_host_bytes_per_second = link_bytes_per_second,
                            .to_device_bytes_per_second = link_bytes_per_second,
                            .frame = chunk},
-                .seed = 42},
+                .seed = 42,
+                .name = "pictures"},
                chosen_planner{planner}}
   {
     pictures_ = add(static_cast<index>(picture_numbers), chunkmem::role::buffer);

@@ -8,8 +8,12 @@
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace checkpointed_input_test {
@@ -37,7 +41,8 @@ struct rig {
   using block_type = typename network_type::block_type;
   using run_type = typename block_type::run_type;
 
-  explicit rig(const act::activation_budget& allowed = budget) : network{m, {.budget = allowed, .seed = 3}}
+  explicit rig(const act::activation_budget& allowed = budget)
+      : network{m, {.budget = allowed, .seed = 3, .name = "net"}}
   {
     for (std::uint32_t index = 0; index < 3; ++index) {
       block_type& block = network.add(std::string(1, static_cast<char>('a' + index)));
@@ -123,6 +128,33 @@ TEST_CASE("a plan of another chain is refused, and the old plan stays", "[activa
   CHECK(it.refusal() == "");
 }
 
+TEST_CASE("a plan that was made for another chain of as many blocks is refused", "[activation]")
+{
+  keeping it;
+  it.step();
+  const act::layer_chain chain = it.network.chain();
+  const act::activation_plan old = it.network.plan();
+  std::vector<act::layer_chain> others(5, chain);
+  others[0].blocks[1].name = "x";
+  others[1].blocks[2].saved += 512_B;
+  others[2].blocks[0].boundary += 256_B;
+  others[3].blocks[2].reads_input = false;
+  std::swap(others[4].blocks[1], others[4].blocks[2]);
+  for (const act::layer_chain& other : others) {
+    CHECK_THROWS_WITH(it.network.use(act::recompute_all{}.plan(other, budget)),
+                      ContainsSubstring("a plan of recompute_all is not one of this chain") &&
+                          ContainsSubstring("begins with \"a\""));
+    CHECK(it.network.plan() == old);
+  }
+  act::layer_chain slower = chain;
+  for (act::chain_block& block : slower.blocks) block.forward_seconds = 1;
+  CHECK_NOTHROW(it.network.use(act::recompute_all{}.plan(slower, budget)));  // other times are the same chain
+  act::activation_plan by_hand;
+  act::set_actions(by_hand, std::vector(3, act::block_action::keep));
+  CHECK_NOTHROW(it.network.use(by_hand));
+  CHECK(it.refusal() == "");
+}
+
 TEST_CASE("a given plan of this chain is followed", "[activation]")
 {
   keeping it;
@@ -147,6 +179,61 @@ TEST_CASE("a budget below the largest block is refused by name", "[activation]")
                                ContainsSubstring("the largest block is 0 (\"a\"), which saves 1024 B"));
   small.to_host_bytes_per_second = 0;
   CHECK_THROWS_WITH(keeping{small}, ContainsSubstring("to_host_bytes_per_second"));
+}
+
+TEST_CASE("a budget that is too small is refused before the first step, measured times or not", "[activation]")
+{
+  act::activation_budget small = budget;
+  small.device = 512_B;
+  keeping it{small};
+  for (auto* const block : it.blocks) {
+    block->forward_seconds = 0;
+    block->forward = [](keeping::run_type&) { FAIL("a block ran"); };
+  }
+  CHECK_THAT(it.refusal(), ContainsSubstring("no plan of activations fits into 512 B of the device") &&
+                               ContainsSubstring("2560 B are missing"));
+  CHECK_THROWS_WITH(it.m.rehearse([&] { it.step(); }), ContainsSubstring("2560 B are missing"));
+}
+
+TEST_CASE("a budget or a plan that is larger than the device or the host is refused before the first step",
+          "[activation]")
+{
+  for (const bool has_times : {false, true}) {
+    act::activation_budget large = budget;
+    large.device = 1_GiB;
+    recomputing it{large};
+    for (auto* const block : it.blocks) block->forward_seconds = has_times ? 1 : 0;
+    CHECK_THAT(it.refusal(), ContainsSubstring("the budget of activations is 1073741824 B of the device, and the "
+                                               "device has 65536 B"));
+    CHECK(it.m.report().iterations == 0);
+    // Its remedy: a rehearsal proves the step.
+    it.m.rehearse([&] { it.step(); }, cm::rehearse_on::scratch);
+    CHECK(it.refusal() == "");
+    large = budget;
+    large.host = 1_GiB;
+    recomputing on_host{large};
+    CHECK_THAT(on_host.refusal(), ContainsSubstring("1073741824 B of the host, and the host has 65536 B"));
+  }
+  keeping given;
+  act::activation_plan plan = act::keep_all{}.plan(given.network.chain(), budget);
+  REQUIRE(plan.costs.device_peak == 3072_B);
+  plan.costs.device_peak = 65_KiB;
+  given.network.use(plan);
+  CHECK_FALSE(given.network.plan().costs.fits);
+  CHECK(given.network.plan().costs.missing == 1_KiB);
+  CHECK_THAT(given.refusal(), ContainsSubstring("the plan of activations needs 66560 B of the device"));
+  plan.costs.device_peak = 64_KiB;
+  given.network.use(plan);
+  CHECK(given.refusal() == "");
+}
+
+TEST_CASE("a plan swaps no more bytes than the host has", "[activation]")
+{
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_B}};
+  manager m{memory, {.chunk_bytes = 256_B}};
+  act::checkpointed<manager, act::swap_all> network{m, {.budget = budget}};
+  for (const char* const name : {"a", "b", "c"}) (void)network.add(name).outputs<std::uint8_t>({256});
+  CHECK_THROWS_WITH(network.iteration(), ContainsSubstring("and 256 B of the host: 256 B are missing"));
 }
 
 TEST_CASE("a block uses its own tensors alone", "[activation]")
@@ -229,6 +316,106 @@ TEST_CASE("full checks find a block that saves other bytes when it runs again", 
   CHECK(it.refusal() == "");
 }
 
+TEST_CASE("full checks find a buffer, a frozen weight or registered bytes that change when a block runs again",
+          "[activation]")
+{
+  enum class what { buffer, frozen, state };
+  for (const what changed : {what::buffer, what::frozen, what::state}) {
+    recomputing it;
+    const auto part = changed == what::frozen ? cm::role::frozen : cm::role::buffer;
+    const auto kept = it.m.add<float>({4}, part);
+    (void)it.m.add<float>({4}, cm::role::buffer);  // never written
+    it.m.name(kept, "running");
+    std::array<std::byte, 8> cursor{};
+    it.m.state("cursor", cursor);
+    std::ranges::fill(it.m.acquire(kept, cm::access::write).span(), 1.0F);
+    bool only_once = false;
+    bool to_the_same = false;
+    const auto forward = it.blocks[1]->forward;
+    it.blocks[1]->forward = [&, forward](recomputing::run_type& run) {
+      forward(run);
+      if (only_once && run.is_again()) return;
+      if (changed == what::state)
+        cursor[3] = to_the_same ? std::byte{7} : std::byte(std::to_integer<int>(cursor[3]) + 1);
+      else
+        for (float& value : it.m.acquire(kept, cm::access::read_write).span())
+          value = to_the_same ? 5.0F : 0.9F * value + 0.2F;
+    };
+    const std::string name = changed == what::buffer   ? "buffer 'running'"
+                             : changed == what::frozen ? "frozen weight 'running'"
+                                                       : "registered bytes 'cursor'";
+    INFO(name);
+    CHECK_THAT(it.refusal(), ContainsSubstring("network \"net\", block 1 (\"b\") changed " + name) &&
+                                 ContainsSubstring("run.is_again() is false"));
+    only_once = true;
+    CHECK(it.refusal() == "");
+    only_once = false;
+    to_the_same = true;
+    CHECK(it.refusal() == "");
+  }
+}
+
+TEST_CASE("full checks are silent about scratch that blocks share, and about the run that keeps its bytes",
+          "[activation]")
+{
+  recomputing it;
+  keeping kept;
+  const auto share_scratch = [](auto& rig) {
+    const auto scratch = rig.m.template add<float>({elements}, cm::role::activation);
+    const auto own = rig.m.template add<float>({1}, cm::role::buffer);
+    rig.m.acquire(own, cm::access::write).span()[0] = 0;
+    for (auto* const block : rig.blocks)
+      block->forward = [&rig, scratch, own, inner = block->forward, name = block->name()](auto& run) {
+        inner(run);
+        const auto lent = rig.m.lease(cm::tier::device, 512_B);
+        lent.data()[0] = std::byte(name.front());
+        std::ranges::fill(rig.m.acquire(scratch, cm::access::write).span(), static_cast<float>(name.front()));
+        if (!run.is_again()) rig.m.acquire(own, cm::access::read_write).span()[0] += 1;
+      };
+    for (int step = 0; step < 3; ++step) CHECK(rig.refusal() == "");
+    return rig.m.acquire(own, cm::access::read).span()[0];
+  };
+  CHECK(share_scratch(it) == 9);  // three blocks, three steps
+  CHECK(share_scratch(kept) == 9);
+}
+
+TEST_CASE("a block that draws random numbers is told what they depend on", "[activation]")
+{
+  recomputing it;
+  std::vector<std::uint64_t> steps;
+  bool draws = true;
+  it.blocks[1]->forward = [&, inner = it.blocks[1]->forward](recomputing::run_type& run) {
+    draws ? (void)run.random() : steps.push_back(run.moment().step);
+    inner(run);
+  };
+  CHECK_THAT(it.refusal(), ContainsSubstring("block 1 (\"b\") draws random numbers, and run() was given no step") &&
+                               ContainsSubstring("{.step = step}"));
+  draws = false;
+  CHECK_THAT(it.refusal(), ContainsSubstring("block 1 (\"b\") asks for its step, and run() was given no step"));
+  const auto run = [&](auto& rig, const act::chain_moment& moment, int times) {
+    auto iteration = rig.network.iteration();
+    for (int time = 0; time < times; ++time) rig.network.run(iteration, moment);
+  };
+  run(it, {.step = 4}, 1);
+  CHECK(steps == std::vector<std::uint64_t>{4, 4});
+  CHECK_NOTHROW(run(it, {.step = 4}, 2));
+  draws = true;
+  CHECK_NOTHROW(run(it, {.step = 4}, 1));  // the step is tried again
+  CHECK_NOTHROW(run(it, {.step = 4}, 1));
+  CHECK_THROWS_WITH(run(it, {.step = 5}, 2),
+                    ContainsSubstring("block 1 (\"b\")") && ContainsSubstring("was run before in this iteration"));
+  {
+    auto iteration = it.network.iteration("train", 2);
+    for (std::uint32_t batch = 0; batch < 2; ++batch)
+      CHECK_NOTHROW(it.network.run(iteration, {.step = 6, .micro_batch = batch}));
+  }
+  for (int time = 0; time < 2; ++time) {  // without network.iteration()
+    auto iteration = it.m.iteration();
+    CHECK_NOTHROW(it.network.run(iteration, {.step = 7}));
+  }
+  CHECK_NOTHROW(it.m.rehearse([&] { run(it, {.step = 7}, 1); }, cm::rehearse_on::scratch));
+}
+
 TEST_CASE("random numbers are the same in each run of a block in a step, and others elsewhere", "[activation]")
 {
   recomputing it;
@@ -252,6 +439,61 @@ TEST_CASE("random numbers are the same in each run of a block in a step, and oth
   CHECK(first[1] != first[2]);
   CHECK(run(0) == first);
   CHECK(run(1) != first);
+}
+
+TEST_CASE("networks draw other numbers for another name, seed or replica, and the same ones for the same",
+          "[activation]")
+{
+  using network_type = act::checkpointed<manager, act::keep_all>;
+  const auto drawn_by = [](const network_type::options& options, std::uint64_t step, std::uint32_t batch) {
+    arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+    manager m{memory, {.chunk_bytes = 512_B}};
+    network_type network{m, options};
+    std::vector<std::uint16_t> drawn(256);
+    auto& block = network.add("only");
+    const auto out = block.outputs<float>({1});
+    block.forward_seconds = block.backward_seconds = 1;
+    block.forward = [&](auto& run) {
+      run.save(out).span()[0] = 0;
+      cm::random_bits(run.random(), 0, drawn);
+    };
+    block.backward = [](auto&) {};
+    auto iteration = network.iteration("train", batch + 1);
+    for (std::uint32_t each = 0; each <= batch; ++each) network.run(iteration, {.step = step, .micro_batch = each});
+    return drawn;
+  };
+  const auto common = [](const auto& left, const auto& right) {
+    return std::ranges::mismatch(left, right).in1 - left.begin();  // of two streams: few numbers
+  };
+  std::vector<std::vector<std::uint16_t>> all;
+  for (const char* const name : {"encoder", "decoder", "encoder2", "a"})
+    for (const std::uint64_t seed : {0, 1})
+      for (const std::uint32_t replica : {0, 1})
+        for (const std::uint64_t step : {0, 1})
+          for (const std::uint32_t batch : {0, 1})
+            all.push_back(drawn_by({.budget = budget, .seed = seed, .name = name, .replica = replica}, step, batch));
+  for (std::size_t left = 0; left < all.size(); ++left)
+    for (std::size_t right = 0; right < left; ++right) REQUIRE(common(all[left], all[right]) < 3);
+  CHECK(all[0] == drawn_by({.budget = budget, .name = "encoder"}, 0, 0));
+  // By a calculation in another language: the rule has a number in files, and does not change under it.
+  CHECK(act::random_stream{"encoder", 42}.key(0, 0, 0).seed == 0x6d95e4ea1cae5e3cU);
+  CHECK(act::random_stream{"decoder", 42}.key(9, 9, 9).seed == 0xbe73e5295eb900d3U);
+  CHECK(act::random_stream{"encoder", (std::uint64_t{1} << 40) + 5}.key(0, 0, 0).seed == 0x4a1fde3aabbf7552U);
+  CHECK(act::random_stream{"encoder", 42, act::random_rule::by_name, 1}.key(0, 0, 0).seed == 0xf47e9b61119edcc2U);
+  // Without names the streams were those of the seed alone.
+  CHECK_THROWS_WITH(drawn_by({.budget = budget}, 0, 0), ContainsSubstring("its network has no name"));
+  std::vector<std::uint16_t> before(256);
+  cm::random_bits({.seed = 9, .step = 3, .tensor = 0, .list = 0x8000'0001U}, 0, before);
+  CHECK(drawn_by({.budget = budget, .seed = 9, .rule = act::random_rule::by_seed}, 3, 1) == before);
+}
+
+TEST_CASE("two networks of one manager have two names", "[activation]")
+{
+  recomputing it;
+  using network_type = recomputing::network_type;
+  CHECK_THROWS_WITH((network_type{it.m, {.budget = budget, .name = "net"}}), ContainsSubstring("net/random"));
+  CHECK_NOTHROW(network_type{it.m, {.budget = budget, .name = "other"}});
+  CHECK_NOTHROW(network_type{it.m, {.budget = budget}});
 }
 
 }  // namespace checkpointed_input_test

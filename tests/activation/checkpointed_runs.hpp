@@ -122,6 +122,8 @@ struct rig {
              .knows_times = how.knows_times}}
   {
     run.reserve(4 * steps);
+    // The budget of a planner may be more than a device that a rehearsal proves: the manager moves the rest.
+    if (m.report().capacity[cm::tier::device] < budget_of(how.planner).device) (void)run.rehearse();
   }
 
   Backend memory;

@@ -6,11 +6,13 @@
 
 #include "small_model.hpp"
 
+#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/learning_rates.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/step.hpp>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -100,6 +102,61 @@ TEST_CASE(
   forgetful.adam.progress.number = 0;
   for (std::uint32_t now = saved_at; now < steps; ++now) forgetful.step(now);
   CHECK(forgetful.everything() != right.everything());
+}
+
+TEST_CASE("a resumed network draws the numbers of the training that was saved, or is told that it cannot",
+          "[checkpoint]")
+{
+  namespace act = cm::activation;
+  struct network {
+    explicit network(std::uint64_t seed, const char* name = "encoder") : numbers{name, seed}
+    {
+      m.content().belongs_to(1);
+      m.acquire(weight, cm::access::write).span()[0] = 1;
+    }
+    arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+    cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+    cm::tensor<float> weight = m.add<float>({1}, cm::role::parameter);
+    act::random_stream numbers;
+  };
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  network saved{42};
+  saved.m.use(saved.numbers);
+  (void)checkpoint::save(saved.m, folder);
+  for (const std::uint64_t seed : {0, 42, 7}) {
+    network again{seed};
+    again.m.use(again.numbers);
+    (void)checkpoint::load(again.m, folder);
+    // of the file's seed, by a calculation in another language
+    CHECK(again.numbers.key(7, 3, 1).seed == 0x6d95e4ea1cae5e3cU);
+    CHECK(again.numbers.key(7, 3, 1).step == 7);
+    CHECK(again.numbers.key(7, 3, 1).tensor == 3);
+    CHECK(again.numbers.key(7, 3, 1).list == 0x8000'0001U);
+  }
+  network renamed{42, "decoder"};
+  renamed.m.use(renamed.numbers);
+  CHECK_THROWS_WITH(checkpoint::load(renamed.m, folder), ContainsSubstring("state/decoder/random"));
+  CHECK(renamed.numbers.key(0, 0, 0).seed == 0xbe73e5295eb900d3U);
+
+  // A file from before there were names has no such state; a file of a later rule has another number.
+  temporary_folder older;
+  posix_folder older_folder{older.path()};
+  network unnamed{42};
+  (void)checkpoint::save(unnamed.m, older_folder);
+  network named{42};
+  named.m.use(named.numbers);
+  CHECK_THROWS_WITH(checkpoint::load(named.m, older_folder), ContainsSubstring("state/encoder/random"));
+  network same{42};
+  CHECK_NOTHROW(checkpoint::load(same.m, older_folder));
+  temporary_folder later;
+  posix_folder later_folder{later.path()};
+  network by_other_rule{42};
+  std::array<std::uint64_t, 2> content{42, 3};
+  by_other_rule.m.state("encoder/random", std::as_writable_bytes(std::span{content}));
+  (void)checkpoint::save(by_other_rule.m, later_folder);
+  CHECK_THROWS_WITH(checkpoint::load(named.m, later_folder),
+                    ContainsSubstring("by rule 3, and this version draws by rule 2"));
 }
 
 TEST_CASE("states of `use` have the names and bytes of states that were registered by hand", "[checkpoint]")

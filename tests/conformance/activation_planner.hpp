@@ -54,6 +54,7 @@ template <chunkmem::activation::activation_planner Planner>
 template <chunkmem::activation::activation_planner Planner>
 [[nodiscard]] std::string mistake_in_refusals(const Planner& planner, support::chain_problem it)
 {
+  using namespace chunkmem;
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const support::chain_problem right = it;
   it.chain.blocks.clear();
@@ -76,7 +77,30 @@ template <chunkmem::activation::activation_planner Planner>
   }
   it = right;
   it.chain.blocks.back().boundary = it.chain.blocks.back().saved + chunkmem::bytes{1};
-  return refuses(planner, it) ? "" : "an output larger than all that is saved was planned";
+  if (!refuses(planner, it)) return "an output larger than all that is saved was planned";
+  // Sums beyond 64 bits: a sum that wraps would fit, and a sum that throws may end the program.
+  using activation::chain_block;
+  constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
+  constexpr bytes chain_block::*sizes[] = {
+      &chain_block::saved,           &chain_block::gradient,         &chain_block::forward_working,
+      &chain_block::passing_working, &chain_block::backward_working, &chain_block::carried};
+  for (const std::uint64_t size : {std::uint64_t{1} << 63, all / 3, all - 511, all})
+    for (const auto member : sizes) {
+      it = right;
+      it.chain.blocks.resize(3, right.chain.blocks.back());
+      for (chain_block& block : it.chain.blocks) block.*member = bytes{size};
+      if (!refuses(planner, it)) return "a chain of more bytes than a number counts was planned";
+    }
+  it = right;
+  it.chain.input = bytes{all};
+  if (!refuses(planner, it)) return "an input of more bytes than a number counts was planned";
+  it = right;
+  it.budget.frame = bytes{all};
+  if (!refuses(planner, it)) return "a frame of all bytes was planned";
+  it = right;
+  it.chain.blocks.resize(2, right.chain.blocks.back());
+  for (chain_block& block : it.chain.blocks) block.backward_seconds = std::numeric_limits<double>::max();
+  return refuses(planner, it) ? "" : "a step of more seconds than a number holds was planned";
 }
 
 /// One trial of the laws of activation_planner.

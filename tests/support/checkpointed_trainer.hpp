@@ -121,7 +121,10 @@ class trainer {
 
   trainer(Manager& manager, Backend& backend, const chunkmem::activation::activation_budget& budget, Planner planner,
           const manner& how = {})
-      : m_{manager}, backend_{backend}, how_{how}, network_{manager, {.budget = budget, .seed = 11}, std::move(planner)}
+      : m_{manager},
+        backend_{backend},
+        how_{how},
+        network_{manager, {.budget = budget, .seed = 11, .name = "chain"}, std::move(planner)}
   {
     using chunkmem::role;
     m_.use(kernel_);

@@ -82,8 +82,7 @@ class recompute_costs {
 /// @throws config_error   the chain or the budget cannot be
 [[nodiscard]] inline bound_parts activation_bound(const layer_chain& chain, const activation_budget& budget)
 {
-  chain.check();
-  budget.check();
+  budget.check(chain);
   const detail::recompute_costs again{chain, budget};
   const double all = again.corners().back().bytes;
   const double carried = static_cast<double>(budget.in_frames(chain.blocks.back().carried));

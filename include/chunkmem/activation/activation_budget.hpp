@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
@@ -59,6 +60,50 @@ struct activation_budget {
     if (!(seconds_per_copy >= 0 && seconds_per_copy <= std::numeric_limits<double>::max())) refuse("seconds_per_copy");
     if (frame == bytes{}) refuse("frame");
   }
+  /// The chain may be planned with this budget. Every planner asks first, so that no sum of sizes or times of a plan
+  /// leaves its range.
+  /// @throws config_error   the budget or the chain cannot be: names the member or the block   @complexity O(blocks)
+  void check(const layer_chain& chain) const
+  {
+    chain.check();
+    check();
+    if (frame.count() > most_bytes)
+      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its frame is " << frame.count()
+                                      << " B (give the size of the manager's chunks, or 1)"};
+    std::uint64_t all = 0;
+    const auto add = [&](bytes size) {
+      const std::uint64_t taken = size.count() > most_bytes ? most_bytes : in_frames(size);
+      all += std::min(taken, most_bytes);  // no wrap: the sum was below most_bytes before
+    };
+    add(chain.input);
+    for (std::uint32_t index = 0; index < chain.size(); ++index) {
+      const chain_block& block = chain.blocks[index];
+      for (const bytes size : {block.inner(), block.boundary, block.gradient, block.carried, block.forward_working,
+                               block.passing_working, block.backward_working}) {
+        add(size);
+        if (all >= most_bytes)
+          throw config_error{error_text{} << "chunkmem: a chain of " << chain.size()
+                                          << " blocks cannot be planned: block " << index << " (\"" << block.name
+                                          << "\") and those before it take more than 2^60 B in one step (check the "
+                                             "sizes of this block: saved, boundary, gradient, working)"};
+      }
+    }
+    if (copy > bytes{} && all / in_one_copy() > most_copies)
+      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: a copy of " << copy.count()
+                                      << " B divides the tensors of the chain into more than 2^22 copies (give a "
+                                         "larger copy, or 0)"};
+    const double copied = static_cast<double>(all);
+    const double slowest = copied / to_host_bytes_per_second + copied / to_device_bytes_per_second +
+                           seconds_per_copy * (static_cast<double>(most_copies) + chain.size());
+    if (!(slowest <= std::numeric_limits<double>::max()))
+      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its copies of this chain "
+                                         "would take more seconds than a number holds (check to_host_bytes_per_second, "
+                                         "to_device_bytes_per_second and seconds_per_copy)"};
+  }
+
+ private:
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60;
+  static constexpr std::uint64_t most_copies = std::uint64_t{1} << 22;
 };
 
 }  // namespace activation

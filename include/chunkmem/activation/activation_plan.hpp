@@ -81,6 +81,8 @@ struct activation_plan {
   std::vector<std::uint8_t> inner_leaves;  ///< by block: 1 if the saved bytes leave, the output aside
   std::vector<std::uint8_t> input_leaves;  ///< by block: 1 if its input leaves, which is the output of the block before
   plan_costs costs;
+  /// The chain that it was made for, as chain_fingerprint tells; 0: steps by hand, of any chain with as many blocks.
+  std::uint64_t chain = 0;
 
   [[nodiscard]] bool operator==(const activation_plan&) const = default;
 
@@ -146,6 +148,45 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
     backward = block;
   }
   if (backward != 0) refuse(plan.steps.size(), backward - 1, "it never runs backward");
+}
+
+/// A number for the names, sizes and order of a chain's blocks, on which a plan rests. Times are left out: they are
+/// measured, and differ from run to run. Two chains have one number by chance alone. Never 0.
+///
+///     if (plan.chain == chain_fingerprint(chain)) network.use(plan);
+///
+/// Source: the mixing of SplitMix (Steele, Lea and Flood 2014). Cost: O(bytes of names).
+[[nodiscard]] inline std::uint64_t chain_fingerprint(const layer_chain& chain) noexcept
+{
+  std::uint64_t hash = 0;
+  const auto add = [&hash](std::uint64_t value) {
+    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
+    hash ^= hash >> 31;
+  };
+  add(chain.size());
+  for (const chain_block& block : chain.blocks) {
+    add(block.name.size());
+    for (const char letter : block.name) add(static_cast<unsigned char>(letter));
+    add(block.saved.count());
+    add(block.boundary.count());
+    add(block.reads_input ? 1 : 0);
+  }
+  return hash != 0 ? hash : 1;
+}
+
+/// The same, and the plan was made for this chain and for no other one of as many blocks.
+/// @throws config_error   as above; or the plan is of a chain with other names, sizes or another order
+inline void expect_plan_fits(const activation_plan& plan, const layer_chain& chain)
+{
+  expect_plan_fits(plan, chain.size());
+  if (plan.chain == 0 || plan.chain == chain_fingerprint(chain)) return;
+  throw config_error{error_text{} << "chunkmem: a plan of " << plan.planner << " is not one of this chain: it was made "
+                                  << "for a chain of as many blocks, but of other names, other sizes or another order "
+                                     "(this one begins with \""
+                                  << chain.blocks.front().name << "\", saves " << chain.saved().count() << " B and has "
+                                  << chain.size() << " blocks; plan again with this chain)"};
 }
 
 }  // namespace activation

@@ -33,15 +33,15 @@ concept activation_planner = names_itself<Policy> && std::same_as<typename Polic
                                } -> std::same_as<activation_plan>;
                              };
 
-/// Fills in the costs of a plan, and its bound.
+/// Fills in the costs of a plan, and its bound. The plan is one of this chain from then on.
 /// @throws config_error   the plan is not one of this chain, or the chain or the budget cannot be
 inline void cost_plan(activation_plan& plan, const layer_chain& chain, const activation_budget& budget)
 {
-  chain.check();
-  budget.check();
+  budget.check(chain);
   expect_plan_fits(plan, chain.size());
   plan.costs = chain_timeline{chain, budget}.run(plan);
   plan.costs.bound_seconds = activation_bound(chain, budget).seconds();
+  plan.chain = chain_fingerprint(chain);
 }
 
 /// The plan with one action for each block, with its costs.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/activation/saved_tensor.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/error.hpp>
@@ -21,8 +22,12 @@ namespace activation {
 ///
 ///     network.run(iteration, {.step = 7, .micro_batch = 1});
 struct chain_moment {
-  std::uint64_t step = 0;  ///< of the training, counted by the trainer
-  std::uint32_t micro_batch = 0;
+  static constexpr std::uint64_t no_step = UINT64_MAX;
+
+  std::uint64_t step = no_step;   ///< of the training, counted by the trainer: another number in each step
+  std::uint32_t micro_batch = 0;  ///< of the iteration: another number in each run of one step
+
+  [[nodiscard]] constexpr bool operator==(const chain_moment&) const noexcept = default;
 };
 
 /// The run of a block, as its callback sees the run: tensors, random numbers, the step.
@@ -49,8 +54,9 @@ class block_run {
     bool is_again = false;
     bool reads_input = false;
     std::uint32_t block = 0;
-    std::uint64_t seed = 0;
+    const random_stream* numbers = nullptr;
     chain_moment moment;
+    bool is_repeated = false;  ///< the same moment was run before in this iteration
   };
   explicit block_run(const facts& known) noexcept : known_{known} {}
 
@@ -87,21 +93,46 @@ class block_run {
   }
 
   /// The key of random_bits() for this run. Each run of this block in this step and micro-batch has the same key.
-  [[nodiscard]] rounding_key random() const noexcept
+  /// Blocks, steps, micro-batches, and networks of other names or seeds have other keys.
+  /// @throws usage_error   the network has no name, `checkpointed::run` was given no step, or it was given one
+  ///   micro-batch twice in one iteration: numbers would repeat. Names the block
+  [[nodiscard]] rounding_key random() const
   {
-    constexpr std::uint32_t of_activations = 0x8000'0000U;  // no list of an optimizer has this bit
-    return {known_.seed, known_.moment.step, known_.block, of_activations | known_.moment.micro_batch};
+    expect_step("draws random numbers");
+    if (known_.numbers->is_by_name() && known_.numbers->network().empty())
+      refuse(
+          "draws random numbers, and its network has no name: another network without a name would draw the same "
+          "(give options::name, or random_rule::by_seed to go on with a training that was saved without a name)");
+    if (known_.is_repeated)
+      refuse(
+          "draws the random numbers of a micro-batch that was run before in this iteration (give run() another "
+          "micro-batch each time: network.run(iteration, {.step = step, .micro_batch = batch}))");
+    return known_.numbers->key(known_.moment.step, known_.block, known_.moment.micro_batch);
   }
-  /// The block ran forward before in this step.
+  /// The block ran forward before in this step. A callback that changes anything beside its own tensors, such as
+  /// running statistics, does so where this is false.
   [[nodiscard]] bool is_again() const noexcept { return known_.is_again; }
-  [[nodiscard]] const chain_moment& moment() const noexcept { return known_.moment; }
+  /// @throws usage_error   `checkpointed::run` was given no step; names the block
+  [[nodiscard]] const chain_moment& moment() const
+  {
+    expect_step("asks for its step");
+    return known_.moment;
+  }
   [[nodiscard]] Manager& manager() const noexcept { return *known_.manager; }
 
  private:
-  [[noreturn]] void refuse(std::string_view what) const
+  [[noreturn]] void refuse(std::string_view what, std::string_view more = {}) const
   {
-    throw usage_error{error_text{} << "chunkmem: block " << std::uint64_t{known_.block} << " (\"" << *known_.name
-                                   << "\") " << what};
+    error_text text;
+    text << "chunkmem: ";
+    if (!known_.numbers->network().empty()) text << "network \"" << known_.numbers->network() << "\", ";
+    throw usage_error{text << "block " << std::uint64_t{known_.block} << " (\"" << *known_.name << "\") " << what
+                           << more};
+  }
+  void expect_step(std::string_view what) const
+  {
+    if (known_.moment.step == chain_moment::no_step)
+      refuse(what, ", and run() was given no step (count the steps: network.run(iteration, {.step = step}))");
   }
   void expect_own(tensor_handle wanted, std::string_view otherwise) const
   {

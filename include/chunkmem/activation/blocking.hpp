@@ -60,7 +60,7 @@ template <class PlanChain>
 [[nodiscard]] activation_plan best_blocking(const layer_chain& chain, const activation_budget& budget,
                                             const std::vector<std::uint32_t>& counts, const PlanChain& plan_chain)
 {
-  chain.check();
+  budget.check(chain);
   activation_plan best;
   for (const std::uint32_t count : counts) {
     const std::vector<std::uint32_t> begins = equal_cuts(chain, count);

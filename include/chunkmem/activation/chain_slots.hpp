@@ -3,6 +3,7 @@
 
 #include <chunkmem/activation/activation_budget.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
+#include <chunkmem/core/error.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -34,9 +35,16 @@ struct chain_slots {
   std::vector<double> backward;
 
   chain_slots() = default;
-  /// @param most   slots that the budget is divided into, at most; above 0
+  static constexpr std::uint32_t most_slots = 1U << 20;  ///< a table of more has no room on any machine
+
+  /// @param most   slots that the budget is divided into, at most
+  /// @throws config_error   0 slots, or more than `most_slots`
   chain_slots(const layer_chain& chain, const activation_budget& budgeted, std::uint32_t most)
   {
+    if (most == 0 || most > most_slots)
+      throw config_error{error_text{} << "chunkmem: a budget of activations cannot be divided into " << most
+                                      << " slots (give 1 to " << most_slots
+                                      << ", or 0 to a planner for its own number)"};
     const std::uint64_t device = budgeted.device.count();
     const std::uint64_t slot = std::max<std::uint64_t>(1, device / most + (device % most > 0 ? 1 : 0));
     budget = static_cast<std::uint32_t>(device / slot);

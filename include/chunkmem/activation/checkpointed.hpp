@@ -9,16 +9,20 @@
 #include <chunkmem/activation/checkpointed_block.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/recompute_check.hpp>
 #include <chunkmem/activation/tensor_ends.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/iteration.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -42,7 +46,7 @@ namespace activation {
 /// makes a plan for the second iteration. Blocks with known times are planned before the first iteration. Where
 /// callbacks only launch kernels on a stream, give times: the clock would see launches.
 ///
-///     activation::checkpointed network{m, {.budget = budget, .seed = 42}};
+///     activation::checkpointed network{m, {.budget = budget, .seed = 42, .name = "encoder"}};
 ///     auto& layer = network.add("layer 0");  // then its tensors and callbacks, and the other blocks
 ///     for (std::uint64_t step = 0; step < 100; ++step) {
 ///       auto iteration = network.iteration();                   // instead of m.iteration()
@@ -51,10 +55,13 @@ namespace activation {
 ///     }
 ///
 /// A callback that throws ends the step: all activations of the chain are dropped. Drop gradients
-/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block that
-/// overwrites its input, or saves other bytes when it runs again, is found.
+/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block is found
+/// that overwrites its input, saves other bytes when it runs again, or changes a buffer or registered bytes then.
+///
+/// Random numbers depend on the network's name and seed, on the step, the micro-batch and the block: see random_stream.
 /// Source: checkpointing as in Chen et al. 2016 (arXiv 1604.06174); plans as their planners say. Cost: O(1) for each
-/// run of a block, without allocation, beside the callbacks; plans cost what their planner costs.
+/// run of a block, without allocation, beside the callbacks; plans cost what their planner costs, twice where blocks
+/// are measured: the first plan tells before step 1 whether the budget is enough.
 /// @tparam Planner   see activation_planner
 /// @threads as the manager: one caller at a time
 template <class Manager, activation_planner Planner = planned>
@@ -63,15 +70,25 @@ class checkpointed {
   using block_type = checkpointed_block<Manager>;
   struct options {
     activation_budget budget;  ///< for activations alone
-    std::uint64_t seed = 0;    ///< of block_run::random()
+    std::uint64_t seed = 0;    ///< of block_run::random(); after a load that of the file
+    /// In messages. A network that draws random numbers has one of its own: networks with one name and one seed draw
+    /// the same numbers. Checkpoints then have the state "<name>/random".
+    std::string name{};
+    std::uint32_t replica = 0;  ///< of ranks that train on other rows: each draws other numbers than the others
+    random_rule rule = random_rule::by_name;  ///< by_seed: goes on with files of a network that had no name
   };
 
   /// @param owner   outlives the network
   /// @throws config_error   the budget's rates cannot be
+  /// @throws usage_error    another network of this manager has the name
   explicit checkpointed(Manager& owner, const options& settings = {}, Planner planner = {})
-      : manager_{owner}, options_{settings}, planner_{std::move(planner)}
+      : manager_{owner},
+        options_{settings},
+        planner_{std::move(planner)},
+        numbers_{settings.name, settings.seed, settings.rule, settings.replica}
   {
     options_.budget.check();
+    if (!settings.name.empty() && settings.rule == random_rule::by_name) manager_.use(numbers_);
   }
   checkpointed(const checkpointed&) = delete;
 
@@ -96,19 +113,25 @@ class checkpointed {
   [[nodiscard]] const activation_plan& plan() const noexcept { return plan_; }
 
   /// Follow this plan from the next step on.
-  /// @throws config_error   it is not a plan of this chain: names the step and the block; the old plan stays
+  /// @throws config_error   it is not a plan of this chain: names the step and the block, or the chain; the old plan
+  ///   stays
   void use(activation_plan given)
   {
-    expect_plan_fits(given, size());
+    expect_plan_fits(given, chain());
     adopt(std::move(given));
-    is_planned_ = true;
+    is_planned_ = is_planned_by_caller_ = true;
   }
 
   /// An iteration of the manager, after the plan was made where that is due.
-  /// @throws config_error   no plan fits into the budget: names the largest block; and as the manager's `iteration`
+  ///
+  /// A budget is held against the device that is there before the first step: its bytes, and whether a plan fits into
+  /// it. A step that was rehearsed may have a larger budget than the device, since the manager proved what it needs.
+  /// @throws config_error   no plan fits into the budget: names the largest block; the budget, or the plan that `use`
+  ///   was given, is larger than the device or the host; and as the manager's `iteration`
   [[nodiscard]] auto iteration(std::string_view name = "train", std::uint32_t micro_batches = 1)
   {
     prepare();
+    last_run_.reset();
     return manager_.iteration(name, micro_batches);
   }
 
@@ -119,7 +142,7 @@ class checkpointed {
   void run(Iteration& iteration, const chain_moment& moment = {})
   try {
     if (plan_.steps.empty()) prepare();
-    begin_run();
+    begin_run(moment);
     iteration.pass(pass::forward, moment.micro_batch);
     bool is_backward = false;
     for (std::uint32_t step = 0; step < plan_.steps.size(); ++step) {
@@ -130,6 +153,7 @@ class checkpointed {
       drop_dead(step);
     }
     if (is_measuring_ && !manager_.rehearsing()) is_measured_ = true;
+    if (!manager_.rehearsing()) last_run_ = {moment, manager_.access_index()};
   } catch (...) {
     drop_all();
     throw;
@@ -167,20 +191,76 @@ class checkpointed {
   {
     expects(!blocks_.empty(), "a network without a block was run");
     if (!is_planned_ && (is_measured_ || all_have_times())) {
-      activation_plan made = planner_.plan(chain(), options_.budget);
+      activation_plan made = planner_.plan(chain(), room());
+      if (!made.costs.fits && !without_times_.steps.empty()) {
+        made = std::move(without_times_);  // it fits whatever times blocks have
+        cost_plan(made, chain(), room());
+      }
       if (!made.costs.fits) refuse_budget(made.costs.missing);
-      use(std::move(made));
+      expect_plan_fits(made, chain());
+      adopt(std::move(made));
+      is_planned_ = true;
+      without_times_ = {};
     }
     if (plan_.steps.empty()) {
-      adopt(recompute_all{}.plan(chain(), options_.budget));
+      without_times_ = planner_.plan(with_any_times(chain()), room());
+      if (!without_times_.costs.fits) refuse_budget(without_times_.costs.missing);
+      adopt(recompute_all{}.plan(chain(), room()));
       is_measuring_ = true;
     }
+    hold_against_device();
   }
   void adopt(activation_plan given)
   {
+    const bytes device = manager_.report().capacity[tier::device];
     plan_ = std::move(given);
+    if (plan_.costs.fits && plan_.costs.device_peak > device) {
+      plan_.costs.missing = plan_.costs.device_peak - device;
+      plan_.costs.fits = false;  // on the device that is there, for reports
+    }
     is_measuring_ = false;
+    is_held_ = false;
     ends_.read(plan_, chain());
+  }
+  /// The budget, with no more of the host than there is.
+  [[nodiscard]] activation_budget room() const
+  {
+    activation_budget allowed = options_.budget;
+    allowed.host = std::min(allowed.host, manager_.report().capacity[tier::host]);
+    return allowed;
+  }
+  /// Whether a plan fits does not depend on times.
+  [[nodiscard]] static layer_chain with_any_times(layer_chain chain)
+  {
+    for (chain_block& block : chain.blocks) {
+      if (!(block.forward_seconds > 0)) block.forward_seconds = 1;
+      if (!(block.backward_seconds > 0)) block.backward_seconds = 2;
+    }
+    return chain;
+  }
+  /// Before a plan is followed: it was made for a device that is there, or a rehearsal proved the step.
+  void hold_against_device()
+  {
+    if (is_held_ || manager_.rehearsing()) return;
+    if (manager_.rehearsed().size() == 0) {
+      const per_tier<bytes> there = manager_.report().capacity;
+      const bytes device = is_planned_by_caller_ ? plan_.costs.device_peak : options_.budget.device;
+      const bytes unlimited{std::numeric_limits<std::uint64_t>::max()};
+      if (device > there[tier::device]) refuse_tier("device", device, there[tier::device]);
+      if (!is_planned_by_caller_ && options_.budget.host != unlimited && options_.budget.host > there[tier::host])
+        refuse_tier("host", options_.budget.host, there[tier::host]);
+    }
+    is_held_ = true;
+  }
+  [[noreturn]] void refuse_tier(std::string_view where, bytes wanted, bytes there) const
+  {
+    error_text text;
+    text << "chunkmem: " << (is_planned_by_caller_ ? "the plan of activations needs " : "the budget of activations is ")
+         << wanted.count() << " B of the " << where << ", and the " << where << " has " << there.count() << " B ";
+    throw config_error{text << (is_planned_by_caller_
+                                    ? "(plan with a budget of at most that, or rehearse the step before: m.rehearse)"
+                                    : "(give at most that, less what weights and gradients take at once; or rehearse "
+                                      "the step before: m.rehearse)")};
   }
   [[noreturn]] void refuse_budget(bytes missing) const
   {
@@ -188,15 +268,19 @@ class checkpointed {
     std::uint32_t largest = 0;
     for (std::uint32_t index = 0; index < known.size(); ++index)
       if (known.blocks[index].saved > known.blocks[largest].saved) largest = index;
-    throw config_error{error_text{} << "chunkmem: no plan of activations fits into " << options_.budget.device.count()
-                                    << " B: " << missing.count() << " B are missing; the largest block is "
+    const activation_budget allowed = room();
+    throw config_error{error_text{} << "chunkmem: no plan of activations fits into " << allowed.device.count()
+                                    << " B of the device and " << allowed.host.count()
+                                    << " B of the host: " << missing.count() << " B are missing; the largest block is "
                                     << std::uint64_t{largest} << " (\"" << known.blocks[largest].name
                                     << "\"), which saves " << known.blocks[largest].saved.count()
                                     << " B (give a larger budget, or divide the block)"};
   }
 
-  void begin_run()
+  void begin_run(const chain_moment& moment)
   {
+    is_repeated_ = !manager_.rehearsing() && last_run_ && last_run_->moment == moment &&
+                   manager_.access_index() >= last_run_->accesses;  // else another iteration has begun
     runs_.assign(size(), 0);
     if (is_measuring_ && !manager_.rehearsing()) clock_.begin(size());
     if constexpr (has_checks) check_.begin(size());
@@ -214,15 +298,16 @@ class checkpointed {
     const bool is_forward = step.run != chain_run::backward;
     const bool is_again = is_forward && runs_[step.block]++ > 0;
     block_run<Manager> run{{&manager_, &block.name(), &block.tensors(), before, step.run, is_again, block.reads_input,
-                            step.block, options_.seed, moment}};
+                            step.block, &numbers_, moment, is_repeated_}};
     if constexpr (has_checks)
-      if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before);
+      if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before, is_again);
     const bool measures = is_measuring_ && !manager_.rehearsing();
     const double start = measures ? chain_clock::read(manager_) : 0;
     callback(run);
     if (measures) clock_.note(step.run, step.block, chain_clock::read(manager_) - start);
     if constexpr (has_checks)
-      if (is_forward && !manager_.rehearsing()) check_.ran(manager_, step.block, block.name(), block.tensors(), before);
+      if (is_forward && !manager_.rehearsing())
+        check_.ran(manager_, {options_.name, block.name(), step.block}, block.tensors(), before);
   }
 
   void drop_dead(std::uint32_t step)
@@ -250,14 +335,24 @@ class checkpointed {
   Manager& manager_;
   options options_;
   Planner planner_;
+  random_stream numbers_;
   std::deque<block_type> blocks_;
   activation_plan plan_;
   tensor_ends ends_;
   std::vector<std::uint32_t> runs_;  // by block: forward runs in this step
+  struct complete_run {
+    chain_moment moment;
+    std::uint32_t accesses = 0;  // of the iteration, until its end
+  };
+  std::optional<complete_run> last_run_;  // of this iteration
+  bool is_repeated_ = false;
   chain_clock clock_;
   struct no_check {};
   [[no_unique_address]] std::conditional_t<has_checks, recompute_check<Manager>, no_check> check_;
+  activation_plan without_times_;  // the planner's, until blocks are measured
   bool is_planned_ = false;
+  bool is_planned_by_caller_ = false;
+  bool is_held_ = false;  // the plan was held against the device
   bool is_measuring_ = false;
   bool is_measured_ = false;
 };

@@ -33,8 +33,13 @@ namespace detail {
 /// Looks for the best actions of a chain's blocks. Each guess runs on virtual clocks.
 class action_search {
  public:
+  /// @throws size_overflow   the blocks save more bytes than 64 bits count: `check` of a budget refuses such a chain
   action_search(std::string_view planner, const layer_chain& chain, const activation_budget& budget)
-      : chain_{chain}, timeline_{chain, budget}, blocks_{chain.size()}, best_(blocks_, block_action::keep)
+      : chain_{chain},
+        timeline_{chain, budget},
+        saved_{static_cast<double>(chain.saved().count()) + 1},
+        blocks_{chain.size()},
+        best_(blocks_, block_action::keep)
   {
     guess_.planner = planner;
     best_costs_ = costs_of(best_);
@@ -136,8 +141,7 @@ class action_search {
   [[nodiscard]] double score_of(const plan_costs& costs) const noexcept
   {
     if (costs.fits) return costs.seconds;
-    const double all = static_cast<double>(chain_.saved().count()) + 1;
-    return chain_.unlimited_seconds() * (1e3 + static_cast<double>(costs.missing.count()) / all);
+    return chain_.unlimited_seconds() * (1e3 + static_cast<double>(costs.missing.count()) / saved_);
   }
 
   /// Another action for one block or two, or two neighbours exchanged. The last block stays.
@@ -161,6 +165,7 @@ class action_search {
 
   const layer_chain& chain_;
   chain_timeline timeline_;
+  double saved_;  // bytes of all blocks, and one
   std::uint32_t blocks_;
   activation_plan guess_;
   std::vector<block_action> best_;
@@ -193,8 +198,7 @@ class karma {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
-    chain.check();
-    budget.check();
+    budget.check(chain);
     if (chain.size() <= most_unmerged) return search(chain, budget, effort_);
     const std::vector<std::uint32_t> counts = block_counts(chain);
     activation_plan best = best_blocking(chain, budget, counts, [&](const layer_chain& coarse) {

@@ -79,12 +79,13 @@ struct layer_chain {
     return all;
   }
 
-  /// @throws config_error   no block, a time that is no number, or an output larger than all saved bytes; names the
-  ///   block
+  /// @throws config_error   no block, a time or a sum of times that is no number, or an output larger than all saved
+  ///   bytes; names the block
   void check() const
   {
     if (blocks.empty()) throw config_error{"a chain has no block (add one)"};
     const auto is_time = [](double seconds) { return seconds >= 0 && seconds <= std::numeric_limits<double>::max(); };
+    double all = 0;
     for (std::uint32_t index = 0; index < size(); ++index) {
       const chain_block& block = blocks[index];
       const auto refuse = [&](std::string_view why) {
@@ -94,6 +95,8 @@ struct layer_chain {
       if (!is_time(block.backward_seconds)) refuse("has a backward time that is negative or no number");
       if (!is_time(block.recompute_seconds)) refuse("has a recompute time that is negative or no number");
       if (block.boundary > block.saved) refuse("has an output that is larger than all bytes that it saves");
+      all += block.forward_seconds + block.backward_seconds + block.again_seconds();
+      if (!is_time(all)) refuse("makes the sum of all times larger than a number holds");
     }
   }
 

@@ -33,8 +33,7 @@ class pofo {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
-    chain.check();
-    budget.check();
+    budget.check(chain);
     const chain_slots slots{chain, budget, slots_ > 0 ? slots_ : slots_for(chain.size())};
     activation_plan plan;
     plan.planner = name;

@@ -35,8 +35,7 @@ class rotor {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
-    chain.check();
-    budget.check();
+    budget.check(chain);
     const chain_slots slots{chain, budget, slots_ > 0 ? slots_ : slots_for(chain.size())};
     const rotor_table table{slots};
     const std::int64_t room = std::int64_t{slots.budget} - slots.input[0];

@@ -58,6 +58,16 @@ class content_session {
     return states_->check_of(name);
   }
 
+  // Checks.
+
+  /// The bytes of a tensor where they lie now, on whatever tier; none where it was not written. Nothing moves and
+  /// nothing is recorded. Work that wrote them is waited for.
+  /// @pre the calling thread can address the device
+  [[nodiscard]] std::span<const std::byte> bytes_of(tensor_handle wanted)
+  {
+    return engine_->bytes_now(builder_->slot_of(wanted));
+  }
+
   // Saves.
 
   /// @throws usage_error   an optimizer step is half done

@@ -29,6 +29,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -395,6 +396,21 @@ class engine {
       for (const slot_id each : tensors_.slot_ids()) compare(each);
       watch_.part().expect_no_mistake();
     }
+  }
+  /// A valid copy of a slot's bytes where it lies now; none where it was not written. The calling thread follows those
+  /// that wrote it.
+  [[nodiscard]] std::span<const std::byte> bytes_now(slot_id id)
+  {
+    const slot& slot_state = tensors_[id];
+    const chunk& parent = chunks_[slot_state.chunk];
+    if (slot_state.state == tensor_state::free) return {};
+    for (const tier where : all_tiers) {
+      if (!parent.is_valid(where) || !parent.has_frames(where)) continue;
+      frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
+      copies_.tracker().follow(agent::host, frame, frame.writers, wait_cause::other);
+      return {copies_.address(where, parent.first_frame[where]) + slot_state.offset, slot_state.size};
+    }
+    return {};
   }
 
  private:
