@@ -5,6 +5,7 @@
 #include <chunkmem/pipeline/eager_one_f_one_b.hpp>
 #include <chunkmem/pipeline/executor_memory.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
 #include <chunkmem/pipeline/one_f_one_b.hpp>
@@ -24,12 +25,15 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace stage_runner_test {
@@ -324,6 +328,149 @@ TEST_CASE("links and buffers of another stage or schedule are refused", "[pipeli
   CHECK_THROWS_AS((stage_runner{plan, nowhere, memory, of_second, boundaries}), usage_error);
   CHECK_THROWS_AS((stage_runner{plan, first, memory, of_second, boundaries}), usage_error);
   CHECK_THROWS_AS((stage_runner{plan, first, memory, of_longer, boundaries}), usage_error);
+}
+
+TEST_CASE("buffers and links of another schedule of the same shape are refused", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 2, .micro_batches = 4};
+  const schedule runs = make_schedule(gpipe{}, shape);
+  const schedule other = make_schedule(one_f_one_b{}, shape);
+  schedule renamed = runs;
+  renamed.name = "another name";
+  const std::vector<bytes> inputs(2, bytes{256});
+  for (std::uint32_t stage = 0; stage < 2; ++stage) {
+    CAPTURE(stage);
+    const boundary_buffers own{runs, stage, inputs};
+    const boundary_buffers of_other{other, stage, inputs};
+    std::vector<std::byte> boundaries(4'096);
+    backend::host_arena memory{{.device_capacity = 4_KiB}};
+    const thread_stages stages{runs};
+    thread_stages::place here{stages, stage};
+    auto links = here.links(memory);
+    CHECK_NOTHROW(stage_runner{runs, links, memory, own, boundaries});
+    CHECK_NOTHROW(stage_runner{renamed, links, memory, own, boundaries});
+    CHECK_THROWS_WITH(
+        (stage_runner{runs, links, memory, of_other, boundaries}),
+        Catch::Matchers::ContainsSubstring("the boundary_buffers given to stage " + std::to_string(stage)) &&
+            Catch::Matchers::ContainsSubstring("another stage or schedule than '" + runs.name));
+    CHECK_THROWS_AS((stage_runner{runs, links, memory, of_other, boundaries}), usage_error);
+    CHECK_THROWS_WITH((stage_runner{other, links, memory, of_other, boundaries}),
+                      Catch::Matchers::ContainsSubstring("its links are those of another schedule"));
+  }
+  // What steps of any kind say is a part of it.
+  const auto differs = [&](auto change) {
+    schedule changed = runs;
+    change(changed);
+    return identity_of(changed) != identity_of(runs) && !boundary_buffers{runs, 0, inputs}.are_of(changed, 0);
+  };
+  CHECK(differs([](schedule& it) { it.versions = 2; }));
+  CHECK(differs([](schedule& it) { it.gradient_sets = 2; }));
+  CHECK(differs([](schedule& it) { it.sends_in_flight = 1; }));
+  CHECK(differs([](schedule& it) { std::swap(it.micro_batches, it.batches); }));
+  CHECK(differs([](schedule& it) { std::swap(it.owners[0], it.owners[1]); }));
+  CHECK(differs([](schedule& it) { std::swap(it.stages[0], it.stages[1]); }));
+  CHECK(differs([](schedule& it) { it.stages[1].front().micro_batch = 1; }));
+  CHECK(differs([](schedule& it) { it.stages[1].front().version = 1; }));
+  CHECK(differs([](schedule& it) { it.stages[1].back().part = 0; }));
+}
+
+namespace {
+
+/// Makes thread_stages of a plan and gives each stage's error, if it had one: its text, and below it its details.
+template <class Work>
+std::vector<std::string> errors_of(const schedule& plan, std::uint64_t deadline, Work work)
+{
+  std::vector<std::string> found(plan.stage_count());
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan, {.deadline = deadline}, "replica 1"}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    auto links = here.links(memory);
+    try {
+      work(here, links, memory, buffers, boundaries);
+    } catch (const comm_error& failed) {
+      found[here.stage()] = std::string{failed.what()} + "\n" + std::string{failed.details()};
+    } catch (const std::domain_error&) {
+      found[here.stage()] = "broke";
+    }
+  });
+  return found;
+}
+bool has(const std::string& text, const std::string& words)
+{
+  return text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the error of a link names the stages at its ends, and says where the stage was", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 4, .micro_batches = 4});
+  for (std::uint32_t broken = 0; broken < 4; ++broken) {
+    const std::vector<std::string> found = errors_of(
+        plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+          breaking_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+          if (here.stage() == broken) stage.calls_left = 1;
+          stage_runner runner{plan, links, memory, buffers, place};
+          runner.run(stage);
+        });
+    for (std::uint32_t stage = 0; stage < 4; ++stage) {
+      CAPTURE(broken, stage, found[stage]);
+      if (stage == broken) {
+        CHECK(found[stage] == "broke");
+        continue;
+      }
+      const auto neighbour = [&](std::uint32_t other) {
+        return other < 4 && has(found[stage], "(stage " + std::to_string(other) + " of replica 1)");
+      };
+      CHECK((neighbour(stage - 1) || neighbour(stage + 1)));
+      CHECK(has(found[stage], "(the link from stage "));
+      CHECK(has(found[stage], "\nstage " + std::to_string(stage) + " of 4 was at "));
+    }
+  }
+}
+
+TEST_CASE("a stage that never comes, and one that means other bytes, are named", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::atomic<bool> is_over{false};
+  const std::vector<std::string> silent =
+      errors_of(plan, 5'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+        if (here.stage() == 0) return is_over.wait(false);
+        small_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+        stage_runner runner{plan, links, memory, buffers, place};
+        const auto tell = [&] { is_over.store(true), is_over.notify_all(); };
+        try {
+          runner.run(stage);
+        } catch (const comm_error&) {
+          tell();
+          throw;
+        }
+        tell();
+      });
+  CAPTURE(silent[1]);
+  CHECK(has(silent[1], "rank 0 (stage 0 of replica 1) did not come within 5 ms: rank 1 (stage 1 of replica 1) waits"));
+  CHECK(has(silent[1], "(part 1, micro-batch 0)"));
+  CHECK(has(silent[1], "stage 1 of 2 was at forward of part 1, micro-batch 0"));
+
+  const std::vector<std::string> other =
+      errors_of(plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto&, std::span<std::byte> place) {
+        const auto& link = *links.find({0, 1});
+        if (here.stage() == 0)
+          link.ends->send(memory, link.stream, place.data(), bytes{256}, rank_id{1}, 2);
+        else
+          link.ends->receive(memory, link.stream, place.data(), bytes{256}, rank_id{0}, 3);
+        memory.wait(agent::host, memory.record(link.stream));
+        link.ends->check();
+      });
+  for (const std::string& text : other) {
+    CAPTURE(text);
+    CHECK(has(text, "(stage 0 of replica 1)"));
+    CHECK(has(text, "(stage 1 of replica 1)"));
+    CHECK(has(text, "label 2 (part 1, micro-batch 0)"));
+    CHECK(has(text, "label 3 (part 1, micro-batch 1)"));
+  }
 }
 
 TEST_CASE("a stage that breaks at any call ends the others with a typed error, and none waits", "[pipeline]")

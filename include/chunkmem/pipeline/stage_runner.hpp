@@ -7,6 +7,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -85,15 +87,20 @@ class stage_runner {
   /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
   /// @param worker   the agent that the stage's runs are enqueued on; host: they work on the calling thread
   /// @throws config_error   the schedule has a fault
-  /// @throws usage_error    a link is missing, links or buffers of another stage, or too little memory
+  /// @throws usage_error    a link is missing, links or buffers of another stage or schedule, or too little memory
   stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
                std::span<std::byte> memory, agent worker = agent::host)
       : plan_{&plan}, links_{&links}, backend_{&backend}, buffers_{&buffers}, memory_{memory}, worker_{worker}
   {
     check_schedule(plan);
-    if (links.stage() >= plan.stage_count() || !buffers.are_of(plan, links.stage()))
-      throw usage_error{error_text{} << "chunkmem: links or buffers given to stage " << links.stage()
-                                     << " are those of another stage or schedule"};
+    if (links.stage() >= plan.stage_count() || (links.made_for() != 0 && links.made_for() != identity_of(plan)))
+      throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " was to run a schedule '" << plan.name
+                                     << "' of " << plan.stage_count() << " stages, and its links are those of another"
+                                     << " schedule (make the stages and the runner of one schedule)"};
+    if (!buffers.are_of(plan, links.stage()))
+      throw usage_error{error_text{} << "chunkmem: the boundary_buffers given to stage " << links.stage()
+                                     << " are those of another stage or schedule than '" << plan.name
+                                     << "' (make them of the schedule and the stage that run)"};
     if (memory.size() < buffers.size().count())
       throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " has " << memory.size()
                                      << " B for boundaries and needs " << buffers.size().count() << " B"};
@@ -113,14 +120,17 @@ class stage_runner {
   /// Takes all steps, and returns when all have ended.
   /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before. The stage has
   ///   version `first_batch` of the weights, and the versions before that are kept, as after a load
-  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
+  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws. The details of
+  ///   an error say at which step the stage was
   /// @throws usage_error  the schedule has a step that the stage has no function for
   template <pipeline_stage Stage>
   void run(Stage& stage, std::uint32_t first_batch = 0)
   {
     for (const operation& step : plan_->stages[links_->stage()]) expect_function<Stage>(step.kind);
+    const operation* now = nullptr;
     try {
       for (const operation& step : plan_->stages[links_->stage()]) {
+        now = &step;
         if (plan_->batch_of(step.micro_batch) < first_batch) {
           if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
           continue;
@@ -128,7 +138,12 @@ class stage_runner {
         links_->check();
         take(stage, step);
       }
+      now = nullptr;
       finish();
+    } catch (error& failed) {
+      give_up();
+      tell_step(failed, now);
+      throw;
     } catch (...) {
       give_up();
       throw;
@@ -293,6 +308,21 @@ class stage_runner {
     links_->revoke();
     for (const auto& it : links_->all()) wait_for(it.stream);
     wait_for(worker_);
+  }
+  /// The details of an error say where the stage was.
+  void tell_step(error& failed, const operation* now) const noexcept
+  {
+    error_text line;
+    line << "stage " << links_->stage() << " of " << plan_->stage_count() << " was at ";
+    if (now == nullptr)
+      line << "the end of its steps";
+    else
+      line << name_of(now->kind) << " of part " << now->part << ", micro-batch " << now->micro_batch << ", version "
+           << now->version;
+    try {
+      failed.append_details(line.view());
+    } catch (const std::bad_alloc&) {  // the error itself says what happened
+    }
   }
   void wait_for(agent stream) noexcept
   {
