@@ -16,6 +16,7 @@
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
+#include <chunkmem/pipeline/weight_versions.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
@@ -25,6 +26,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,8 +50,8 @@ float datum(std::uint32_t number)
   return static_cast<float>(number % 3 + 1);
 }
 
-/// Every part multiplies by a weight, which begins with 1, and the loss is the sum of the last outputs. The numbers have
-/// few digits, so no sum is rounded. @return   the weight of each part behind the last batch
+/// Every part multiplies by a weight, which begins with 1, and the loss is the sum of the last outputs. The numbers
+/// have few digits, so no sum is rounded. @return   the weight of each part behind the last batch
 std::vector<float> train_plainly(std::uint32_t parts, std::uint32_t micro_batches, std::uint32_t batches,
                                  std::uint32_t replicas)
 {
@@ -160,9 +162,28 @@ class checked_stage {
 
 enum class runs : std::uint8_t { on_the_host, on_compute, on_an_adopted_agent };
 
-/// Trains the stage of this place. Its links have agents of the manager's backend, its boundaries a lease of the
+/// Runs the stage of this place. Its links have agents of the manager's backend, its boundaries a lease of the
 /// manager.
-/// @param found   gets the weight of each part of this stage
+template <class Stage, class Manager>
+void run_stage(Stage& stage, Manager& m, arena& memory, const pl::schedule& plan, pl::thread_stages::place& here,
+               cm::agent worker)
+{
+  stage.begin(here.stage());
+  const pl::boundary_buffers buffers{plan, here.stage(),
+                                     std::vector<cm::bytes>(plan.part_count(), cm::bytes{width * sizeof(float)})};
+  const auto boundaries = m.lease(cm::tier::device, buffers.size(), worker);
+  auto links = here.links(memory);
+  pl::stage_runner runner{plan,
+                          links,
+                          memory,
+                          buffers,
+                          std::as_writable_bytes(boundaries.template span<float>()),
+                          worker,
+                          cm::checks::full{}};
+  runner.run(stage);
+}
+
+/// Trains it. @param found   gets the weight of each part of this stage
 template <class Manager>
 void train_stage(Manager& m, arena& memory, const pl::schedule& plan, pl::thread_stages::place& here,
                  std::uint32_t replica, runs where, std::vector<float>& found)
@@ -171,14 +192,7 @@ void train_stage(Manager& m, arena& memory, const pl::schedule& plan, pl::thread
                            : where == runs::on_compute ? cm::agent::compute
                                                        : memory.adopt();
   checked_stage<Manager> stage{m, memory, plan, here.stage(), replica, here.all(), worker};
-  stage.begin(here.stage());
-  const pl::boundary_buffers buffers{plan, here.stage(),
-                                     std::vector<cm::bytes>(plan.part_count(), cm::bytes{width * sizeof(float)})};
-  const auto boundaries = m.lease(cm::tier::device, buffers.size(), worker);
-  auto links = here.links(memory);
-  pl::stage_runner runner{plan,  links, memory, buffers, std::as_writable_bytes(boundaries.template span<float>()),
-                          worker};
-  runner.run(stage);
+  run_stage(stage, m, memory, plan, here, worker);
   for (std::uint32_t part = 0; part < plan.part_count(); ++part)
     if (plan.owners[part] == here.stage()) found[part] = stage.weight_of(part);
 }
@@ -245,6 +259,63 @@ TEST_CASE("replicas of stages train under checks::full, with gathers and sums un
       CHECK(found[0] == plain);
       CHECK(found[1] == plain);
     }
+}
+
+TEST_CASE("micro-batches whose gradient a stage forgot are named on every stage", "[checks]")
+{
+  using manager_type = cm::manager<arena, cm::checks::full>;
+  struct forgetful_stage : checked_stage<manager_type> {
+    using checked_stage::checked_stage;
+    void backward(const pl::backward_run& run)
+    {
+      if (run.step.part != 1 || run.step.micro_batch % 2 == 0) return checked_stage::backward(run);
+      for (float& it : floats(run.input_gradient)) it = 1;  // and no gradient of the weight
+    }
+  };
+  const pl::schedule plan = make_schedule(pl::one_f_one_b{}, {.stages = 2, .micro_batches = 4, .batches = 1});
+  std::vector<std::string> found(2);
+  pl::thread_stages{plan, patience}.run([&](pl::thread_stages::place& here) {
+    arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+    manager_type m{memory, {.chunk_bytes = 256_B}};
+    forgetful_stage stage{m, memory, plan, here.stage(), 0, here.all(), cm::agent::host};
+    try {
+      run_stage(stage, m, memory, plan, here, cm::agent::host);
+    } catch (const cm::usage_error& refused) {
+      found[here.stage()] = refused.what();
+    }
+  });
+  for (std::uint32_t stage = 0; stage < 2; ++stage) {
+    CAPTURE(stage);
+    CHECK_THAT(found[stage], Catch::Matchers::ContainsSubstring("was opened in 2 of 4 micro-batches"));
+  }
+  CHECK_THAT(found[0], Catch::Matchers::ContainsSubstring("rank 1 (stage 1): an optimizer step: the gradient of"));
+}
+
+TEST_CASE("a flip says that no version was read, whatever runs their steps named", "[checks]")
+{
+  using manager_type = cm::manager<arena, cm::checks::full>;
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager_type m{memory, {.chunk_bytes = 256_B}};
+  const auto weight = m.add<float>({width}, cm::role::parameter);
+  pl::weight_versions<manager_type> versions{m, 2, cm::dtype::float32};
+  for (float& it : m.acquire(weight, access::write).span()) it = 1;
+  versions.start();
+  const auto batch = [&](bool reads_version) {
+    {
+      const auto scope = m.iteration("batch");
+      if (versions.newest() > 0) (void)versions.update([] { return cm::optimizer::step_outcome{}; });
+      if (reads_version)
+        (void)versions.acquire(weight, versions.newest());
+      else
+        (void)m.acquire(weight, access::read);
+    }
+    versions.flip();
+  };
+  CHECK_NOTHROW(batch(true));
+  CHECK_NOTHROW(batch(true));
+  CHECK_THROWS_WITH(batch(false), Catch::Matchers::ContainsSubstring("no version of the weights was read since"));
+  (void)versions.acquire(weight, versions.newest());
+  CHECK_NOTHROW(versions.flip());
 }
 
 }  // namespace stages_test

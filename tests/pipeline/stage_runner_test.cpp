@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/eager_one_f_one_b.hpp>
@@ -29,6 +30,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -69,11 +71,13 @@ struct enqueued_stage : small_stage {
   backend::host_arena* memory = nullptr;
 };
 
+enum class checked : std::uint8_t { not_at_all, fully };
+
 /// Runs a schedule on threads. @return   the weights of each part in the end
 /// @param worker   of its runs
 template <class Stage = small_stage>
 std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool rounds, agent worker = agent::host,
-                               std::vector<bytes> inputs = {})
+                               std::vector<bytes> inputs = {}, checked how_checked = checked::not_at_all)
 {
   if (inputs.empty()) inputs.assign(plan.part_count(), bytes{width * sizeof(float)});
   std::vector<vector_type> found(plan.part_count());
@@ -85,8 +89,10 @@ std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool r
     auto links = here.links(memory);
     Stage stage{plan, here.stage(), how, rounds};
     if constexpr (requires { stage.memory; }) stage.memory = &memory;
-    stage_runner runner{plan, links, memory, buffers, boundaries, worker};
-    runner.run(stage);
+    if (how_checked == checked::fully)
+      stage_runner{plan, links, memory, buffers, boundaries, worker, checks::full{}}.run(stage);
+    else
+      stage_runner{plan, links, memory, buffers, boundaries, worker}.run(stage);
     if (!stage.is_clean()) throw std::logic_error{"something was left over"};
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == here.stage()) found[part] = stage.masters(part);
@@ -517,6 +523,170 @@ TEST_CASE("a stage without a function for a step, a link or memory is refused", 
   CHECK_THROWS_AS((stage_runner{two, links, memory, needed, {}}), usage_error);
   CHECK_THROWS_AS((boundary_buffers{two, 2, {bytes{}, bytes{8}}}), config_error);
   CHECK_THROWS_AS((boundary_buffers{two, 0, {bytes{}}}), config_error);
+}
+
+TEST_CASE("right stages have no complaint from checks, and the same bits", "[pipeline]")
+{
+  const auto checked_bits = [](const schedule& plan) {
+    return train(plan, small_optimizer::sgd, false, agent::host, {}, checked::fully);
+  };
+  const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 2};
+  for (const schedule& plan :
+       {make_schedule(gpipe{}, shape), make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_h1{}, shape),
+        make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape)}) {
+    CAPTURE(plan.name);
+    CHECK(checked_bits(plan) == train_alone(plan, small_optimizer::sgd, false));
+  }
+  const schedule plan = make_schedule(no_flush{}, shape);
+  CHECK(train<enqueued_stage>(plan, small_optimizer::sgd, false, agent::compute, {}, checked::fully) ==
+        train_alone(plan, small_optimizer::sgd, false));
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 10U : 60U); ++seed) {
+    support::dice dice{seed};
+    const schedule random = support::random_schedule{dice}.plan();
+    if (most_links(random) > max_agents - built_in_agents) continue;
+    CAPTURE(seed);
+    CHECK(checked_bits(random) == train(random, small_optimizer::sgd, false));
+  }
+}
+
+namespace {
+
+/// What one stage of two does wrong with its boundaries, in micro-batch 2 of 4.
+enum class boundary_mistake : std::uint8_t {
+  none,
+  half_an_output,
+  half_an_input_gradient,
+  adds_to_the_input_gradient,
+  writes_its_input,
+  keeps_its_input,
+  names_no_worker,
+};
+
+/// Part 1 of 2 is on stage 1, and part 0 on stage 0. Each byte is a float.
+struct careless_stage {
+  boundary_mistake mistake = boundary_mistake::none;
+  backend::host_arena* memory = nullptr;
+  std::atomic<bool>* may_go = nullptr;
+  std::span<const std::byte> kept{};
+  bool has_read_nan = false;
+
+  static std::span<float> floats(std::span<std::byte> of)
+  {
+    return {reinterpret_cast<float*>(of.data()), of.size() / sizeof(float)};
+  }
+  [[nodiscard]] bool is_wrong(const operation& step, boundary_mistake which) const
+  {
+    return step.micro_batch == 2 && mistake == which;
+  }
+  void forward(const forward_run& run)
+  {
+    if (is_wrong(run.step, boundary_mistake::keeps_its_input)) kept = run.input;
+    const auto write = [run, half = is_wrong(run.step, boundary_mistake::half_an_output)]() noexcept {
+      const std::span<float> out = floats(run.output);
+      std::ranges::fill(out.first(half ? out.size() / 2 : out.size()), 1.0F);
+    };
+    if (!is_wrong(run.step, boundary_mistake::names_no_worker)) return write();
+    memory->launch(agent::compute, [write, go = may_go]() noexcept {
+      go->wait(false);
+      write();
+    });
+  }
+  void backward_input(const backward_run& run)
+  {
+    if (is_wrong(run.step, boundary_mistake::writes_its_input) && !run.input.empty())
+      const_cast<std::byte&>(run.input[3]) ^= std::byte{1};
+    const std::span<float> out = floats(run.input_gradient);
+    const bool half = is_wrong(run.step, boundary_mistake::half_an_input_gradient);
+    for (float& it : out.first(half ? out.size() / 2 : out.size()))
+      it = is_wrong(run.step, boundary_mistake::adds_to_the_input_gradient) ? it + 1 : 1;
+    for (const std::byte& it : run.output_gradient.first(run.output_gradient.size() / sizeof(float))) {
+      float value = 0;
+      std::memcpy(&value, run.output_gradient.data() + (&it - run.output_gradient.data()) * sizeof(float),
+                  sizeof value);
+      has_read_nan = has_read_nan || value != value;
+    }
+  }
+  void backward_weight(const operation& step)
+  {
+    if (!is_wrong(step, boundary_mistake::keeps_its_input) || kept.empty()) return;
+    float value = 0;
+    std::memcpy(&value, kept.data(), sizeof value);
+    has_read_nan = has_read_nan || value != value;
+  }
+  void backward(const backward_run&) {}
+  void update(const operation&) {}
+};
+
+struct careless_end {
+  std::string answer;         // of the usage_error, of whichever stage had one
+  bool has_read_nan = false;  // on some stage
+};
+careless_end run_careless(boundary_mistake mistake)
+{
+  const schedule plan = make_schedule(zb_h1{}, {.stages = 2, .micro_batches = 4});
+  const std::vector<bytes> inputs(2, bytes{256});
+  std::vector<careless_end> found(2);
+  std::atomic<bool> may_go{false};
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB, .async_compute = true}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    auto links = here.links(memory);
+    careless_stage stage{mistake, &memory, &may_go};
+    try {
+      stage_runner{plan, links, memory, buffers, boundaries, agent::host, checks::full{}}.run(stage);
+    } catch (const usage_error& refused) {
+      found[here.stage()].answer = refused.what();
+    } catch (const comm_error&) {  // the other stage had an error
+    }
+    may_go = true;
+    may_go.notify_all();
+    found[here.stage()].has_read_nan = stage.has_read_nan;
+  });
+  return {found[0].answer + found[1].answer, found[0].has_read_nan || found[1].has_read_nan};
+}
+
+}  // namespace
+
+TEST_CASE("checks find what a stage does wrong with its boundaries", "[pipeline]")
+{
+  using enum boundary_mistake;
+  CHECK(run_careless(none).answer == "");
+  CHECK_FALSE(run_careless(none).has_read_nan);
+  CHECK_THAT(run_careless(half_an_output).answer,
+             Catch::Matchers::ContainsSubstring("stage 0, forward of part 0, micro-batch 2: 128 of 256 B of its output "
+                                                "were never written, the first one is byte 128"));
+  CHECK_THAT(run_careless(half_an_input_gradient).answer,
+             Catch::Matchers::ContainsSubstring("stage 1, backward_input of part 1, micro-batch 2: 128 of 256 B of its "
+                                                "input_gradient were never written"));
+  CHECK_THAT(
+      run_careless(writes_its_input).answer,
+      Catch::Matchers::ContainsSubstring("stage 1, backward_input of part 1, micro-batch 2: its input has changed"));
+  CHECK_THAT(run_careless(names_no_worker).answer,
+             Catch::Matchers::ContainsSubstring("256 of 256 B of its output were never written"));
+  // These read bytes that are not theirs: they are NaN.
+  for (const boundary_mistake it : {adds_to_the_input_gradient, keeps_its_input}) {
+    const careless_end end = run_careless(it);
+    CAPTURE(static_cast<int>(it), end.answer);
+    CHECK(end.has_read_nan);
+  }
+}
+
+TEST_CASE("a stage that begins with another batch than its neighbour is refused", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2, .batches = 2});
+  const std::vector<std::string> found = errors_of(
+      plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+        small_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+        stage_runner runner{plan, links, memory, buffers, place};
+        runner.run(stage, here.stage());
+      });
+  for (const std::string& text : found) {
+    CAPTURE(text);
+    CHECK(has(text, "ranks ask for different things"));
+    CHECK(has(text, "(part 1, micro-batch 0)"));
+    CHECK(has(text, "(part 1, micro-batch 2)"));
+  }
 }
 
 }  // namespace stage_runner_test

@@ -51,8 +51,8 @@ class arena_set {
   {
     for (unsigned who = 1; who < backend_->agents(); ++who) wait_for(static_cast<agent>(who));
   }
-  /// The same of the agents that every backend has. Those that were adopted may wait for other ranks: a link does, whose
-  /// receive began early.
+  /// The same of the agents that every backend has. Those that were adopted may wait for other ranks: a link does,
+  /// whose receive began early.
   void wait_for_own_agents() noexcept
   {
     for (unsigned who = 1; who < built_in_agents; ++who) wait_for(static_cast<agent>(who));

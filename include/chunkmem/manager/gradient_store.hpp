@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checks/micro_batch_watch.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/engine.hpp>
@@ -66,6 +67,9 @@ class gradient_store {
     if (first && takes_place(value_slot)) take_place(value_slot);
     ledger_->note_opened(value_slot);
     engine_->gradient_opened(value_slot, result, first, has_beta);
+    if constexpr (Engine::checks_type::is_on)
+      if (!engine_->rehearsing().is_running())
+        micro_batches_.opened(index_of(value_slot), link_->micro_batches.current(), link_->micro_batches.expected());
     return result;
   }
   /// The same between backward and step: norms that were taken are not its norms any more.
@@ -100,8 +104,11 @@ class gradient_store {
     const slot_id gradient = engine_->tensors().gradient_of(value_slot);
     if (state_in(gradient) != tensor_state::free) engine_->drop(gradient);
     ledger_->forget(value_slot);
+    if constexpr (Engine::checks_type::is_on) micro_batches_.forget(index_of(value_slot));
     restore_weight(value_slot);
   }
+  /// With checks: in which micro-batches of its iteration a gradient was opened.
+  [[nodiscard]] checks::micro_batch_watch& micro_batches() noexcept { return micro_batches_; }
   /// Those of all parameters. @throws as consume; device_error
   void consume_all()
   {
@@ -175,6 +182,7 @@ class gradient_store {
   Builder* builder_;
   gradient_ledger* ledger_;
   owner_link<Engine>* link_;
+  checks::micro_batch_watch micro_batches_;  // with checks
 };
 
 }  // namespace chunkmem::inline v0

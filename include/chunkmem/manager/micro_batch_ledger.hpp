@@ -29,6 +29,7 @@ class micro_batch_ledger {
     named_.assign((micro_batches + bits - 1) / bits, 0);
     expected_ = micro_batches;
     count_ = 0;
+    current_ = none;
   }
   /// @pre it is one of those that the iteration was begun with
   void name(std::uint32_t micro_batch) noexcept
@@ -37,7 +38,12 @@ class micro_batch_ledger {
     const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
     if ((word & bit) == 0) ++count_;
     word |= bit;
+    current_ = micro_batch;
   }
+  /// The one that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
+  static constexpr std::uint32_t none = UINT32_MAX;
+  [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
 
   /// The end of an iteration could not say that one was missing: `expect_told` will.
@@ -76,6 +82,7 @@ class micro_batch_ledger {
   sequence<std::uint64_t> named_;
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
+  std::uint32_t current_ = none;
   short_iteration kept_{};
 };
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/boundary_watch.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
 #include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_operation.hpp>
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -80,8 +83,13 @@ concept pipeline_stage =
 ///     stage_runner runner{plan, links, memory, buffers, lease.span()};
 ///     runner.run(my_stage);
 ///
+/// With `checks::full{}` as its last argument it waits for each run, and finds what a stage does wrong with boundaries:
+/// an output that is not written whole, an input that changed before its backward run. Boundaries that no run reads any
+/// more are NaN, so a stage that kept a pointer to one computes NaN.
+///
+/// @tparam Checks   as for a manager; it looks at bytes where the calling thread can read them
 /// @threads   one caller
-template <stream_backend Backend, class Links>
+template <stream_backend Backend, class Links, class Checks = checks::none>
 class stage_runner {
  public:
   /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
@@ -89,7 +97,7 @@ class stage_runner {
   /// @throws config_error   the schedule has a fault
   /// @throws usage_error    a link is missing, links or buffers of another stage or schedule, or too little memory
   stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
-               std::span<std::byte> memory, agent worker = agent::host)
+               std::span<std::byte> memory, agent worker = agent::host, Checks = {})
       : plan_{&plan}, links_{&links}, backend_{&backend}, buffers_{&buffers}, memory_{memory}, worker_{worker}
   {
     check_schedule(plan);
@@ -114,6 +122,7 @@ class stage_runner {
     const auto count =
         std::ranges::count_if(plan.stages[links.stage()], [](const operation& it) { return sends(it.kind); });
     on_their_way_.resize(std::min<std::size_t>(plan.sends_in_flight, static_cast<std::size_t>(count)));
+    if constexpr (looks) watch_.emplace(plan, links.stage());
   }
   stage_runner(const stage_runner&) = delete;
 
@@ -151,6 +160,7 @@ class stage_runner {
   }
 
  private:
+  static constexpr bool looks = Checks::is_on && Backend::host_addressable;
   using enum operation_kind;
   template <class Stage>
   static constexpr bool divides = requires(Stage& stage, const backward_run& run, const operation& step) {
@@ -182,18 +192,18 @@ class stage_runner {
     switch (step.kind) {
       case forward:
         await_input(step);
-        stage.forward(forward_run{step, input_of(step), output_of(step)});
+        run_forward(stage, step);
         break;
       case recompute:
-        if constexpr (runs_again<Stage>) stage.recompute(forward_run{step, input_of(step), {}});
+        if constexpr (runs_again<Stage>) run_forward_again(step, [&](const forward_run& run) { stage.recompute(run); });
         break;
       case backward:
         await_gradient(step);
-        stage.backward(backward_of(step));
+        run_backward(step, [&](const backward_run& run) { stage.backward(run); });
         break;
       case backward_input:
         await_gradient(step);
-        if constexpr (divides<Stage>) stage.backward_input(backward_of(step));
+        if constexpr (divides<Stage>) run_backward(step, [&](const backward_run& run) { stage.backward_input(run); });
         break;
       case backward_weight:
         if constexpr (divides<Stage>) stage.backward_weight(step);
@@ -210,6 +220,59 @@ class stage_runner {
         break;
       case update: stage.update(step); break;
     }
+  }
+
+  // --- Runs, which are looked at with checks ---
+
+  template <class Stage>
+  void run_forward(Stage& stage, const operation& step)
+  {
+    const forward_run run{step, input_of(step), output_of(step)};
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->begin_input(step, run.input);
+      watch_->begin_output(run.output);
+    }
+    stage.forward(run);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->expect_written(step, "output", run.output);
+    }
+  }
+  template <class Work>
+  void run_forward_again(const operation& step, Work work)
+  {
+    const forward_run run{step, input_of(step), {}};
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+    }
+    work(run);
+  }
+  template <class Work>
+  void run_backward(const operation& step, Work work)
+  {
+    const backward_run run = backward_of(step);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->begin_output(run.input_gradient);
+    }
+    work(run);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->expect_written(step, "input_gradient", run.input_gradient);
+      watch_->end(buffer(boundary_kind::input, step.part, step.micro_batch));
+      watch_->end(buffer(boundary_kind::output_gradient, step.part, step.micro_batch));
+    }
+  }
+  /// All runs so far are over, and what they read has come.
+  void wait_for_runs()
+  {
+    backend_->wait(agent::host, backend_->record(worker_));
+    links_->check();
   }
 
   // --- Bytes of runs ---
@@ -341,6 +404,7 @@ class stage_runner {
   std::vector<event> arrivals_;      // by direction, part and micro-batch
   std::vector<event> on_their_way_;  // the last sends, in a ring
   std::size_t sent_ = 0;
+  std::optional<boundary_watch> watch_;  // with checks
 };
 
 }  // namespace pipeline
