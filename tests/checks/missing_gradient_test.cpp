@@ -74,6 +74,19 @@ TEST_CASE("a gradient that some micro-batches left out is named by the step", "[
   }
 }
 
+TEST_CASE("a gradient that was added up elsewhere is none that micro-batches left out", "[checks]")
+{
+  rig<> it;
+  {
+    auto scope = it.m.iteration("train", 4);
+    for (std::uint32_t micro_batch = 0; micro_batch < 4; ++micro_batch) scope.pass(cm::pass::backward, micro_batch);
+    it.write_gradients(0);  // in the last one
+    CHECK(cm::optimizer::step(it.m, it.sgd) == cm::optimizer::step_result::updated);
+  }
+  it.write_gradients(0);  // outside of an iteration
+  CHECK(cm::optimizer::step(it.m, it.sgd) == cm::optimizer::step_result::updated);
+}
+
 TEST_CASE("without checks the call is there and does nothing", "[checks]")
 {
   cm::backend::host_arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};

@@ -63,13 +63,11 @@ class gradient_store {
   [[nodiscard]] access_token open(slot_id value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
+    if constexpr (Engine::checks_type::is_on) note_micro_batch(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
     ledger_->note_opened(value_slot);
     engine_->gradient_opened(value_slot, result, first, has_beta);
-    if constexpr (Engine::checks_type::is_on)
-      if (!engine_->rehearsing().is_running())
-        micro_batches_.opened(index_of(value_slot), link_->micro_batches.current(), link_->micro_batches.expected());
     return result;
   }
   /// The same between backward and step: norms that were taken are not its norms any more.
@@ -131,6 +129,14 @@ class gradient_store {
   }
 
  private:
+  void note_micro_batch(slot_id value_slot)
+  {
+    if (engine_->rehearsing().is_running()) return;
+    if (engine_->schedule().is_inside())
+      micro_batches_.opened(index_of(value_slot), link_->micro_batches.current(), link_->micro_batches.expected());
+    else
+      micro_batches_.exempt(index_of(value_slot));
+  }
   [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
   /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
   [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
