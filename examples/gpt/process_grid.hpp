@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "grid_names.hpp"
+
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
@@ -26,7 +28,8 @@ class process_grid {
         stage_{rank % plan.stage_count()},
         everyone_{part_of(MPI_COMM_WORLD, 0, rank)},
         world_{session, everyone_},
-        pipeline_{session, part_of(everyone_, replica_, stage_), plan},
+        pipeline_{
+            session, part_of(everyone_, replica_, stage_), plan, {}, name_of_pipeline(replica_, replicas_of(plan))},
         replicas_{session, part_of(everyone_, stage_, replica_)}
   {
     const std::uint32_t first = plan.owners.front();
@@ -34,7 +37,9 @@ class process_grid {
     const bool has_table = first != last && (stage_ == first || stage_ == last);
     const MPI_Comm both =
         part_of(everyone_, has_table ? std::optional{replica_} : std::nullopt, stage_ == last ? 1U : 0U);
-    if (has_table) tables_.emplace(session, both);
+    if (has_table) tables_.emplace(session, both).call_members(names_of_tables(first, last, replica_));
+    replicas_.call_members(names_of_replicas(stage_, replicas_.ranks()));
+    world_.call_members(names_of_grid(plan.stage_count(), replicas_.ranks()));
   }
   process_grid(const process_grid&) = delete;
 
@@ -51,6 +56,10 @@ class process_grid {
   }
 
  private:
+  [[nodiscard]] std::uint32_t replicas_of(const chunkmem::pipeline::schedule& plan) const noexcept
+  {
+    return world_.ranks() / plan.stage_count();
+  }
   /// The ranks with the same number, in the order of `place`; none: a group that this rank is not in. The group is left
   /// to MPI, which ends it: freeing it would wait for a rank that may be gone.
   [[nodiscard]] static MPI_Comm part_of(MPI_Comm users, std::optional<std::uint32_t> number, std::uint32_t place)

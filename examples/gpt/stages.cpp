@@ -40,7 +40,7 @@ using plan_type = chunkmem::pipeline::schedule;
                   command_line::listed(std::vector<std::string>(schedule_example::generator_names.begin(),
                                                                 schedule_example::generator_names.end())) +
                   ", or name a file that examples/schedule wrote"};
-  return chunkmem::pipeline::schedule_text::read(file);
+  return chunkmem::pipeline::schedule_text::read(file, where);
 }
 
 /// @throws problem, chunkmem::config_error   no such schedule, or not for this model

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "grid_names.hpp"
+
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
@@ -26,7 +28,7 @@ class thread_grid {
         everyone_{stages_ * replicas}
   {
     for (std::uint32_t replica = 0; replica < replicas; ++replica) {
-      pipelines_.emplace_back(plan);
+      pipelines_.emplace_back(plan, chunkmem::collective::thread_group_options{}, name_of_pipeline(replica, replicas));
       tables_.emplace_back(2);
     }
     for (std::uint32_t stage = 0; stage < stages_; ++stage) by_stage_.emplace_back(replicas);
@@ -44,7 +46,10 @@ class thread_grid {
           world_{all.everyone_, chunkmem::rank_id{rank}}
     {
       if (all.first_ != all.last_ && (stage() == all.first_ || stage() == all.last_))
-        tables_.emplace(all.tables_[replica_], chunkmem::rank_id{stage() == all.first_ ? 0U : 1U});
+        tables_.emplace(all.tables_[replica_], chunkmem::rank_id{stage() == all.first_ ? 0U : 1U})
+            .call_members(names_of_tables(all.first_, all.last_, replica_));
+      replicas_.call_members(names_of_replicas(stage(), all.replicas_));
+      world_.call_members(names_of_grid(all.stages_, all.replicas_));
     }
     place(const place&) = delete;
 

@@ -2,6 +2,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/gpipe.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/mpi_stages.hpp>
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace pipeline_stages_test {
@@ -73,6 +75,73 @@ TEST_CASE("a schedule of another number of stages than processes is refused", "[
   mpi_world::doomed world;
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = processes() + 1, .micro_batches = 8});
   CHECK_THROWS_AS((mpi_stages{world.session, MPI_COMM_WORLD, plan}), config_error);
+}
+
+TEST_CASE("another schedule on one stage is refused on every stage, and so is one of another number of stages",
+          "[collective_mpi]")
+{
+  if (processes() < 2) SKIP("one process has no other stage");
+  const pipeline_shape shape{.stages = processes(), .micro_batches = 4};
+  const schedule usual = make_schedule(one_f_one_b{}, shape);
+  const schedule other = make_schedule(gpipe{}, shape);
+  const schedule longer = make_schedule(one_f_one_b{}, {.stages = processes() + 1, .micro_batches = 4});
+  for (const schedule* its : {&other, &longer}) {
+    mpi_world::doomed world;
+    std::string text;
+    try {
+      const mpi_stages here{world.session, MPI_COMM_WORLD, mpi_world::rank() == 1 ? *its : usual};
+    } catch (const config_error& refused) {
+      text = refused.what();
+    }
+    CAPTURE(text);
+    CHECK(text.find("stage 1 on ") != std::string::npos);
+    CHECK(text.find(its == &other ? "has another schedule than stage 0 on " : "was given to stage 1") !=
+          std::string::npos);
+    mpi_world::meet();
+  }
+}
+
+TEST_CASE("the error of a link names the stage that gave up, its node and its rank of the job", "[collective_mpi]")
+{
+  if (processes() < 2) SKIP("one process has no link");
+  mpi_world::doomed world;
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = processes(), .micro_batches = 4});
+  mpi_stages here{world.session, MPI_COMM_WORLD, plan, {.deadline = mpi_world::patience}, "replica 7"};
+  const boundary_buffers buffers{plan, here.stage(), std::vector<bytes>(plan.part_count(), 256_B)};
+  backend::host_arena memory{{.device_capacity = 64_KiB}};
+  const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+  auto links = here.links(memory);
+  struct gone {};
+  struct giving_up {
+    bool is_last = false;
+    void forward(const forward_run&)
+    {
+      if (is_last) throw gone{};
+    }
+    void backward(const backward_run&) {}
+    void update(const operation&) {}
+  } stage{here.stage() + 1 == processes()};
+  stage_runner runner{plan, links, memory, buffers, boundaries};
+  std::string text;
+  try {
+    runner.run(stage);
+  } catch (const comm_error& failed) {
+    text = std::string{failed.what()} + "\n" + std::string{failed.details()};
+  } catch (const gone&) {
+    text = "gone";
+  }
+  CAPTURE(text);
+  if (stage.is_last) {
+    CHECK(text == "gone");
+  } else {
+    const std::string next = std::to_string(here.stage() + 1);
+    CHECK(text.find("(stage " + next + " of replica 7 on ") != std::string::npos);
+    // Two processes have the same numbers in their link as in the job.
+    CHECK((text.find(", rank " + next + " of MPI_COMM_WORLD)") != std::string::npos) == (processes() > 2));
+    CHECK(text.find("\nstage " + std::to_string(here.stage()) + " of " + std::to_string(processes()) + " was at ") !=
+          std::string::npos);
+  }
+  mpi_world::meet();
 }
 
 }  // namespace pipeline_stages_test

@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace nccl_stages_test {
@@ -68,7 +69,8 @@ struct enqueued_stage : small_stage {
 struct trained {
   std::vector<vector_type> weights;
   int misuses = 0;
-  std::uint32_t lost = 0;  ///< stages that ended with a comm_error
+  std::uint32_t lost = 0;             ///< stages that ended with a comm_error
+  std::vector<std::string> errors{};  ///< of each stage: what that said, below it its details
 };
 
 /// Runs a schedule on threads with a device each. Links are groups of NCCL.
@@ -80,6 +82,7 @@ trained train(const schedule& plan, small_optimizer how, stage_pair failing = {0
   for (const stage_pair& pair : pairs_of(plan)) links_of[pair] = std::make_shared<support::fake_nccl_world>(2);
   trained found{.weights = std::vector<vector_type>(plan.part_count())};
   std::vector<std::uint32_t> lost(plan.stage_count(), 0);
+  found.errors.resize(plan.stage_count());
   const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
   thread_stages{plan}.run([&](thread_stages::place& hosts) {
     const std::uint32_t stage_number = hosts.stage();
@@ -107,8 +110,9 @@ trained train(const schedule& plan, small_optimizer how, stage_pair failing = {0
       if (!stage.is_clean()) throw std::logic_error{"something was left over"};
       for (std::uint32_t part = 0; part < plan.part_count(); ++part)
         if (plan.owners[part] == stage_number) found.weights[part] = stage.masters(part);
-    } catch (const comm_error&) {
+    } catch (const comm_error& failed) {
       if (at < 0) throw;
+      found.errors[stage_number] = std::string{failed.what()} + "\n" + std::string{failed.details()};
       lost[stage_number] = 1;
     }
   });
@@ -139,7 +143,14 @@ TEST_CASE("a link of NCCL that fails ends every stage with an error", "[pipeline
   for (const stage_pair& failing : {stage_pair{0, 1}, stage_pair{1, 2}, stage_pair{2, 1}})
     for (const int at : {4, 9, 14}) {
       CAPTURE(failing.first, failing.second, at);
-      CHECK(train<enqueued_stage>(plan, small_optimizer::sgd, failing, at).lost == 3);
+      const trained found = train<enqueued_stage>(plan, small_optimizer::sgd, failing, at);
+      CHECK(found.lost == 3);
+      for (std::uint32_t stage = 0; stage < 3; ++stage) {
+        CAPTURE(stage, found.errors[stage]);
+        CHECK(found.errors[stage].find("(the link from stage ") != std::string::npos);
+        CHECK(found.errors[stage].find("(stage ") != std::string::npos);
+        CHECK(found.errors[stage].find("\nstage " + std::to_string(stage) + " of 3 was at ") != std::string::npos);
+      }
     }
 }
 

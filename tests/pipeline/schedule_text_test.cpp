@@ -118,8 +118,8 @@ TEST_CASE("a schedule of one's own whose sends and receives do not match is refu
   const std::string words = refusal_of<config_error>(swapped);
   CAPTURE(words);
   CHECK(words ==
-        "chunkmem: stage 0, step 2, receive_gradient of micro-batch 1 in part 0: two stages send and receive in "
-        "different orders (change the schedule)");
+        "chunkmem: mine.txt: stage 0, step 2, receive_gradient of micro-batch 1 in part 0: two stages send and receive "
+        "in different orders (change the schedule)");
 }
 
 }  // namespace schedule_text_test

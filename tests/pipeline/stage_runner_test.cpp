@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/eager_one_f_one_b.hpp>
 #include <chunkmem/pipeline/executor_memory.hpp>
 #include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/interleaved.hpp>
 #include <chunkmem/pipeline/no_flush.hpp>
 #include <chunkmem/pipeline/one_f_one_b.hpp>
@@ -24,12 +26,16 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace stage_runner_test {
@@ -65,11 +71,13 @@ struct enqueued_stage : small_stage {
   backend::host_arena* memory = nullptr;
 };
 
+enum class checked : std::uint8_t { not_at_all, fully };
+
 /// Runs a schedule on threads. @return   the weights of each part in the end
 /// @param worker   of its runs
 template <class Stage = small_stage>
 std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool rounds, agent worker = agent::host,
-                               std::vector<bytes> inputs = {})
+                               std::vector<bytes> inputs = {}, checked how_checked = checked::not_at_all)
 {
   if (inputs.empty()) inputs.assign(plan.part_count(), bytes{width * sizeof(float)});
   std::vector<vector_type> found(plan.part_count());
@@ -81,8 +89,10 @@ std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool r
     auto links = here.links(memory);
     Stage stage{plan, here.stage(), how, rounds};
     if constexpr (requires { stage.memory; }) stage.memory = &memory;
-    stage_runner runner{plan, links, memory, buffers, boundaries, worker};
-    runner.run(stage);
+    if (how_checked == checked::fully)
+      stage_runner{plan, links, memory, buffers, boundaries, worker, checks::full{}}.run(stage);
+    else
+      stage_runner{plan, links, memory, buffers, boundaries, worker}.run(stage);
     if (!stage.is_clean()) throw std::logic_error{"something was left over"};
     for (std::uint32_t part = 0; part < plan.part_count(); ++part)
       if (plan.owners[part] == here.stage()) found[part] = stage.masters(part);
@@ -326,6 +336,149 @@ TEST_CASE("links and buffers of another stage or schedule are refused", "[pipeli
   CHECK_THROWS_AS((stage_runner{plan, first, memory, of_longer, boundaries}), usage_error);
 }
 
+TEST_CASE("buffers and links of another schedule of the same shape are refused", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 2, .micro_batches = 4};
+  const schedule runs = make_schedule(gpipe{}, shape);
+  const schedule other = make_schedule(one_f_one_b{}, shape);
+  schedule renamed = runs;
+  renamed.name = "another name";
+  const std::vector<bytes> inputs(2, bytes{256});
+  for (std::uint32_t stage = 0; stage < 2; ++stage) {
+    CAPTURE(stage);
+    const boundary_buffers own{runs, stage, inputs};
+    const boundary_buffers of_other{other, stage, inputs};
+    std::vector<std::byte> boundaries(4'096);
+    backend::host_arena memory{{.device_capacity = 4_KiB}};
+    const thread_stages stages{runs};
+    thread_stages::place here{stages, stage};
+    auto links = here.links(memory);
+    CHECK_NOTHROW(stage_runner{runs, links, memory, own, boundaries});
+    CHECK_NOTHROW(stage_runner{renamed, links, memory, own, boundaries});
+    CHECK_THROWS_WITH(
+        (stage_runner{runs, links, memory, of_other, boundaries}),
+        Catch::Matchers::ContainsSubstring("the boundary_buffers given to stage " + std::to_string(stage)) &&
+            Catch::Matchers::ContainsSubstring("another stage or schedule than '" + runs.name));
+    CHECK_THROWS_AS((stage_runner{runs, links, memory, of_other, boundaries}), usage_error);
+    CHECK_THROWS_WITH((stage_runner{other, links, memory, of_other, boundaries}),
+                      Catch::Matchers::ContainsSubstring("its links are those of another schedule"));
+  }
+  // What steps of any kind say is a part of it.
+  const auto differs = [&](auto change) {
+    schedule changed = runs;
+    change(changed);
+    return identity_of(changed) != identity_of(runs) && !boundary_buffers{runs, 0, inputs}.are_of(changed, 0);
+  };
+  CHECK(differs([](schedule& it) { it.versions = 2; }));
+  CHECK(differs([](schedule& it) { it.gradient_sets = 2; }));
+  CHECK(differs([](schedule& it) { it.sends_in_flight = 1; }));
+  CHECK(differs([](schedule& it) { std::swap(it.micro_batches, it.batches); }));
+  CHECK(differs([](schedule& it) { std::swap(it.owners[0], it.owners[1]); }));
+  CHECK(differs([](schedule& it) { std::swap(it.stages[0], it.stages[1]); }));
+  CHECK(differs([](schedule& it) { it.stages[1].front().micro_batch = 1; }));
+  CHECK(differs([](schedule& it) { it.stages[1].front().version = 1; }));
+  CHECK(differs([](schedule& it) { it.stages[1].back().part = 0; }));
+}
+
+namespace {
+
+/// Makes thread_stages of a plan and gives each stage's error, if it had one: its text, and below it its details.
+template <class Work>
+std::vector<std::string> errors_of(const schedule& plan, std::uint64_t deadline, Work work)
+{
+  std::vector<std::string> found(plan.stage_count());
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  thread_stages{plan, {.deadline = deadline}, "replica 1"}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    auto links = here.links(memory);
+    try {
+      work(here, links, memory, buffers, boundaries);
+    } catch (const comm_error& failed) {
+      found[here.stage()] = std::string{failed.what()} + "\n" + std::string{failed.details()};
+    } catch (const std::domain_error&) {
+      found[here.stage()] = "broke";
+    }
+  });
+  return found;
+}
+bool has(const std::string& text, const std::string& words)
+{
+  return text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the error of a link names the stages at its ends, and says where the stage was", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 4, .micro_batches = 4});
+  for (std::uint32_t broken = 0; broken < 4; ++broken) {
+    const std::vector<std::string> found = errors_of(
+        plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+          breaking_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+          if (here.stage() == broken) stage.calls_left = 1;
+          stage_runner runner{plan, links, memory, buffers, place};
+          runner.run(stage);
+        });
+    for (std::uint32_t stage = 0; stage < 4; ++stage) {
+      CAPTURE(broken, stage, found[stage]);
+      if (stage == broken) {
+        CHECK(found[stage] == "broke");
+        continue;
+      }
+      const auto neighbour = [&](std::uint32_t other) {
+        return other < 4 && has(found[stage], "(stage " + std::to_string(other) + " of replica 1)");
+      };
+      CHECK((neighbour(stage - 1) || neighbour(stage + 1)));
+      CHECK(has(found[stage], "(the link from stage "));
+      CHECK(has(found[stage], "\nstage " + std::to_string(stage) + " of 4 was at "));
+    }
+  }
+}
+
+TEST_CASE("a stage that never comes, and one that means other bytes, are named", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::atomic<bool> is_over{false};
+  const std::vector<std::string> silent =
+      errors_of(plan, 5'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+        if (here.stage() == 0) return is_over.wait(false);
+        small_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+        stage_runner runner{plan, links, memory, buffers, place};
+        const auto tell = [&] { is_over.store(true), is_over.notify_all(); };
+        try {
+          runner.run(stage);
+        } catch (const comm_error&) {
+          tell();
+          throw;
+        }
+        tell();
+      });
+  CAPTURE(silent[1]);
+  CHECK(has(silent[1], "rank 0 (stage 0 of replica 1) did not come within 5 ms: rank 1 (stage 1 of replica 1) waits"));
+  CHECK(has(silent[1], "(part 1, micro-batch 0)"));
+  CHECK(has(silent[1], "stage 1 of 2 was at forward of part 1, micro-batch 0"));
+
+  const std::vector<std::string> other =
+      errors_of(plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto&, std::span<std::byte> place) {
+        const auto& link = *links.find({0, 1});
+        if (here.stage() == 0)
+          link.ends->send(memory, link.stream, place.data(), bytes{256}, rank_id{1}, 2);
+        else
+          link.ends->receive(memory, link.stream, place.data(), bytes{256}, rank_id{0}, 3);
+        memory.wait(agent::host, memory.record(link.stream));
+        link.ends->check();
+      });
+  for (const std::string& text : other) {
+    CAPTURE(text);
+    CHECK(has(text, "(stage 0 of replica 1)"));
+    CHECK(has(text, "(stage 1 of replica 1)"));
+    CHECK(has(text, "label 2 (part 1, micro-batch 0)"));
+    CHECK(has(text, "label 3 (part 1, micro-batch 1)"));
+  }
+}
+
 TEST_CASE("a stage that breaks at any call ends the others with a typed error, and none waits", "[pipeline]")
 {
   const schedule plan = make_schedule(no_flush{}, {.stages = 4, .micro_batches = 4, .batches = 3});
@@ -370,6 +523,170 @@ TEST_CASE("a stage without a function for a step, a link or memory is refused", 
   CHECK_THROWS_AS((stage_runner{two, links, memory, needed, {}}), usage_error);
   CHECK_THROWS_AS((boundary_buffers{two, 2, {bytes{}, bytes{8}}}), config_error);
   CHECK_THROWS_AS((boundary_buffers{two, 0, {bytes{}}}), config_error);
+}
+
+TEST_CASE("right stages have no complaint from checks, and the same bits", "[pipeline]")
+{
+  const auto checked_bits = [](const schedule& plan) {
+    return train(plan, small_optimizer::sgd, false, agent::host, {}, checked::fully);
+  };
+  const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 2};
+  for (const schedule& plan :
+       {make_schedule(gpipe{}, shape), make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_h1{}, shape),
+        make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape)}) {
+    CAPTURE(plan.name);
+    CHECK(checked_bits(plan) == train_alone(plan, small_optimizer::sgd, false));
+  }
+  const schedule plan = make_schedule(no_flush{}, shape);
+  CHECK(train<enqueued_stage>(plan, small_optimizer::sgd, false, agent::compute, {}, checked::fully) ==
+        train_alone(plan, small_optimizer::sgd, false));
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 10U : 60U); ++seed) {
+    support::dice dice{seed};
+    const schedule random = support::random_schedule{dice}.plan();
+    if (most_links(random) > max_agents - built_in_agents) continue;
+    CAPTURE(seed);
+    CHECK(checked_bits(random) == train(random, small_optimizer::sgd, false));
+  }
+}
+
+namespace {
+
+/// What one stage of two does wrong with its boundaries, in micro-batch 2 of 4.
+enum class boundary_mistake : std::uint8_t {
+  none,
+  half_an_output,
+  half_an_input_gradient,
+  adds_to_the_input_gradient,
+  writes_its_input,
+  keeps_its_input,
+  names_no_worker,
+};
+
+/// Part 1 of 2 is on stage 1, and part 0 on stage 0. Each byte is a float.
+struct careless_stage {
+  boundary_mistake mistake = boundary_mistake::none;
+  backend::host_arena* memory = nullptr;
+  std::atomic<bool>* may_go = nullptr;
+  std::span<const std::byte> kept{};
+  bool has_read_nan = false;
+
+  static std::span<float> floats(std::span<std::byte> of)
+  {
+    return {reinterpret_cast<float*>(of.data()), of.size() / sizeof(float)};
+  }
+  [[nodiscard]] bool is_wrong(const operation& step, boundary_mistake which) const
+  {
+    return step.micro_batch == 2 && mistake == which;
+  }
+  void forward(const forward_run& run)
+  {
+    if (is_wrong(run.step, boundary_mistake::keeps_its_input)) kept = run.input;
+    const auto write = [run, half = is_wrong(run.step, boundary_mistake::half_an_output)]() noexcept {
+      const std::span<float> out = floats(run.output);
+      std::ranges::fill(out.first(half ? out.size() / 2 : out.size()), 1.0F);
+    };
+    if (!is_wrong(run.step, boundary_mistake::names_no_worker)) return write();
+    memory->launch(agent::compute, [write, go = may_go]() noexcept {
+      go->wait(false);
+      write();
+    });
+  }
+  void backward_input(const backward_run& run)
+  {
+    if (is_wrong(run.step, boundary_mistake::writes_its_input) && !run.input.empty())
+      const_cast<std::byte&>(run.input[3]) ^= std::byte{1};
+    const std::span<float> out = floats(run.input_gradient);
+    const bool half = is_wrong(run.step, boundary_mistake::half_an_input_gradient);
+    for (float& it : out.first(half ? out.size() / 2 : out.size()))
+      it = is_wrong(run.step, boundary_mistake::adds_to_the_input_gradient) ? it + 1 : 1;
+    for (const std::byte& it : run.output_gradient.first(run.output_gradient.size() / sizeof(float))) {
+      float value = 0;
+      std::memcpy(&value, run.output_gradient.data() + (&it - run.output_gradient.data()) * sizeof(float),
+                  sizeof value);
+      has_read_nan = has_read_nan || value != value;
+    }
+  }
+  void backward_weight(const operation& step)
+  {
+    if (!is_wrong(step, boundary_mistake::keeps_its_input) || kept.empty()) return;
+    float value = 0;
+    std::memcpy(&value, kept.data(), sizeof value);
+    has_read_nan = has_read_nan || value != value;
+  }
+  void backward(const backward_run&) {}
+  void update(const operation&) {}
+};
+
+struct careless_end {
+  std::string answer;         // of the usage_error, of whichever stage had one
+  bool has_read_nan = false;  // on some stage
+};
+careless_end run_careless(boundary_mistake mistake)
+{
+  const schedule plan = make_schedule(zb_h1{}, {.stages = 2, .micro_batches = 4});
+  const std::vector<bytes> inputs(2, bytes{256});
+  std::vector<careless_end> found(2);
+  std::atomic<bool> may_go{false};
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB, .async_compute = true}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    auto links = here.links(memory);
+    careless_stage stage{mistake, &memory, &may_go};
+    try {
+      stage_runner{plan, links, memory, buffers, boundaries, agent::host, checks::full{}}.run(stage);
+    } catch (const usage_error& refused) {
+      found[here.stage()].answer = refused.what();
+    } catch (const comm_error&) {  // the other stage had an error
+    }
+    may_go = true;
+    may_go.notify_all();
+    found[here.stage()].has_read_nan = stage.has_read_nan;
+  });
+  return {found[0].answer + found[1].answer, found[0].has_read_nan || found[1].has_read_nan};
+}
+
+}  // namespace
+
+TEST_CASE("checks find what a stage does wrong with its boundaries", "[pipeline]")
+{
+  using enum boundary_mistake;
+  CHECK(run_careless(none).answer == "");
+  CHECK_FALSE(run_careless(none).has_read_nan);
+  CHECK_THAT(run_careless(half_an_output).answer,
+             Catch::Matchers::ContainsSubstring("stage 0, forward of part 0, micro-batch 2: 128 of 256 B of its output "
+                                                "were never written, the first one is byte 128"));
+  CHECK_THAT(run_careless(half_an_input_gradient).answer,
+             Catch::Matchers::ContainsSubstring("stage 1, backward_input of part 1, micro-batch 2: 128 of 256 B of its "
+                                                "input_gradient were never written"));
+  CHECK_THAT(
+      run_careless(writes_its_input).answer,
+      Catch::Matchers::ContainsSubstring("stage 1, backward_input of part 1, micro-batch 2: its input has changed"));
+  CHECK_THAT(run_careless(names_no_worker).answer,
+             Catch::Matchers::ContainsSubstring("256 of 256 B of its output were never written"));
+  // These read bytes that are not theirs: they are NaN.
+  for (const boundary_mistake it : {adds_to_the_input_gradient, keeps_its_input}) {
+    const careless_end end = run_careless(it);
+    CAPTURE(static_cast<int>(it), end.answer);
+    CHECK(end.has_read_nan);
+  }
+}
+
+TEST_CASE("a stage that begins with another batch than its neighbour is refused", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2, .batches = 2});
+  const std::vector<std::string> found = errors_of(
+      plan, 600'000'000'000, [&](auto& here, auto& links, auto& memory, auto& buffers, std::span<std::byte> place) {
+        small_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+        stage_runner runner{plan, links, memory, buffers, place};
+        runner.run(stage, here.stage());
+      });
+  for (const std::string& text : found) {
+    CAPTURE(text);
+    CHECK(has(text, "ranks ask for different things"));
+    CHECK(has(text, "(part 1, micro-batch 0)"));
+    CHECK(has(text, "(part 1, micro-batch 2)"));
+  }
 }
 
 }  // namespace stage_runner_test

@@ -5,10 +5,15 @@
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/sharding/thread_ranks.hpp>
 
 #include <support/catch.hpp>
 
+#include <cstdint>
+#include <span>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 namespace process_groups_test {
 
@@ -53,6 +58,40 @@ TEST_CASE("process groups whose numbers do not fit are refused", "[sharding]")
   CHECK_THROWS_AS((process_groups<local_threads>{other, node, across}), config_error);
   CHECK_THROWS_AS((process_groups<local_threads>{all, across, across}), config_error);
   CHECK_THROWS_AS((process_groups<local_threads>{all, across, node}), config_error);
+}
+
+TEST_CASE("errors of each process group say which rank of all ranks is meant, and which node", "[sharding]")
+{
+  const auto error_of = [](auto& here, process_group which) {
+    std::vector<std::uint64_t> all(6);
+    auto& group = here.process_groups().of(which);
+    try {
+      group.exchange(std::vector<std::uint64_t>{1}, std::span{all}.first(group.ranks()));
+    } catch (const comm_error& failed) {
+      return std::string{failed.what()};
+    }
+    return std::string{};
+  };
+  struct expected {
+    process_group which;
+    const char* words;
+    std::vector<std::uint32_t> asked;  // ranks that wait for rank 4 of all, which is rank 1 of node 1
+  };
+  for (const expected& it :
+       {expected{process_group::all, "rank 4 (rank 1 of node 1) has left its group of 6 (all ranks)", {0, 1, 2, 3, 5}},
+        {process_group::node, "rank 1 (rank 4 of all) has left its group of 3 (node 1)", {3, 5}},
+        {process_group::across,
+         "rank 1 (rank 4 of all, in node 1) has left its group of 2 (ranks in place 1 of",
+         {1}}}) {
+    std::vector<std::string> found(6);
+    sharding::thread_ranks{6, 3}.run([&](sharding::thread_ranks::place& here) {
+      if (here.rank() != 4) found[here.rank()] = error_of(here, it.which);
+    });
+    for (const std::uint32_t rank : it.asked) {
+      CAPTURE(rank, found[rank]);
+      CHECK(found[rank].find(it.words) != std::string::npos);
+    }
+  }
 }
 
 }  // namespace process_groups_test

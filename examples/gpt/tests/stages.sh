@@ -48,7 +48,11 @@ refused "leave a partial group" --stages 2 --microbatches 3 --schedule interleav
 refused "is neither a schedule nor a file that can be read" --stages 2 --schedule 1f2b
 refused "divides backward runs" --stages 2 --schedule zb-h1 --activations recompute
 printf 'chunkmem schedule 1\nname mine\nmicro_batches 4\n' >"$folder/short.txt"
-refused "schedule" --stages 2 --schedule "$folder/short.txt"
+refused "of $folder/short.txt" --stages 2 --schedule "$folder/short.txt"
+# A file whose schedule cannot run: its text is whole, and no stage has a step.
+printf 'chunkmem schedule 1\nname mine\nmicro_batches 1\nbatches 1\nversions 1\ngradient_sets 1\nsends_in_flight 2
+parts 2\nstages 2\npart 0 stage 0\npart 1 stage 1\nstage 0 steps 0\nstage 1 steps 0\nend\n' >"$folder/idle.txt"
+refused "$folder/idle.txt: stage 0" --stages 2 --schedule "$folder/idle.txt"
 # Other stages go on with it, with as many versions to the bits of one device, and save into folders of their own.
 rm "$folder"/stage-?/generation-000003.*
 for stages in 1 3; do

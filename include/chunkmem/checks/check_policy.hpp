@@ -20,7 +20,9 @@ namespace checks {
 ///     part.attach({.manager = manager, .settle = settle});
 struct surroundings {
   void* manager = nullptr;
-  void (*settle)(void* manager) noexcept = nullptr;  ///< all agents finish what they were given
+  /// The agents that every backend has finish what they were given. Nobody waits for those that were adopted, which
+  /// may wait for other ranks: a pin or lease for one ends when that has done what it was given before.
+  void (*settle)(void* manager) noexcept = nullptr;
   /// Writes which tensor a slot is, and in which list: tensor 'wte' (value).
   void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;
 };
@@ -130,7 +132,8 @@ concept hears_gradients = requires(Part& part, const checks::gradient_event& gra
 /// What a manager tells of its calls, its pins and its gradients, for somebody who looks for mistakes of its caller.
 ///
 /// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the
-/// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents.
+/// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents. They
+/// wait for no other rank, except where a gather or a sum of a model over ranks begins, which then ends at once.
 template <class Checks>
 concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> &&
                        requires {

@@ -134,7 +134,7 @@ class full_checks {
 
   void gradient_opened(const gradient_event& of, bool first, bool has_beta) noexcept
   {
-    settle();
+    if (!of.content.empty()) settle();
     gradients_.opened(of.parameter, of.content, of.type, first, has_beta);
   }
   void beta_read(std::uint32_t parameter) noexcept { gradients_.asked(parameter); }
@@ -148,7 +148,7 @@ class full_checks {
       describe(of.slot, text);
       throw usage_error{text << " was not read (beta 0: overwrite every element; beta 1: add to it)"};
     }
-    settle();
+    if (!of.content.empty()) settle();
     const unwritten_count found = gradients_.unwritten(of.parameter, of.content, of.type);
     if (found.elements == 0) return;
     error_text text = begin_with(before);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
@@ -50,15 +51,15 @@ class error_words {
     return all;
   }
 
-  /// @param all   `count` words of the rank that failed
-  [[noreturn]] static void raise(std::uint32_t rank, const std::uint64_t* all)
+  /// @param who   the rank that failed, as "rank 2"   @param all   `count` words of it
+  [[noreturn]] static void raise(const error_text& who, const std::uint64_t* all)
   {
     std::array<char, text_bytes + 1> text{};
     std::memcpy(text.data(), all + text_begin, text_bytes);
     std::string_view said{text.data()};
     constexpr std::string_view ours = "chunkmem: ";
     if (said.starts_with(ours)) said.remove_prefix(ours.size());
-    const error_text sentence = error_text{} << ours << "rank " << rank << ": " << said;
+    const error_text sentence = error_text{} << ours << who.view() << ": " << said;
     if (all[0] == no_memory) throw std::bad_alloc{};
     switch (static_cast<error_code>(all[0])) {
       case error_code::out_of_memory:
@@ -121,7 +122,9 @@ bool agreed(Communicator& ranks, Work work)
   ranks.exchange(mine, texts);
   const auto rank = static_cast<std::uint32_t>(first - all.begin());
   if (rank == index_of(ranks.rank())) std::rethrow_exception(own);
-  detail::error_words::raise(rank, texts.data() + std::size_t{rank} * mine.size());
+  error_text who;
+  detail::tell_rank_of(ranks, who, rank);
+  detail::error_words::raise(who, texts.data() + std::size_t{rank} * mine.size());
 }
 
 /// The same for work that ends in one call.

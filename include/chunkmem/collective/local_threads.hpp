@@ -4,6 +4,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/collective/thread_group.hpp>
@@ -116,6 +117,10 @@ class local_threads {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return rendezvous_->ranks(); }
+  /// What ranks of this group are called in its errors. Any rank may say it; the first names stay.
+  void call_members(const member_names& names) { rendezvous_->call_members(names); }
+  void tell_rank(error_text& text, std::uint32_t rank) const noexcept { rendezvous_->tell_rank(text, rank); }
+  void tell_group(error_text& text) const noexcept { rendezvous_->tell_group(text); }
 
   /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
   ///   other calls below

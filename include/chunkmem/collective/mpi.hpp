@@ -5,6 +5,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/mpi_group.hpp>
 #include <chunkmem/collective/mpi_lane.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
@@ -112,6 +113,11 @@ class mpi {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return state_->group.ranks(); }
+  /// What this rank calls the others in its errors, before its first operation. Ranks of a part of the job are called
+  /// by their number in MPI_COMM_WORLD as well.
+  void call_members(const member_names& names) { state_->group.call_members(names); }
+  void tell_rank(error_text& text, std::uint32_t rank) const noexcept { state_->group.names().tell_rank(text, rank); }
+  void tell_group(error_text& text) const noexcept { state_->group.names().tell_group(text, ranks()); }
 
   /// With `true`, the next calls were agreed on before, such as a plan that all ranks have: they do not agree one by
   /// one, until `false`. Pairs, barriers and exchanges agree in any case. To find a mismatch, compare `rolled` of all
@@ -207,9 +213,11 @@ class mpi {
   void revoke() noexcept
   {
     if (!made_in_.is_here()) return;
+    error_text text;
+    tell_rank(text << "chunkmem: ", index_of(rank()));
+    tell_group(text << " ended its ");
     state_->group.fail(
-        comm_error{error_text{} << "chunkmem: rank " << index_of(rank()) << " ended the group (start its ranks again)",
-                   {.failure = comm_failure::revoked, .rank = index_of(rank())}});
+        comm_error{text << " (start its ranks again)", {.failure = comm_failure::revoked, .rank = index_of(rank())}});
   }
 
  private:

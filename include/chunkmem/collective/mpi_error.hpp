@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
 
@@ -20,7 +21,8 @@ namespace collective {
 /// A message that is longer than its receive means that ranks ask for different things. After any other error inside
 /// MPI the group cannot go on: the error is `peer_lost`. Cost: one look-up in MPI's table of errors; no allocation of
 /// ours.
-[[nodiscard]] inline comm_error mpi_error(std::string_view asked, int answer, std::uint32_t rank = UINT32_MAX) noexcept
+[[nodiscard]] inline comm_error mpi_error(std::string_view asked, int answer, std::uint32_t rank = UINT32_MAX,
+                                          const member_names& names = {}) noexcept
 {
   char words[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
@@ -30,7 +32,7 @@ namespace collective {
   error_text text;
   text << "chunkmem: " << asked << " failed: MPI error " << static_cast<std::uint64_t>(answer) << ", "
        << std::string_view{words, static_cast<std::size_t>(length)};
-  if (rank != UINT32_MAX) text << ", with rank " << rank;
+  if (rank != UINT32_MAX) names.tell_rank(text << ", with ", rank);
   text << " (the group has ended: start its ranks again)";
   const comm_failure failure = kind == MPI_ERR_TRUNCATE ? comm_failure::mismatch : comm_failure::peer_lost;
   return {text, {.failure = failure, .rank = rank, .number = answer}};

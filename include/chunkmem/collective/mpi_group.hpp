@@ -3,18 +3,22 @@
 
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <mpi.h>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -65,6 +69,7 @@ class mpi_group {
     outgoing_.resize(ranks_);
     requests_.assign(ranks_, MPI_REQUEST_NULL);
     pairs_ = std::make_unique<pair_counts[]>(ranks_);
+    name_processes();
   }
   mpi_group(const mpi_group&) = delete;
   mpi_group& operator=(const mpi_group&) = delete;
@@ -74,6 +79,20 @@ class mpi_group {
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool has_failed() const noexcept { return failure_.is_there(); }
   [[nodiscard]] MPI_Comm notices() const noexcept { return notices_; }
+  /// What this rank calls the others in its errors; the first names stay. A group that is not the whole job tells the
+  /// ranks of the job too. @pre   no operation is under way
+  void call_members(member_names names)
+  {
+    if (has_names_) return;
+    has_names_ = !names.empty();
+    names.ranks.resize(ranks_);
+    for (std::uint32_t rank = 0; rank < processes_.size(); ++rank) {
+      std::string& it = names.ranks[rank];
+      it += (it.empty() ? "rank " : ", rank ") + std::to_string(processes_[rank]) + " of MPI_COMM_WORLD";
+    }
+    names_ = std::move(names);
+  }
+  [[nodiscard]] const member_names& names() const noexcept { return names_; }
 
   /// One more communicator of the same ranks that returns its errors; freed by `look_back`.
   [[nodiscard]] MPI_Comm duplicate(MPI_Comm from)
@@ -160,10 +179,11 @@ class mpi_group {
   {
     error_text text;
     text << "chunkmem: " << name_of(this_attempt.what.what) << " of " << this_attempt.what.size
-         << " B failed: " << name_of(failure) << ", operation " << this_attempt.sequence << " with label "
-         << this_attempt.what.label << " on rank " << rank_ << " of " << ranks_ << ", waited "
-         << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
-    if (failed_rank != UINT32_MAX) text << ", rank " << failed_rank;
+         << " B failed: " << name_of(failure) << ", operation " << this_attempt.sequence << " with ";
+    names_.tell_label(text, this_attempt.what.label);
+    names_.tell_rank(text << " on ", rank_);
+    text << " of " << ranks_ << ", waited " << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
+    if (failed_rank != UINT32_MAX) names_.tell_rank(text << ", ", failed_rank);
     text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
                                                : " (see what that rank says, and start the ranks again)");
     return {text,
@@ -174,6 +194,28 @@ class mpi_group {
   }
 
  private:
+  /// The ranks of the job, where this group is a part of it or counts in another order. Nothing is sent.
+  void name_processes()
+  {
+    int relation = MPI_UNEQUAL;
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group mine = MPI_GROUP_NULL;
+    detail::require_mpi("asking for the group of the job", MPI_Comm_group(MPI_COMM_WORLD, &all));
+    detail::require_mpi("asking for the group of the ranks", MPI_Comm_group(notices_, &mine));
+    detail::require_mpi("comparing groups", MPI_Group_compare(all, mine, &relation));
+    if (relation != MPI_IDENT) {
+      std::vector<int> own(ranks_);
+      std::vector<int> found(ranks_, MPI_UNDEFINED);
+      for (std::uint32_t rank = 0; rank < ranks_; ++rank) own[rank] = static_cast<int>(rank);
+      detail::require_mpi("asking for the ranks of the job",
+                          MPI_Group_translate_ranks(mine, static_cast<int>(ranks_), own.data(), all, found.data()));
+      if (std::find(found.begin(), found.end(), MPI_UNDEFINED) == found.end()) processes_ = std::move(found);
+    }
+    MPI_Group_free(&mine);
+    MPI_Group_free(&all);
+    call_members({});
+  }
+
   static constexpr std::uint64_t has_left = 255;
   static constexpr int notice_tag = 1;
 
@@ -253,6 +295,9 @@ class mpi_group {
   std::vector<MPI_Comm> owned_;
   std::uint32_t rank_ = 0;
   std::uint32_t ranks_ = 1;
+  std::vector<int> processes_;  // by rank: its number in MPI_COMM_WORLD, where that is another
+  member_names names_;
+  bool has_names_ = false;
   first_failure failure_;
   std::vector<notice> outgoing_;
   std::vector<MPI_Request> requests_;

@@ -44,7 +44,9 @@ class mpi_lane {
   using attempt = mpi_group::attempt;
 
   explicit mpi_lane(mpi_group& group)
-      : group_{&group}, comm_{group.duplicate(group.notices())}, transfers_{2 * static_cast<std::size_t>(group.ranks())}
+      : group_{&group},
+        comm_{group.duplicate(group.notices())},
+        transfers_{2 * static_cast<std::size_t>(group.ranks()), &group.names()}
   {
   }
 
@@ -68,7 +70,8 @@ class mpi_lane {
       group_->look(this_attempt, waited);
       if (agrees && this_attempt.of == mpi_group::part::group) look_for_pairs(this_attempt, waited);
       if (waited >= group_->deadline())
-        throw group_->error(comm_failure::deadline, this_attempt, waited, transfers_.awaited());
+        throw group_->error(comm_failure::deadline, this_attempt, waited,
+                            this_attempt.of == mpi_group::part::pair ? this_attempt.peer : transfers_.awaited());
       if (waited < std::chrono::microseconds{500})
         std::this_thread::yield();
       else
@@ -202,18 +205,21 @@ class mpi_lane {
     throw mismatch(this_attempt, odd, of(odd), usual, of(usual));
   }
 
-  static void write(error_text& text, std::uint32_t rank, const request_words& asked) noexcept
+  void write(error_text& text, std::uint32_t rank, const request_words& asked) const noexcept
   {
-    text << ", rank " << rank << " for " << name_of(static_cast<operation>(asked[0] >> 8U & 7U)) << " " << asked[4]
-         << " of " << asked[1] << " B in shares of " << asked[5] << " B of type " << (asked[0] & 0xffU) << " with root "
-         << (asked[2] >> 32U) << ", label " << (asked[2] & 0xffffffffU) << ", scale " << asked[3];
+    group_->names().tell_rank(text << ", ", rank);
+    text << " for " << name_of(static_cast<operation>(asked[0] >> 8U & 7U)) << " " << asked[4] << " of " << asked[1]
+         << " B in shares of " << asked[5] << " B of type " << (asked[0] & 0xffU) << " with root " << (asked[2] >> 32U)
+         << ", ";
+    group_->names().tell_label(text, static_cast<std::uint32_t>(asked[2]));
+    text << ", scale " << asked[3];
   }
   [[nodiscard]] comm_error mismatch(const attempt& this_attempt, std::uint32_t odd, const request_words& its,
                                     std::uint32_t usual, const request_words& others) const noexcept
   {
     error_text text;
-    text << "chunkmem: " << name_of(this_attempt.what.what) << " on rank " << group_->rank() << " of " << ranks()
-         << " failed: ranks ask for different things";
+    group_->names().tell_rank(text << "chunkmem: " << name_of(this_attempt.what.what) << " on ", group_->rank());
+    text << " of " << ranks() << " failed: ranks ask for different things";
     write(text, odd, its);
     write(text, usual, others);
     text << " (give every rank the same calls in the same order)";

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <mpi.h>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -27,7 +29,8 @@ namespace collective {
 /// @threads   one caller at a time
 class mpi_transfers {
  public:
-  explicit mpi_transfers(std::size_t expected)
+  /// @param names   of the other ranks, for errors; outlives this
+  explicit mpi_transfers(std::size_t expected, const member_names* names = nullptr) : names_{names}
   {
     requests_.reserve(expected);
     statuses_.reserve(expected);
@@ -39,14 +42,14 @@ class mpi_transfers {
   {
     MPI_Request& fresh = add({to, false});
     const int answer = MPI_Isend(place, static_cast<int>(size), MPI_BYTE, static_cast<int>(to), tag, group, &fresh);
-    if (answer != MPI_SUCCESS) throw mpi_error("sending", answer, to);
+    if (answer != MPI_SUCCESS) throw error("sending", answer, to);
   }
   /// @throws comm_error   MPI refused it; @pre size fits an int
   void receive(MPI_Comm group, int tag, std::uint32_t from, std::byte* place, std::uint64_t size)
   {
     MPI_Request& fresh = add({from, true});
     const int answer = MPI_Irecv(place, static_cast<int>(size), MPI_BYTE, static_cast<int>(from), tag, group, &fresh);
-    if (answer != MPI_SUCCESS) throw mpi_error("receiving", answer, from);
+    if (answer != MPI_SUCCESS) throw error("receiving", answer, from);
   }
 
   /// Moves the messages on. Where all have ended, they are forgotten. @throws comm_error   one of them failed
@@ -98,6 +101,11 @@ class mpi_transfers {
     bool receives = false;  // this rank does
   };
 
+  [[nodiscard]] comm_error error(std::string_view asked, int answer, std::uint32_t rank) const noexcept
+  {
+    return mpi_error(asked, answer, rank, names_ == nullptr ? member_names{} : *names_);
+  }
+
   MPI_Request& add(other_end end)
   {
     statuses_.emplace_back();
@@ -117,11 +125,12 @@ class mpi_transfers {
     for (std::size_t index = 0; answer == MPI_ERR_IN_STATUS && index < statuses_.size(); ++index) {
       const int number = statuses_[index].MPI_ERROR;
       if (number != MPI_SUCCESS && number != MPI_ERR_PENDING)
-        throw mpi_error(ends_[index].receives ? "receiving" : "sending", number, ends_[index].rank);
+        throw error(ends_[index].receives ? "receiving" : "sending", number, ends_[index].rank);
     }
     throw mpi_error("waiting for messages", answer);
   }
 
+  const member_names* names_;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<other_end> ends_;

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/collective/nccl_session.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
@@ -121,6 +122,17 @@ class nccl {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
+  /// What ranks of this group are called in errors, as of its control.
+  void call_members(const member_names& names)
+    requires requires(Control& control) { control.call_members(names); }
+  {
+    session_.control().call_members(names);
+  }
+  void tell_rank(error_text& text, std::uint32_t rank) const noexcept
+  {
+    detail::tell_rank_of(session_.control(), text, rank);
+  }
+  void tell_group(error_text& text) const noexcept { detail::tell_group_of(session_.control(), text); }
 
   /// With `true`, the next calls are not compared: the caller has compared their plan.
   void agreed(bool is_agreed) noexcept { is_agreed_ = is_agreed; }
@@ -235,9 +247,9 @@ class nccl {
   void revoke() noexcept
   {
     if (!made_in_.is_here()) return;
-    session_.fail(comm_error{
-        error_text{} << "chunkmem: the group of NCCL was revoked by rank " << index_of(rank_) << " (see its error)",
-        {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
+    session_.fail(
+        comm_error{revoked_by_this_rank(),
+                   {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
   }
 
   [[nodiscard]] nccl_session<Api, Control>& session() noexcept { return session_; }  ///< for `nccl_registration`
@@ -250,6 +262,13 @@ class nccl {
     typename Api::sum_type how;
   };
 
+  [[nodiscard]] error_text revoked_by_this_rank() const noexcept
+  {
+    error_text text;
+    tell_rank(text << "chunkmem: ", index_of(rank_));
+    tell_group(text << " revoked its ");
+    return text << " of NCCL (see its error)";
+  }
   [[nodiscard]] static int number_of(rank_id rank) noexcept { return static_cast<int>(index_of(rank)); }
 
   void create(std::span<const std::byte> id)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
@@ -111,12 +112,15 @@ class nccl_session {
   }
   [[noreturn]] void raise(std::string_view what, const comm_fault& fault)
   {
-    fail(comm_error{error_text{} << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation "
-                                 << fault.sequence << " after " << fault.waited << " ns, NCCL's number "
-                                 << static_cast<std::uint64_t>(fault.number) << (fault.number != 0 ? " " : "")
-                                 << (fault.number != 0 ? api_.name_of(fault.number) : "")
-                                 << " (look at the first rank that failed, or make the deadline longer)",
-                    fault});
+    const std::uint32_t own = index_of(control_->rank());
+    error_text text;
+    text << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation " << fault.sequence
+         << " after " << fault.waited << " ns, NCCL's number " << static_cast<std::uint64_t>(fault.number)
+         << (fault.number != 0 ? " " : "") << (fault.number != 0 ? api_.name_of(fault.number) : "");
+    detail::tell_rank_of(*control_, text << ", on ", own);
+    detail::tell_group_of(*control_, text << " of its ");
+    if (control_->ranks() == 2) detail::tell_rank_of(*control_, text << ", with ", 1 - own);
+    fail(comm_error{text << " (look at the first rank that failed, or make the deadline longer)", fault});
     failure_.check();
     throw internal_error{"a failure of NCCL was told and is not there"};
   }

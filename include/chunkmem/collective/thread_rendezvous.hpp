@@ -3,6 +3,7 @@
 
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/process_owned.hpp>
@@ -107,6 +108,26 @@ class thread_rendezvous {
     fail_who_waits_for(rendezvous_lane::callers, rank);
   }
 
+  /// What ranks are called, for errors. Any rank may say it; the first names stay. @throws std::bad_alloc
+  void call_members(const member_names& names)
+  {
+    expect_own_process();
+    const std::lock_guard lock{mutex_};
+    if (names_.empty()) names_ = names;
+  }
+  void tell_rank(error_text& text, std::uint32_t rank) const noexcept
+  {
+    if (!seats_.is_owner()) return member_names{}.tell_rank(text, rank);
+    const std::lock_guard lock{mutex_};
+    names_.tell_rank(text, rank);
+  }
+  void tell_group(error_text& text) const noexcept
+  {
+    if (!seats_.is_owner()) return member_names{}.tell_group(text, ranks_);
+    const std::lock_guard lock{mutex_};
+    names_.tell_group(text, ranks_);
+  }
+
   /// Waits until all that take part are there with the same request. A request without bytes is over then; any other is
   /// over by the last `settle`.
   /// @return   false: the group has failed, and no rendezvous takes place
@@ -163,8 +184,11 @@ class thread_rendezvous {
   {
     if (!seats_.is_owner()) return;
     const std::lock_guard lock{mutex_};
-    fail({error_text{} << "chunkmem: rank " << rank << " gave up, and with it its group of " << ranks_
-                       << " (its own error says why; make a new group to go on)",
+    error_text text;
+    names_.tell_rank(text << "chunkmem: ", rank);
+    names_.tell_group(text << " gave up, and with it its ", ranks_);
+    text << " (its own error says why; make a new group to go on)";
+    fail({text,
           {.failure = comm_failure::revoked, .rank = rank, .sequence = seat_of(rendezvous_lane::agents, rank).begun}});
   }
   /// @throws comm_error   why the group failed
@@ -291,11 +315,11 @@ class thread_rendezvous {
   {
     return static_cast<std::uint64_t>(std::chrono::nanoseconds{to - from}.count());
   }
-  static error_text& describe(error_text& text, const call& it) noexcept
+  error_text& describe(error_text& text, const call& it) const noexcept
   {
-    return text << name_of(it.what) << " of " << it.size << " B of " << name_of(it.type) << " (root " << it.root
-                << ", label " << it.label << ", scale bits " << it.scale << ", fingerprint " << fingerprint_of(it)
-                << ')';
+    text << name_of(it.what) << " of " << it.size << " B of " << name_of(it.type) << " (root " << it.root << ", ";
+    names_.tell_label(text, it.label);
+    return text << ", scale bits " << it.scale << ", fingerprint " << fingerprint_of(it) << ")";
   }
 
   [[nodiscard]] comm_error late(rendezvous_lane lane, std::uint32_t rank) noexcept
@@ -306,8 +330,9 @@ class thread_rendezvous {
       if (missing == UINT32_MAX && (it.step == 0 || !it.needs(rank))) missing = each;
     });
     error_text text;
-    text << "chunkmem: rank " << missing << " did not come within " << deadline_ / 1'000'000 << " ms: rank " << rank
-         << " waits in its call " << own.begun << ", ";
+    names_.tell_rank(text << "chunkmem: ", missing);
+    names_.tell_rank(text << " did not come within " << deadline_ / 1'000'000 << " ms: ", rank);
+    text << " waits in its call " << own.begun << ", ";
     describe(text, own.request.asked) << " (see what that rank does, or raise the deadline)";
     return {text,
             {.failure = comm_failure::deadline,
@@ -319,8 +344,10 @@ class thread_rendezvous {
   {
     const seat& own = seat_of(lane, rank);
     error_text text;
-    text << "chunkmem: rank " << gone << " has left its group of " << ranks_ << ": rank " << rank
-         << " waits in its call " << own.begun << ", ";
+    names_.tell_rank(text << "chunkmem: ", gone);
+    names_.tell_group(text << " has left its ", ranks_);
+    names_.tell_rank(text << ": ", rank);
+    text << " waits in its call " << own.begun << ", ";
     describe(text, own.request.asked) << " (the error of that rank says why; ranks have to make the same calls)";
     return {text,
             {.failure = comm_failure::peer_lost,
@@ -333,8 +360,10 @@ class thread_rendezvous {
     const seat& own = seat_of(lane, late_one);
     const seat& its = seat_of(lane, there);
     error_text text;
-    text << "chunkmem: ranks ask for different things: rank " << there << " for ";
-    describe(text, its.request.asked) << ", rank " << late_one << " in its call " << own.begun << " for ";
+    names_.tell_rank(text << "chunkmem: ranks ask for different things: ", there);
+    describe(text << " for ", its.request.asked);
+    names_.tell_rank(text << ", ", late_one);
+    text << " in its call " << own.begun << " for ";
     describe(text, own.request.asked) << " (ranks have to make the same calls in the same order)";
     return {text, {.failure = comm_failure::mismatch, .sequence = own.begun, .waited = since(its.came, own.came)}};
   }
@@ -347,6 +376,7 @@ class thread_rendezvous {
   std::vector<const std::byte*> sources_;
   first_failure failure_;  ///< told under the lock only: it comes before or after each rendezvous, for all ranks
   rendezvous_waits waits_;
+  member_names names_;
 };
 
 }  // namespace collective

@@ -49,11 +49,21 @@ class arena_set {
   /// All agents are done with what they were given. An error of an agent is reported elsewhere: by its next use.
   void wait_for_agents() noexcept
   {
-    for (unsigned who = 1; who < backend_->agents(); ++who) {
-      try {
-        backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
-      } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
-      }
+    for (unsigned who = 1; who < backend_->agents(); ++who) wait_for(static_cast<agent>(who));
+  }
+  /// The same of the agents that every backend has. Those that were adopted may wait for other ranks: a link does,
+  /// whose receive began early.
+  void wait_for_own_agents() noexcept
+  {
+    for (unsigned who = 1; who < built_in_agents; ++who) wait_for(static_cast<agent>(who));
+  }
+  /// The same of one agent.
+  void wait_for(agent who) noexcept
+  {
+    if (who == agent::host) return;
+    try {
+      backend_->wait(agent::host, backend_->record(who));
+    } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
     }
   }
 

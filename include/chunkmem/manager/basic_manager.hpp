@@ -606,7 +606,7 @@ class basic_manager {
         guard_{engine_}
   {
     if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
-    engine_.checks().attach({&engine_, &wait_for_agents, &describe});
+    engine_.checks().attach({&engine_, &wait_for_own_agents, &describe});
   }
 
   [[nodiscard]] static const manager_options& checked(const manager_options& options)
@@ -623,7 +623,10 @@ class basic_manager {
     return error_details(it, it.tensors().names());
   }
   /// For checks.
-  static void wait_for_agents(void* engine) noexcept { static_cast<engine_type*>(engine)->arenas().wait_for_agents(); }
+  static void wait_for_own_agents(void* engine) noexcept
+  {
+    static_cast<engine_type*>(engine)->arenas().wait_for_own_agents();
+  }
   static void describe(void* engine, std::uint32_t slot, error_text& text) noexcept
   {
     text << static_cast<const engine_type*>(engine)->tensors().label(slot_id{slot});

@@ -178,7 +178,7 @@ class copy_engine {
       for (const chunk_share& it : shares_.of(id)) bring_share(it, first);
       frame_hazards& to = hazards_at(tier::device, first);
       tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
-      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
+      const lent_bytes lent{*this, mover_.worker(), address(tier::device, first), nullptr, used_[index_of(id)]};
       health_->starting([&] {
         mover_.gather(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, shares_.label_of(id));
       });
@@ -193,7 +193,7 @@ class copy_engine {
     const frame_id first = chunk_state.first_frame[tier::device];
     frame_hazards& frames = hazards_at(tier::device, first);
     tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[index_of(id)]};
+    const lent_bytes lent{*this, mover_.worker(), address(tier::device, first), nullptr, used_[index_of(id)]};
     health_->starting(
         [&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, label, how); });
     stamp_collective(frames);
@@ -209,29 +209,42 @@ class copy_engine {
   }
 
  private:
-  /// Bytes that a copy goes over; with checks the copy is done when this ends.
+  /// Bytes that an agent goes over; with checks it is done when this ends.
   class lent_bytes {
    public:
-    lent_bytes(watch_type* watch, std::byte* first, std::byte* second, std::uint64_t size) noexcept
+    lent_bytes(copy_engine& copies, agent stream, std::byte* first, std::byte* second, std::uint64_t size) noexcept
     {
       if constexpr (watch_type::sees_bytes) {
-        watch_ = watch;
+        copies_ = &copies;
+        stream_ = stream;
         from_ = {first, size};
         if (second != nullptr) to_ = {second, size};
-        watch_->part().lend(from_), watch_->part().lend(to_);
+        copies.watch_->part().lend(from_), copies.watch_->part().lend(to_);
       }
     }
     lent_bytes(const lent_bytes&) = delete;
     ~lent_bytes()
     {
-      if constexpr (watch_type::sees_bytes) watch_->part().take_back(from_), watch_->part().take_back(to_);
+      if constexpr (watch_type::sees_bytes) {
+        copies_->wait_for(stream_);
+        copies_->watch_->part().take_back(from_), copies_->watch_->part().take_back(to_);
+      }
     }
 
    private:
-    watch_type* watch_ = nullptr;
+    copy_engine* copies_ = nullptr;
+    agent stream_ = agent::host;
     std::span<std::byte> from_, to_;
   };
 
+  /// With checks. An error of the agent is reported elsewhere: by its next use.
+  void wait_for(agent stream) noexcept
+  {
+    try {
+      backend_->wait(agent::host, backend_->record(stream));
+    } catch (...) {  // the device is lost, and its bytes with it
+    }
+  }
   void poison(tier where, frame_id first, std::uint32_t count) noexcept
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
@@ -263,7 +276,7 @@ class copy_engine {
     std::byte* const written = address(to.where, to.first);
     const bytes size{used_[index_of(id)]};
     order(stream, source, target);
-    const lent_bytes lent{watch_, read, written, used_[index_of(id)]};
+    const lent_bytes lent{*this, stream, read, written, used_[index_of(id)]};
     health_->starting([&] {
       is_load ? mover_.bring(*backend_, written, read, size, stream)
               : mover_.take(*backend_, written, read, size, stream);
@@ -282,8 +295,8 @@ class copy_engine {
     frame_hazards& from = hazards_at(where, frame);
     frame_hazards& to = hazards_at(tier::device, first);
     order(agent::to_device, from, to);
-    const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
-                          share.size};
+    const lent_bytes lent{*this, agent::to_device, address(where, frame) + share.offset,
+                          address(tier::device, first) + share.begin, share.size};
     health_->starting([&] {
       backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset,
                      bytes{share.size}, agent::to_device);

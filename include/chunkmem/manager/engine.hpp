@@ -335,7 +335,10 @@ class engine {
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
     if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.access_index, held.serial);
-    if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
+    if constexpr (watch_type::sees_bytes) {
+      arenas_.wait_for(held.stream);
+      watch_.part().lease_ended({held.data, held.size});
+    }
     auto& tracker = copies_.tracker();
     copies_.for_lease(held.where, held.begin, held.size,
                       [&](frame_hazards& it) { tracker.stamp(held.stream, it, true); });
@@ -610,8 +613,11 @@ class engine {
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = copies_.address(where, first) + slot_state.offset;
-    if constexpr (watch_type::sees_bytes)
+    if constexpr (watch_type::sees_bytes) {
       if (zero) watch_.part().lend({data, slot_state.size});
+      if (zero && static_cast<std::size_t>(stream) >= built_in_agents)
+        stream = agent::host;  // nobody waits for it here
+    }
     if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{slot_state.size}, stream); });
     return data;
   }
@@ -668,7 +674,10 @@ class engine {
   void release_watched(const access_token& held) noexcept
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
-    if (has_content(held)) watch_.released(held.slot, held.data, access_of(held.kind));
+    if (has_content(held)) {
+      if constexpr (watch_type::sees_bytes) arenas_.wait_for(held.stream);
+      watch_.released(held.slot, held.data, access_of(held.kind));
+    }
     end(held);
   }
   [[nodiscard]] bool has_content(const access_token& it) const noexcept

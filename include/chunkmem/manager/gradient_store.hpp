@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checks/micro_batch_watch.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/engine.hpp>
@@ -63,6 +64,7 @@ class gradient_store {
   [[nodiscard]] access_token open(slot_id value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
+    if constexpr (Engine::checks_type::is_on) note_micro_batch(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
     ledger_->note_opened(value_slot, link_->micro_batches.moment());
@@ -101,8 +103,11 @@ class gradient_store {
     const slot_id gradient = engine_->tensors().gradient_of(value_slot);
     if (state_in(gradient) != tensor_state::free) engine_->drop(gradient);
     ledger_->forget(value_slot);
+    if constexpr (Engine::checks_type::is_on) micro_batches_.forget(index_of(value_slot));
     restore_weight(value_slot);
   }
+  /// With checks: in which micro-batches of its iteration a gradient was opened.
+  [[nodiscard]] checks::micro_batch_watch& micro_batches() noexcept { return micro_batches_; }
   /// Those of all parameters. @throws as consume; device_error
   void consume_all()
   {
@@ -125,6 +130,14 @@ class gradient_store {
   }
 
  private:
+  void note_micro_batch(slot_id value_slot)
+  {
+    if (engine_->rehearsing().is_running()) return;
+    if (engine_->schedule().is_inside())
+      micro_batches_.opened(index_of(value_slot), link_->micro_batches.current(), link_->micro_batches.expected());
+    else
+      micro_batches_.exempt(index_of(value_slot));
+  }
   [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
   /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
   [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
@@ -190,6 +203,7 @@ class gradient_store {
   Builder* builder_;
   gradient_ledger* ledger_;
   owner_link<Engine>* link_;
+  checks::micro_batch_watch micro_batches_;  // with checks
 };
 
 }  // namespace chunkmem::inline v0

@@ -29,7 +29,7 @@ class micro_batch_ledger {
     named_.assign((micro_batches + bits - 1) / bits, 0);
     expected_ = micro_batches;
     count_ = 0;
-    now_ = 0;
+    current_ = none;
     runs_ = true;
     ++iterations_;
   }
@@ -42,14 +42,20 @@ class micro_batch_ledger {
     const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
     if ((word & bit) == 0) ++count_;
     word |= bit;
-    now_ = micro_batch;
+    current_ = micro_batch;
   }
+  /// The one that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
+  static constexpr std::uint32_t none = UINT32_MAX;
+  [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
   /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
   [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
-  [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
   /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
-  [[nodiscard]] std::uint64_t moment() const noexcept { return iterations_ << 16U | (now_ + std::uint64_t{1}); }
+  [[nodiscard]] std::uint64_t moment() const noexcept
+  {
+    return iterations_ << 16U | (current_ == none ? 1U : current_ + std::uint64_t{1});
+  }
 
   /// The end of an iteration could not say that one was missing: `expect_told` will.
   void keep() noexcept { kept_ = {count_, expected_}; }
@@ -99,7 +105,7 @@ class micro_batch_ledger {
   sequence<std::uint64_t> named_;
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
-  std::uint32_t now_ = 0;  // named last
+  std::uint32_t current_ = none;
   bool runs_ = false;
   std::uint64_t iterations_ = 0;
   short_iteration kept_{};

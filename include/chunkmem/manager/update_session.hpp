@@ -150,6 +150,12 @@ class update_session {
   /// by it, and measures none. Good until a gradient is asked for or dropped, or the step is over.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { ledger_->keep_measure_of_all(measure); }
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return ledger_->measure_of_all(); }
+  /// For checks::full, else nothing happens: the gradient is a sum that was made elsewhere, so nobody counts the
+  /// micro-batches in which it is opened.
+  void allow_any_micro_batches(tensor_handle parameter)
+  {
+    if constexpr (call_guard<Engine>::is_on) gradients_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
+  }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_->opened(); }
 
@@ -240,6 +246,7 @@ class update_session {
     for (std::uint32_t index = 0; index < tensors.parameters(); ++index) {
       if (has_waiting(index) && !engine_->pending().has(slot_id{index})) {
         engine_->expect_written(slot_id{index}, "an optimizer step");
+        expect_every_micro_batch(index);
         continue;
       }
       const tensor_id id = tensors.parameter(index);
@@ -253,6 +260,17 @@ class update_session {
                                    << names.view() << (missing > most_named ? ", ..." : "")
                                    << " (write one for each, declare what is not trained with role::frozen, or call "
                                       "without_gradient(w) for what may lack one)"};
+  }
+
+  void expect_every_micro_batch(std::uint32_t index)
+  {
+    const registry& tensors = engine_->tensors();
+    const checks::micro_batch_watch::count seen = gradients_->micro_batches().seen(index);
+    if (!seen.is_short() || engine_->checks().may_lack_gradient(index_of(tensors.parameter(index)))) return;
+    throw usage_error{error_text{} << "chunkmem: an optimizer step: the gradient of " << tensors.label(slot_id{index})
+                                   << " was opened in " << seen.opened << " of " << seen.expected
+                                   << " micro-batches (add to it in each, name each by pass() before, or call "
+                                      "without_gradient(w) for what some micro-batches leave out)"};
   }
 
   Engine* engine_;

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 
@@ -43,7 +44,10 @@ class boundary_buffers {
   /// @pre   find_fault(plan) finds nothing
   /// @throws config_error   no such stage, another number of parts, or over 2^40 bytes
   boundary_buffers(const schedule& plan, std::uint32_t stage, std::vector<bytes> inputs)
-      : stage_{stage}, micro_batches_{plan.all_micro_batches()}, inputs_{std::move(inputs)}
+      : stage_{stage},
+        micro_batches_{plan.all_micro_batches()},
+        made_for_{identity_of(plan)},
+        inputs_{std::move(inputs)}
   {
     if (stage >= plan.stage_count())
       throw config_error{error_text{} << "chunkmem: there is no stage " << stage << " of " << plan.stage_count()};
@@ -56,10 +60,10 @@ class boundary_buffers {
     for (const operation& step : plan.stages[stage]) take(it, step);
   }
 
-  /// Whether these are the buffers of this stage, of a schedule of as many parts and micro-batches.
+  /// Whether these are the buffers of this stage of this schedule. Another schedule of the same shape has other places.
   [[nodiscard]] bool are_of(const schedule& plan, std::uint32_t stage) const noexcept
   {
-    return stage == stage_ && plan.part_count() == inputs_.size() && plan.all_micro_batches() == micro_batches_;
+    return stage == stage_ && made_for_ == identity_of(plan);
   }
   /// Of all buffers together.
   [[nodiscard]] bytes size() const noexcept { return bytes{end_ * tensor_alignment.count()}; }
@@ -152,6 +156,7 @@ class boundary_buffers {
 
   std::uint32_t stage_;
   std::uint32_t micro_batches_;
+  std::uint64_t made_for_;             // identity of the schedule
   std::vector<bytes> inputs_;          // by part
   std::vector<std::uint32_t> places_;  // by kind, part and micro-batch
   std::uint64_t end_ = 0;

@@ -6,14 +6,19 @@
 #include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 
 #include <mpi.h>
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -34,31 +39,33 @@ namespace pipeline {
 class mpi_stages {
  public:
   /// Every rank makes one, with the same schedule and options. MPI waits for the ranks of a pair, without a deadline.
-  /// @throws config_error   the schedule has another number of stages than there are ranks; as collective::mpi
+  /// @param pipeline   what this pipeline is called in errors, where there are several: "replica 1"
+  /// @throws config_error   on every rank: the schedule has another number of stages than there are ranks, or two
+  ///   ranks have other schedules; as collective::mpi
   /// @throws comm_error     MPI could not, or the other rank of a link did not come
   mpi_stages(collective::mpi_session& session, MPI_Comm users, const schedule& plan,
-             const collective::mpi_options& options = {})
-      : all_{session, users, options}
+             const collective::mpi_options& options = {}, std::string_view pipeline = {})
+      : made_for_{identity_of(plan)}, all_{session, users, options}
   {
     int rank = 0;
     int ranks = 0;
     collective::detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
     collective::detail::require_mpi("asking for the ranks", MPI_Comm_size(users, &ranks));
     stage_ = static_cast<std::uint32_t>(rank);
-    if (static_cast<std::uint32_t>(ranks) != plan.stage_count())
-      throw config_error{error_text{} << "chunkmem: a schedule of " << plan.stage_count() << " stages was given to "
-                                      << static_cast<std::uint64_t>(ranks)
-                                      << " processes (start as many processes as stages)"};
+    const std::vector<std::string> names = compare(plan, pipeline);
     // Ascending on every rank, so no ranks wait for each other in a circle.
     for (const stage_pair& pair : pairs_of(plan)) {
       if (pair.first != stage_ && pair.second != stage_) continue;
       ends_.emplace_back(session, pair_of(users, pair), options);
+      ends_.back().call_members(detail::names_of_link(pair, names, plan.all_micro_batches()));
       pairs_.push_back(pair);
     }
   }
   mpi_stages(const mpi_stages&) = delete;
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+  /// `identity_of` the schedule of all stages, which is that of this one.
+  [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
   /// A group of all stages, as for stage_step.
   [[nodiscard]] collective::mpi& all() noexcept { return all_; }
   using communicator_type = collective::mpi;
@@ -73,12 +80,39 @@ class mpi_stages {
   template <stream_backend Backend>
   [[nodiscard]] stage_links<collective::mpi> links(Backend& backend)
   {
-    stage_links<collective::mpi> all{stage_};
+    stage_links<collective::mpi> all{stage_, made_for_};
     for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
     return all;
   }
 
  private:
+  /// All ranks tell which schedule they have, and where they are. @return   what each stage is called
+  [[nodiscard]] std::vector<std::string> compare(const schedule& plan, std::string_view pipeline)
+  {
+    constexpr std::size_t words = 10;
+    std::array<std::uint64_t, words> mine{made_for_, plan.stage_count()};  // and the name of the node, with a zero
+    char host[MPI_MAX_PROCESSOR_NAME] = {};
+    int length = 0;
+    collective::detail::require_mpi("asking for the name of the node", MPI_Get_processor_name(host, &length));
+    constexpr std::size_t longest = (words - 2) * sizeof(std::uint64_t) - 1;
+    std::memcpy(&mine[2], host, std::min(static_cast<std::size_t>(length), longest));
+    std::vector<std::uint64_t> all(words * all_.ranks());
+    all_.exchange(mine, all);
+    std::vector<std::string> names;
+    for (std::uint32_t stage = 0; stage < all_.ranks(); ++stage) {
+      const std::uint64_t* const its = &all[stage * words];
+      names.push_back(detail::name_of_stage(stage, pipeline, reinterpret_cast<const char*>(its + 2)));
+      if (its[1] != all_.ranks())
+        throw config_error{error_text{} << "chunkmem: a schedule of " << its[1] << " stages was given to "
+                                        << names.back() << ", one of " << all_.ranks()
+                                        << " processes (start as many processes as stages)"};
+      if (its[0] != all[0])
+        throw config_error{error_text{} << "chunkmem: " << names.back() << " has another schedule than " << names[0]
+                                        << " (give every stage the same one, with the same micro-batches and batches)"};
+    }
+    all_.call_members({"all stages", names});
+    return names;
+  }
   /// Two ranks, the sender first. It is left to MPI, which ends it: freeing it would wait for a rank that may be gone.
   [[nodiscard]] static MPI_Comm pair_of(MPI_Comm users, const stage_pair& pair)
   {
@@ -95,6 +129,7 @@ class mpi_stages {
   }
 
   std::uint32_t stage_ = 0;
+  std::uint64_t made_for_;
   collective::mpi all_;
   std::deque<collective::mpi> ends_;  // they do not move
   std::vector<stage_pair> pairs_;

@@ -41,7 +41,8 @@ class nccl_stages {
   /// @param hosts    outlives this   @param api_of   `api_of(pair)` gives the api of a link
   /// @throws comm_error   a stage is missing or failed
   template <class ApiOf>
-  nccl_stages(Hosts& hosts, const collective::nccl_options& options, ApiOf api_of) : stage_{hosts.stage()}
+  nccl_stages(Hosts& hosts, const collective::nccl_options& options, ApiOf api_of)
+      : stage_{hosts.stage()}, made_for_{hosts.made_for()}
   {
     hosts.for_each_end([&](stage_pair pair, control_type& control) {  // ascending: no stages wait in a circle
       ends_.emplace_back(control, options, api_of(pair));
@@ -61,13 +62,14 @@ class nccl_stages {
   template <stream_backend Backend>
   [[nodiscard]] stage_links<communicator_type> links(Backend& backend)
   {
-    stage_links<communicator_type> all{stage_};
+    stage_links<communicator_type> all{stage_, made_for_};
     for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
     return all;
   }
 
  private:
   std::uint32_t stage_;
+  std::uint64_t made_for_;
   std::deque<communicator_type> ends_;  // they do not move
   std::vector<stage_pair> pairs_;
 };

@@ -111,6 +111,7 @@ class next_gradients {
   {
     const auto source = m_.template acquire<Kind>(weight, list_, access::read, stream);
     const auto target = m_.template gradient<Kind>(weight, stream);
+    m_.updates().allow_any_micro_batches(weight);
     if (!m_.rehearsing())
       m_.backend().copy(reinterpret_cast<std::byte*>(target.data()), reinterpret_cast<const std::byte*>(source.data()),
                         bytes{source.size() * sizeof(Kind)}, stream);

@@ -85,10 +85,12 @@ struct schedule_finding {
   std::uint32_t index = nowhere;  ///< in the stage's list; `nowhere`: a step that is not there
   operation step{};               ///< that step, or the one that is not there
 
-  [[nodiscard]] error_text text() const
+  /// @param file   that the schedule was read from; empty: none
+  [[nodiscard]] error_text text(std::string_view file = {}) const
   {
     error_text words;
     words << "chunkmem: ";
+    if (!file.empty()) words << file << ": ";
     if (stage != nowhere) {
       words << "stage " << stage << ", ";
       if (index != nowhere) words << "step " << index << ", ";

@@ -50,13 +50,13 @@ class schedule_text : private text_reader {
 
   /// Reads what `write` wrote, or a person. @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and what is wrong with its value
-  /// @throws config_error   the schedule has a fault; see find_fault
+  /// @throws config_error   the schedule has a fault: names the file; see find_fault
   /// @complexity            O(characters)
   [[nodiscard]] static schedule read(std::istream& in, std::string_view name = "a schedule")
   {
     schedule_text text{in, name};
     schedule plan = text.read_all();
-    check_schedule(plan);
+    if (const auto found = find_fault(plan)) throw config_error{found->text(name)};
     return plan;
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +39,29 @@ using stage_pair = std::pair<std::uint32_t, std::uint32_t>;
   return pairs;
 }
 
+namespace detail {
+
+/// "stage 2 of replica 1 on node07". @param pipeline, host   may be empty
+[[nodiscard]] inline std::string name_of_stage(std::uint32_t stage, std::string_view pipeline,
+                                               std::string_view host = {})
+{
+  std::string text = "stage " + std::to_string(stage);
+  if (!pipeline.empty()) text.append(" of ").append(pipeline);
+  if (!host.empty()) text.append(" on ").append(host);
+  return text;
+}
+/// What the errors of a link call its two stages. @param stages   names of all
+[[nodiscard]] inline collective::member_names names_of_link(const stage_pair& pair,
+                                                            const std::vector<std::string>& stages,
+                                                            std::uint32_t micro_batches)
+{
+  return {"the link from stage " + std::to_string(pair.first) + " to stage " + std::to_string(pair.second),
+          {stages[pair.first], stages[pair.second]},
+          micro_batches};
+}
+
+}  // namespace detail
+
 /// One stage's ends of its links: a group of two ranks for each direction of each pair of stages.
 ///
 /// A group and an agent of its own for each direction let all of them work at once: a communicator does its calls in
@@ -52,7 +78,8 @@ class stage_links {
  public:
   using communicator_type = Communicator;
 
-  explicit stage_links(std::uint32_t stage) noexcept : stage_{stage} {}
+  /// @param made_for   `identity_of` the schedule that all stages have agreed on; 0: they have not
+  explicit stage_links(std::uint32_t stage, std::uint64_t made_for = 0) noexcept : stage_{stage}, made_for_{made_for} {}
 
   /// A link with the agent that works for it.
   struct link {
@@ -73,6 +100,7 @@ class stage_links {
   }
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+  [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
   /// Null: there is no such link.
   [[nodiscard]] const link* find(stage_pair pair) const noexcept
   {
@@ -93,6 +121,7 @@ class stage_links {
 
  private:
   std::uint32_t stage_;
+  std::uint64_t made_for_;  // 0: unknown
   std::vector<link> links_;
 };
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/boundary_watch.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
@@ -14,6 +17,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,22 +83,32 @@ concept pipeline_stage =
 ///     stage_runner runner{plan, links, memory, buffers, lease.span()};
 ///     runner.run(my_stage);
 ///
+/// With `checks::full{}` as its last argument it waits for each run, and finds what a stage does wrong with boundaries:
+/// an output that is not written whole, an input that changed before its backward run. Boundaries that no run reads any
+/// more are NaN, so a stage that kept a pointer to one computes NaN.
+///
+/// @tparam Checks   as for a manager; it looks at bytes where the calling thread can read them
 /// @threads   one caller
-template <stream_backend Backend, class Links>
+template <stream_backend Backend, class Links, class Checks = checks::none>
 class stage_runner {
  public:
   /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
   /// @param worker   the agent that the stage's runs are enqueued on; host: they work on the calling thread
   /// @throws config_error   the schedule has a fault
-  /// @throws usage_error    a link is missing, links or buffers of another stage, or too little memory
+  /// @throws usage_error    a link is missing, links or buffers of another stage or schedule, or too little memory
   stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
-               std::span<std::byte> memory, agent worker = agent::host)
+               std::span<std::byte> memory, agent worker = agent::host, Checks = {})
       : plan_{&plan}, links_{&links}, backend_{&backend}, buffers_{&buffers}, memory_{memory}, worker_{worker}
   {
     check_schedule(plan);
-    if (links.stage() >= plan.stage_count() || !buffers.are_of(plan, links.stage()))
-      throw usage_error{error_text{} << "chunkmem: links or buffers given to stage " << links.stage()
-                                     << " are those of another stage or schedule"};
+    if (links.stage() >= plan.stage_count() || (links.made_for() != 0 && links.made_for() != identity_of(plan)))
+      throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " was to run a schedule '" << plan.name
+                                     << "' of " << plan.stage_count() << " stages, and its links are those of another"
+                                     << " schedule (make the stages and the runner of one schedule)"};
+    if (!buffers.are_of(plan, links.stage()))
+      throw usage_error{error_text{} << "chunkmem: the boundary_buffers given to stage " << links.stage()
+                                     << " are those of another stage or schedule than '" << plan.name
+                                     << "' (make them of the schedule and the stage that run)"};
     if (memory.size() < buffers.size().count())
       throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " has " << memory.size()
                                      << " B for boundaries and needs " << buffers.size().count() << " B"};
@@ -107,20 +122,24 @@ class stage_runner {
     const auto count =
         std::ranges::count_if(plan.stages[links.stage()], [](const operation& it) { return sends(it.kind); });
     on_their_way_.resize(std::min<std::size_t>(plan.sends_in_flight, static_cast<std::size_t>(count)));
+    if constexpr (looks) watch_.emplace(plan, links.stage());
   }
   stage_runner(const stage_runner&) = delete;
 
   /// Takes all steps, and returns when all have ended.
   /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before. The stage has
   ///   version `first_batch` of the weights, and the versions before that are kept, as after a load
-  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
+  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws. The details of
+  ///   an error say at which step the stage was
   /// @throws usage_error  the schedule has a step that the stage has no function for
   template <pipeline_stage Stage>
   void run(Stage& stage, std::uint32_t first_batch = 0)
   {
     for (const operation& step : plan_->stages[links_->stage()]) expect_function<Stage>(step.kind);
+    const operation* now = nullptr;
     try {
       for (const operation& step : plan_->stages[links_->stage()]) {
+        now = &step;
         if (plan_->batch_of(step.micro_batch) < first_batch) {
           if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
           continue;
@@ -128,7 +147,12 @@ class stage_runner {
         links_->check();
         take(stage, step);
       }
+      now = nullptr;
       finish();
+    } catch (error& failed) {
+      give_up();
+      tell_step(failed, now);
+      throw;
     } catch (...) {
       give_up();
       throw;
@@ -136,6 +160,7 @@ class stage_runner {
   }
 
  private:
+  static constexpr bool looks = Checks::is_on && Backend::host_addressable;
   using enum operation_kind;
   template <class Stage>
   static constexpr bool divides = requires(Stage& stage, const backward_run& run, const operation& step) {
@@ -167,18 +192,18 @@ class stage_runner {
     switch (step.kind) {
       case forward:
         await_input(step);
-        stage.forward(forward_run{step, input_of(step), output_of(step)});
+        run_forward(stage, step);
         break;
       case recompute:
-        if constexpr (runs_again<Stage>) stage.recompute(forward_run{step, input_of(step), {}});
+        if constexpr (runs_again<Stage>) run_forward_again(step, [&](const forward_run& run) { stage.recompute(run); });
         break;
       case backward:
         await_gradient(step);
-        stage.backward(backward_of(step));
+        run_backward(step, [&](const backward_run& run) { stage.backward(run); });
         break;
       case backward_input:
         await_gradient(step);
-        if constexpr (divides<Stage>) stage.backward_input(backward_of(step));
+        if constexpr (divides<Stage>) run_backward(step, [&](const backward_run& run) { stage.backward_input(run); });
         break;
       case backward_weight:
         if constexpr (divides<Stage>) stage.backward_weight(step);
@@ -195,6 +220,59 @@ class stage_runner {
         break;
       case update: stage.update(step); break;
     }
+  }
+
+  // --- Runs, which are looked at with checks ---
+
+  template <class Stage>
+  void run_forward(Stage& stage, const operation& step)
+  {
+    const forward_run run{step, input_of(step), output_of(step)};
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->begin_input(step, run.input);
+      watch_->begin_output(run.output);
+    }
+    stage.forward(run);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->expect_written(step, "output", run.output);
+    }
+  }
+  template <class Work>
+  void run_forward_again(const operation& step, Work work)
+  {
+    const forward_run run{step, input_of(step), {}};
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+    }
+    work(run);
+  }
+  template <class Work>
+  void run_backward(const operation& step, Work work)
+  {
+    const backward_run run = backward_of(step);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->begin_output(run.input_gradient);
+    }
+    work(run);
+    if constexpr (looks) {
+      wait_for_runs();
+      watch_->expect_input(step, run.input);
+      watch_->expect_written(step, "input_gradient", run.input_gradient);
+      watch_->end(buffer(boundary_kind::input, step.part, step.micro_batch));
+      watch_->end(buffer(boundary_kind::output_gradient, step.part, step.micro_batch));
+    }
+  }
+  /// All runs so far are over, and what they read has come.
+  void wait_for_runs()
+  {
+    backend_->wait(agent::host, backend_->record(worker_));
+    links_->check();
   }
 
   // --- Bytes of runs ---
@@ -294,6 +372,21 @@ class stage_runner {
     for (const auto& it : links_->all()) wait_for(it.stream);
     wait_for(worker_);
   }
+  /// The details of an error say where the stage was.
+  void tell_step(error& failed, const operation* now) const noexcept
+  {
+    error_text line;
+    line << "stage " << links_->stage() << " of " << plan_->stage_count() << " was at ";
+    if (now == nullptr)
+      line << "the end of its steps";
+    else
+      line << name_of(now->kind) << " of part " << now->part << ", micro-batch " << now->micro_batch << ", version "
+           << now->version;
+    try {
+      failed.append_details(line.view());
+    } catch (const std::bad_alloc&) {  // the error itself says what happened
+    }
+  }
   void wait_for(agent stream) noexcept
   {
     try {
@@ -311,6 +404,7 @@ class stage_runner {
   std::vector<event> arrivals_;      // by direction, part and micro-batch
   std::vector<event> on_their_way_;  // the last sends, in a ring
   std::size_t sent_ = 0;
+  std::optional<boundary_watch> watch_;  // with checks
 };
 
 }  // namespace pipeline

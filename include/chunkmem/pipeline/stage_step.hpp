@@ -175,6 +175,7 @@ class stage_step {
     const auto begin = [&] {
       driver.check(options);
       driver.prepare(options);
+      m.updates().expect_gradients();  // with checks: before any stage updates
     };
     const auto measure = [&](auto visit) {
       m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {

@@ -6,12 +6,16 @@
 #include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -30,18 +34,27 @@ namespace pipeline {
 /// @threads   any
 class thread_stages {
  public:
-  /// @param plan   outlives this   @throws config_error   a deadline of 0
-  explicit thread_stages(const schedule& plan, const collective::thread_group_options& options = {})
-      : stages_{plan.stage_count()}, pairs_{pairs_of(plan)}, everyone_{stages_, options}
+  /// @param pipeline   what this pipeline is called in errors, where there are several: "replica 1"
+  /// @throws config_error   a deadline of 0
+  explicit thread_stages(const schedule& plan, const collective::thread_group_options& options = {},
+                         std::string_view pipeline = {})
+      : stages_{plan.stage_count()}, made_for_{identity_of(plan)}, pairs_{pairs_of(plan)}, everyone_{stages_, options}
   {
-    for (std::size_t index = 0; index < pairs_.size(); ++index) groups_.emplace_back(2, options);
+    std::vector<std::string> names;
+    for (std::uint32_t stage = 0; stage < stages_; ++stage) names.push_back(detail::name_of_stage(stage, pipeline));
+    for (const stage_pair& pair : pairs_)
+      groups_.emplace_back(2, options)
+          .rendezvous()
+          ->call_members(detail::names_of_link(pair, names, plan.all_micro_batches()));
+    everyone_.rendezvous()->call_members({"all stages", std::move(names)});
   }
 
   /// One stage's ends of its links.
   class place {
    public:
     /// @throws usage_error   the place is taken
-    place(const thread_stages& all, std::uint32_t stage) : stage_{stage}, all_{all.everyone_, rank_id{stage}}
+    place(const thread_stages& all, std::uint32_t stage)
+        : stage_{stage}, made_for_{all.made_for_}, all_{all.everyone_, rank_id{stage}}
     {
       for (std::size_t index = 0; index < all.pairs_.size(); ++index) {
         const stage_pair pair = all.pairs_[index];
@@ -53,6 +66,8 @@ class thread_stages {
     place(const place&) = delete;
 
     [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+    /// `identity_of` the schedule of all stages.
+    [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
     /// This stage's end of a group of all stages, as for stage_step.
     [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
     using communicator_type = collective::local_threads;
@@ -67,13 +82,14 @@ class thread_stages {
     template <stream_backend Backend>
     [[nodiscard]] stage_links<collective::local_threads> links(Backend& backend)
     {
-      stage_links<collective::local_threads> all{stage_};
+      stage_links<collective::local_threads> all{stage_, made_for_};
       for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
       return all;
     }
 
    private:
     std::uint32_t stage_;
+    std::uint64_t made_for_;
     collective::local_threads all_;
     std::deque<collective::local_threads> ends_;  // they do not move
     std::vector<stage_pair> pairs_;
@@ -96,6 +112,7 @@ class thread_stages {
 
  private:
   std::uint32_t stages_;
+  std::uint64_t made_for_;
   std::vector<stage_pair> pairs_;
   collective::thread_group everyone_;
   std::deque<collective::thread_group> groups_;  // by pair

@@ -102,6 +102,7 @@ class weight_versions {
                                      << (version > made ? "is not made yet" : "is not kept any more") << " (of "
                                      << versions_ << (versions_ == 1 ? " version" : " versions") << " the newest is "
                                      << made << ")"};
+    if constexpr (has_checks) was_read_ = true;
     return lists_[now_.newest - version];
   }
 
@@ -115,10 +116,16 @@ class weight_versions {
 
   /// The oldest version makes room for a new one, which `update` makes. Between two iterations: the one that begins
   /// then has the update first. Save behind the update: a load into other versions refuses what was saved before it.
-  /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned
+  /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned; with
+  ///   checks::full also where nobody asked for any version since the last flip
   void flip()
   {
     expects(now_.state == updated, "versions of weights were flipped twice without an update between");
+    if constexpr (has_checks)
+      expects(
+          versions_ == 1 || m_.rehearsing() || was_read_,
+          "no version of the weights was read since the last flip: runs read what the manager has, whatever version "
+          "their step names (acquire weights with versions.acquire(weight, run.step.version))");
     std::uint32_t age = versions_ - 1;
     try {
       for (; age > 0 && !m_.rehearsing(); --age) own().exchange(lists_[age], lists_[age - 1]);
@@ -127,6 +134,7 @@ class weight_versions {
       throw;
     }
     now_ = {.newest = now_.newest + 1, .state = flipped};
+    was_read_ = false;
   }
 
   /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
@@ -154,6 +162,7 @@ class weight_versions {
 
  private:
   static constexpr bool has_replicas = requires(Manager& m) { m.shares(); };
+  static constexpr bool has_checks = Manager::engine_type::checks_type::is_on;
   static constexpr std::array<std::string_view, most_versions - 1> names{
       "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
 
@@ -207,6 +216,7 @@ class weight_versions {
   std::uint32_t versions_;
   dtype type_;
   progress now_;
+  mutable bool was_read_ = false;               // with checks: some version since the last flip
   optimizer::step_outcome done_{};              // the last step
   std::array<list_id, most_versions> lists_{};  // by age
 };

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/rank_world.hpp>
 
 #include <cstdint>
+#include <string>
 
 namespace chunkmem::inline v0 {
 
@@ -25,12 +27,16 @@ class process_groups {
  public:
   using communicator_type = Communicator;
 
+  /// Before the first operation of the groups, whose errors say then which rank and node they mean.
   /// @throws config_error   nodes are not full, or ranks are numbered in another way
   process_groups(Communicator& all, Communicator& node, Communicator& across)
       : all_{&all}, node_{&node}, across_{&across}
   {
     const auto place = std::uint64_t{index_of(across.rank())} * node.ranks() + index_of(node.rank());
-    if (std::uint64_t{node.ranks()} * across.ranks() == all.ranks() && place == index_of(all.rank())) return;
+    if (std::uint64_t{node.ranks()} * across.ranks() == all.ranks() && place == index_of(all.rank())) {
+      name_members();
+      return;
+    }
     throw config_error{error_text{} << "chunkmem: rank " << index_of(all.rank()) << " of " << all.ranks() << " is rank "
                                     << index_of(node.rank()) << " of " << node.ranks() << " in node "
                                     << index_of(across.rank()) << " of " << across.ranks()
@@ -44,6 +50,30 @@ class process_groups {
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), node_->ranks()}; }
 
  private:
+  /// Errors of each group say which rank of all ranks, and which node.
+  void name_members() const
+  {
+    if constexpr (requires(Communicator& group, const collective::member_names& names) { group.call_members(names); }) {
+      if (across_->ranks() == 1) return;
+      const std::uint32_t of_node = node_->ranks();
+      const auto number = [](std::uint32_t it) { return std::to_string(it); };
+      collective::member_names all{.group = "all ranks"};
+      for (std::uint32_t rank = 0; rank < all_->ranks(); ++rank)
+        all.ranks.push_back("rank " + number(rank % of_node) + " of node " + number(rank / of_node));
+      const std::uint32_t mine = index_of(across_->rank());
+      collective::member_names node{.group = "node " + number(mine)};
+      for (std::uint32_t rank = 0; rank < of_node; ++rank)
+        node.ranks.push_back("rank " + number(mine * of_node + rank) + " of all");
+      const std::uint32_t place = index_of(node_->rank());
+      collective::member_names across{.group = "ranks in place " + number(place) + " of each node"};
+      for (std::uint32_t it = 0; it < across_->ranks(); ++it)
+        across.ranks.push_back("rank " + number(it * of_node + place) + " of all, in node " + number(it));
+      all_->call_members(all);
+      node_->call_members(node);
+      across_->call_members(across);
+    }
+  }
+
   Communicator* all_;
   Communicator* node_;
   Communicator* across_;
