@@ -7,7 +7,7 @@ set(chunkmem_labels "")
 set(chunkmem_unsanitized ON)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint)
-chunkmem_part(files "load_from_stages|stage_files")
+chunkmem_part(files "load_from_stages|stage_faults|stage_files")
 set(chunkmem_why_not "")
 set(chunkmem_libraries "")
 

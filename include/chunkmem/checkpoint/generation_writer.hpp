@@ -92,13 +92,17 @@ class generation_writer {
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
+  /// All files have their names for good.
+  void finish() { part_.finish(), is_finished_ = true; }
+  /// Those that are written.
+  [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
   /// Writes the manifest: the generation is there from here on. @param content   its number and files are set here
   /// @throws io_error   the generation will not be there. If the folder cannot remove the manifest for good either, it
   /// may be there, and is whole then
   void commit(manifest content)
   {
-    part_.finish();
+    if (!is_finished_) finish();
     content.generation = part_.generation();
     content.files = part_.files();
     try {
@@ -109,10 +113,17 @@ class generation_writer {
     }
     part_.keep();
   }
+  /// The generation goes again, behind its commit, because it did not come everywhere. Where the folder cannot remove
+  /// its manifest for good, it stays whole.
+  void withdraw() noexcept
+  {
+    if (manifest_.withdraw()) part_.keep(false);
+  }
 
  private:
   generation_part<Folder> part_;
   manifest_writer<Folder> manifest_;
+  bool is_finished_ = false;
 };
 
 }  // namespace checkpoint
