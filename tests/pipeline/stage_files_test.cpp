@@ -48,7 +48,8 @@ namespace {
 struct small_folder : support::memory_folder {
   [[nodiscard]] writer create(std::string_view name)
   {
-    if (is_full || (name.find("-0") != name.npos && size() > most_before)) throw io::failed("creating", name, ENOSPC);
+    if (is_full || (name.find("-00000.safetensors") != name.npos && size() > most_before))
+      throw io::failed("creating", name, ENOSPC);
     return memory_folder::create(name);
   }
   [[nodiscard]] std::size_t size() const

@@ -24,6 +24,28 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+namespace detail {
+
+/// Where room ends beside more than one older generation, the error says how to let them go. @throws io_error
+template <file_folder Folder>
+void advise_on_room(const Folder& folder, const io_error& failed)
+{
+  if (failed.fault().number != ENOSPC && failed.fault().number != EDQUOT) return;
+  std::size_t older = 0;
+  try {
+    older = generations_in(folder).size();
+  } catch (const io_error&) {
+    return;
+  }
+  if (older < 2) return;
+  throw io_error{error_text{} << failed.what() << "; " << older
+                              << " older generations stay until this one is there (all but one go before with the "
+                                 "option keep_while_writing = 1)",
+                 failed.fault()};
+}
+
+}  // namespace detail
+
 /// Writes the files of one generation without the manifest: all files, or the files of one rank.
 ///
 ///     generation_part part{folder, number};
@@ -114,26 +136,10 @@ class generation_part {
     try {
       work();
     } catch (const io_error& failed) {
-      refuse_room(failed);
+      detail::advise_on_room(folder_, failed);
       throw;
     }
     is_over_ = false;
-  }
-  /// Where room ends beside more than one older generation, the error says how to let them go. @throws io_error
-  void refuse_room(const io_error& failed) const
-  {
-    if (failed.fault().number != ENOSPC && failed.fault().number != EDQUOT) return;
-    std::size_t older = 0;
-    try {
-      older = generations_in(std::as_const(folder_)).size();
-    } catch (const io_error&) {
-      return;
-    }
-    if (older < 2) return;
-    throw io_error{error_text{} << failed.what() << "; " << older
-                                << " older generations stay until this one is there (all but one go before with the "
-                                   "option keep_while_writing = 1)",
-                   failed.fault()};
   }
   void take_away() noexcept
   {

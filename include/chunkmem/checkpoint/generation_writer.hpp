@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_part.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
@@ -35,13 +36,13 @@ class manifest_writer {
   /// not be there, if `withdraw` says so
   void write(const manifest& content)
   {
-    const std::string text = write_manifest(content);
     name_ = detail::manifest_name(content.generation);
-    io::whole_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
-    file.write(std::as_bytes(std::span{text}));
-    may_be_found_ = true;
-    file.end(name_);
-    folder_.sync();
+    try {
+      put(write_manifest(content));
+    } catch (const io_error& failed) {
+      if (!may_be_found_) detail::advise_on_room(folder_, failed);
+      throw;
+    }
   }
   /// Removes the manifest after a failure. @return   true: the manifest is not there, and never will be. Its files may
   /// go. false: the files have to stay, since a manifest without its files would be a damaged generation, also after a
@@ -59,6 +60,15 @@ class manifest_writer {
   }
 
  private:
+  void put(const std::string& text)
+  {
+    io::whole_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
+    file.write(std::as_bytes(std::span{text}));
+    may_be_found_ = true;
+    file.end(name_);
+    folder_.sync();
+  }
+
   Folder& folder_;
   std::string name_;
   bool may_be_found_ = false;

@@ -59,6 +59,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
     folders.expect_own_stage();
     folders.remove_newer(before);
   });
+  collective::all_or_none(stages, [&] { folders.remove_leftovers(); });  // behind that: they say what it was
   const std::uint64_t number = folders.next_number();
   try {
     collective::all_or_none(stages, [&] {

@@ -222,6 +222,12 @@ class stage_folders {
       return 0;
     });
   }
+  /// Removes files of saves that did not end. Where replicas share the folder, one of a dead job may still write some:
+  /// there they go when a new number is claimed. @pre   others are kept out
+  void remove_leftovers()
+  {
+    if constexpr (!has_replicas) (void)checkpoint::remove_leftovers(folder_);
+  }
   /// Removes generations that are older than the newest `keep` that all stages have whole.
   /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
   /// @throws config_error   see is_whole_over_ranks; comm_error

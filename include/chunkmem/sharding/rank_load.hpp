@@ -83,7 +83,8 @@ namespace detail {
 template <class Model, file_folder Folder>
 class generation_load_over_ranks {
  public:
-  /// All outlive this. @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
+  /// All outlive this.
+  /// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
   generation_load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder,
                              std::uint64_t number, const loader_limits& limits)
       : model_{model}, content_{content}, generation_{sharding::open_over_ranks(model.ranks(), folder, number, limits)}
