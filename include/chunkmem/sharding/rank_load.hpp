@@ -111,7 +111,7 @@ class generation_load_over_ranks {
       if (!content_.items()[position].is_state()) items.push_back(position);
     parallel_reader from{generation_, workers};
     sharding::detail::fill_over_ranks(model_, content_, items, *index_, from);
-    model_.gather_weights();
+    collective::all_or_none(ranks, [&] { model_.gather_weights(); });  // all have it, or none
   }
   void end() noexcept
   {
