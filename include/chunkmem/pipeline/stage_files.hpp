@@ -68,7 +68,10 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
         throw io_error{
             "chunkmem: somebody else makes files in the folder of a stage (name a folder for this training)"};
     });
-    if (options.keep_while_writing > 0) folders.keep_newest(options.keep_while_writing, true, folders.find());
+    if (options.keep_while_writing > 0) {
+      const std::uint64_t oldest = folders.oldest_kept(options.keep_while_writing, true, folders.find());
+      collective::all_or_none(stages, [&] { folders.remove_older_than(oldest); });
+    }
     collective::all_or_none(stages, [&] { saving.write(); });
   } catch (const comm_error&) {
     throw;  // others may go on to their commit: the claim says that there was a save
@@ -87,7 +90,10 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   }
   checkpoint::saved_generation result = saving.saved();
   try {
-    folders.keep_newest(options.keep, options.check_older && options.keep > 1, folders.find(), result.number);
+    const bool checks = options.check_older && options.keep > 1;
+    if (const std::uint64_t oldest = folders.oldest_kept(options.keep, checks, folders.find(), result.number);
+        oldest != 0)
+      folders.remove_older_than(oldest);
   } catch (const comm_error&) {
     throw;
   } catch (const std::exception& failed) {

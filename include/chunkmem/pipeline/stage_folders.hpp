@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -228,22 +229,24 @@ class stage_folders {
   {
     if constexpr (!has_replicas) (void)checkpoint::remove_leftovers(folder_);
   }
-  /// Removes generations that are older than the newest `keep` that all stages have whole.
+  /// The oldest of the newest `keep` generations that all stages have whole; 0 where all stay.
   /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
-  /// @throws config_error   see is_whole_over_ranks; comm_error
-  /// @throws io_error   on this stage: some may be left
-  void keep_newest(std::uint32_t keep, bool checks, const stage_generations& known, std::uint64_t newest = 0)
+  /// @throws comm_error
+  [[nodiscard]] std::uint64_t oldest_kept(std::uint32_t keep, bool checks, const stage_generations& known,
+                                          std::uint64_t newest = 0)
   {
     const std::vector<std::uint64_t> shared = known.common();
-    if (shared.size() <= keep) return;
-    std::uint64_t oldest = 0;
+    if (shared.size() <= keep) return 0;
     std::uint32_t whole = 0;
     for (const std::uint64_t it : shared) {
-      if (whole == keep) break;
-      oldest = it;
       if (!checks || it == newest || is_whole(it)) ++whole;
+      if (whole == keep) return it;
     }
-    if (whole < keep) return;
+    return 0;
+  }
+  /// @throws io_error   on the replicas of this stage: some may be left
+  void remove_older_than(std::uint64_t oldest)
+  {
     with_first([&] {
       std::vector<std::uint64_t> old = checkpoint::generations_in(folder_);
       std::erase_if(old, [&](std::uint64_t it) { return it >= oldest; });
@@ -342,10 +345,15 @@ class stage_folders {
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {
     bool is = false;
-    if constexpr (has_replicas)
-      is = sharding::is_whole_over_ranks(m_.ranks(), folder_, number);
-    else
-      is = checkpoint::is_whole(folder_, number);
+    try {
+      if constexpr (has_replicas)
+        is = sharding::is_whole_over_ranks(m_.ranks(), folder_, number);
+      else
+        is = checkpoint::is_whole(folder_, number);
+    } catch (const comm_error&) {
+      throw;
+    } catch (const std::exception&) {  // other stages wait for an answer: not proven
+    }
     return std::ranges::min(collective::words_of_all(stages_, is ? 1 : 0)) != 0;
   }
   void expect_place(std::uint64_t number, const checkpoint::manifest& found) const
