@@ -112,7 +112,7 @@ class generation_writer {
   /// may be there, and is whole then
   void commit(manifest content)
   {
-    if (!is_finished_) finish();
+    if (!std::exchange(is_finished_, false)) part_.finish();  // once: another commit is refused there
     content.generation = part_.generation();
     content.files = part_.files();
     try {
