@@ -118,7 +118,8 @@ class stage_generations {
         "start)"};
   throw io_error{error_text{} << "chunkmem: no generation is whole on all stages; the newest, number "
                               << skipped.front().number << ": " << skipped.front().why
-                              << (has_own ? "" : " (allow a fresh start, or bring the folder of that stage back)")};
+                              << (has_own ? " (look at the disk of that stage, or begin anew in empty folders)"
+                                          : " (allow a fresh start, or bring the folder of that stage back)")};
 }
 
 /// The folders of all stages of a pipeline, each seen by its own stage. Every stage makes the same calls. Replicas of a
