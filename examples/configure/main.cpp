@@ -6,6 +6,7 @@
 
 #include "../max_model/model_choice.hpp"
 #include "../max_model/problem.hpp"
+#include "../output_file.hpp"
 #include "../schedule/picture.hpp"
 #include "../schedule/trace.hpp"
 
@@ -24,7 +25,6 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <stop_token>
 #include <string>
@@ -38,10 +38,7 @@ using max_model::problem;
 
 void write_file(const char* option, const std::filesystem::path& where, const std::string& text)
 {
-  std::ofstream out{where, std::ios::binary};
-  out << text;
-  out.close();
-  if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written"};
+  command_line::write_file<problem>(option, where, text);
 }
 
 /// @throws problem   it cannot be made, or has plans of an earlier search

@@ -50,6 +50,25 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
   if (!std::filesystem::is_directory(where, ignored)) return false;
   return !chunkmem::checkpoint::generations_in(chunkmem::io::posix_folder{where.string()}).empty();
 }
+/// Files of a save are there, also of one that did not end.
+[[nodiscard]] inline bool has_traces(const std::filesystem::path& where)
+{
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(where, ignored)) return false;
+  for (const std::string& name : chunkmem::io::posix_folder{where.string()}.names())
+    if (chunkmem::checkpoint::label_of(name)) return true;
+  return false;
+}
+
+/// A training is saved where it is resumed from: then nothing to resume is no error. It begins there, and goes on when
+/// it is started again in the same way.
+[[nodiscard]] inline bool goes_on_in_place(const options& chosen)
+{
+  std::error_code ignored;
+  return chosen.resume && chosen.checkpoint &&
+         std::filesystem::weakly_canonical(*chosen.resume, ignored) ==
+             std::filesystem::weakly_canonical(*chosen.checkpoint, ignored);
+}
 
 /// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`, and
 /// `others`: the folders of all stages that saved, if they were others.
@@ -60,7 +79,7 @@ struct files_of_stages {
     return chunkmem::pipeline::save_stages(model.stages, model.manager, folder);
   }
   template <class Model, class Folder>
-  [[nodiscard]] static auto load(Model& model, const Folder& folder)
+  [[nodiscard]] static auto load(Model& model, const Folder& folder, const chunkmem::checkpoint::load_options& how)
   {
     constexpr bool has_replicas = requires { model.manager.ranks(); };  // they go on with as many stages
     if constexpr (!has_replicas)
@@ -71,7 +90,7 @@ struct files_of_stages {
         return chunkmem::pipeline::load_from_stages(model.stages, model.manager, std::span<const folder_type>{all},
                                                     {.copies = {{"head_table", "token_table"}}});
       }
-    return chunkmem::pipeline::load_stages(model.stages, model.manager, folder);
+    return chunkmem::pipeline::load_stages(model.stages, model.manager, folder, how);
   }
 };
 
@@ -83,9 +102,9 @@ struct files_of_one {
     return chunkmem::checkpoint::save(manager, folder);
   }
   template <class Manager, class Folder>
-  [[nodiscard]] static auto load(Manager& manager, const Folder& folder)
+  [[nodiscard]] static auto load(Manager& manager, const Folder& folder, const chunkmem::checkpoint::load_options& how)
   {
-    return chunkmem::checkpoint::load(manager, folder);
+    return chunkmem::checkpoint::load(manager, folder, how);
   }
 };
 
@@ -96,14 +115,16 @@ template <class Files>
 class checkpoints {
  public:
   /// Opens the folders, so that what is wrong with them is said before the first step.
-  /// @throws problem   nothing to resume from, in which case no folder is made; a folder that cannot be written to, or
+  /// @throws problem   nothing to resume from, in which case no folder is made, unless the training is saved there too,
+  ///                   see goes_on_in_place; a folder that cannot be written to, or
   ///                   that has the checkpoints of a training that this one does not go on with: saving would replace
   ///                   them
   /// @param shown   what is resumed, in words; empty: its folder
   explicit checkpoints(const options& chosen, std::string shown = {}) : chosen_{chosen}, shown_{std::move(shown)}
   {
-    if (chosen.resume) open_resumed(*chosen.resume);
+    if (chosen.resume && !goes_on_in_place(chosen)) open_resumed(*chosen.resume);
     if (chosen.checkpoint) open_saved(*chosen.checkpoint);
+    if (goes_on_in_place(chosen)) resumed_.emplace(chosen.resume->string());
   }
 
   /// @return   what was found, in a sentence; empty where nothing was to be resumed
@@ -112,8 +133,9 @@ class checkpoints {
   {
     if (!resumed_) return {};
     const auto found = load(manager);
-    std::string text = "resumed from generation " + std::to_string(found.number) + " in " +
-                       (shown_.empty() ? chosen_.resume->string() : shown_);
+    const std::string where = shown_.empty() ? chosen_.resume->string() : shown_;
+    std::string text = found.number == 0 ? "nothing to resume in " + where + ": the training begins"
+                                         : "resumed from generation " + std::to_string(found.number) + " in " + where;
     for (const auto& skipped : found.skipped)
       text += "\nskipped generation " + std::to_string(skipped.number) + ": " + skipped.why;
     return text;
@@ -140,10 +162,14 @@ class checkpoints {
   {
     std::error_code ignored;
     if (!std::filesystem::is_directory(where, ignored))
-      throw problem{"--resume '" + where.string() + "' is no folder (name one that --checkpoint saved to)"};
+      throw problem{"--resume '" + where.string() +
+                    "' is no folder (name one that --checkpoint saved to, or the same " +
+                    "one for --checkpoint to begin there)"};
     resumed_.emplace(where.string());
     if (chunkmem::checkpoint::generations_in(*resumed_).empty())
-      throw problem{"--resume '" + where.string() + "' has no checkpoint (name a folder that --checkpoint saved to)"};
+      throw problem{"--resume '" + where.string() +
+                    "' has no checkpoint (name a folder that --checkpoint saved to, or " +
+                    "the same one for --checkpoint to begin there)"};
   }
 
   void open_saved(const std::filesystem::path& where)
@@ -151,19 +177,17 @@ class checkpoints {
     saved_.emplace(where.string());
     if (::access(where.c_str(), W_OK | X_OK) != 0)
       throw problem{"--checkpoint '" + where.string() + "' cannot be written to (choose another folder)"};
-    std::error_code ignored;
-    const bool goes_on = chosen_.resume && std::filesystem::equivalent(*chosen_.resume, where, ignored);
-    if (!goes_on && !chunkmem::checkpoint::generations_in(*saved_).empty())
+    if (!goes_on_in_place(chosen_) && !chunkmem::checkpoint::generations_in(*saved_).empty())
       throw problem{"--checkpoint '" + where.string() +
                     "' has checkpoints already, which new ones would replace (go on with --resume " + where.string() +
-                    ", or name another folder)"};
+                    " beside it, or name another folder)"};
   }
 
   template <class Manager>
   [[nodiscard]] auto load(Manager& manager) const
   {
     try {
-      return Files::load(manager, *resumed_);
+      return Files::load(manager, *resumed_, {.allow_fresh_start = goes_on_in_place(chosen_)});
     } catch (const chunkmem::config_error& other) {
       if (std::string_view{other.what()}.find(losses_state) == std::string_view::npos) throw;
       throw problem{"--resume '" + chosen_.resume->string() + "' holds a training of another number of steps than " +
@@ -183,6 +207,14 @@ class checkpoints {
 struct files_of_one {};
 struct files_of_stages {};
 [[nodiscard]] inline bool has_checkpoint(const std::filesystem::path&)
+{
+  return false;
+}
+[[nodiscard]] inline bool has_traces(const std::filesystem::path&)
+{
+  return false;
+}
+[[nodiscard]] inline bool goes_on_in_place(const options&)
 {
   return false;
 }

@@ -114,7 +114,9 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
-  app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
+  app.add_option("--resume", raw.resume,
+                 "go on from the newest whole checkpoint of this folder; where --checkpoint names the same folder and "
+                 "nothing is there yet, begin: so a run can be started again as it was started first");
   app.add_flag("--verify", verify, "train again with unlimited device memory and compare every bit");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planned_grid.hpp"
 
+#include "../output_file.hpp"
 #include "extents.hpp"
 #include "problem.hpp"
 #include "stage_model.hpp"
@@ -37,7 +38,8 @@ namespace gpt {
 void write_model(const options& chosen)
 {
   const extents& size = chosen.size;
-  std::ofstream out{*chosen.write_model};
+  command_line::output_file<problem> file{"--write-model", *chosen.write_model};
+  std::ostream& out = file.text();
   const auto line = [&](const char* key, std::size_t value) { out << "  \"" << key << "\": " << value << ",\n"; };
   out << "{\n  \"name\": \"gpt\",\n  \"source\": \"options of gpt\",\n  \"style\": \"gpt\",\n";
   line("layers", size.layers);
@@ -50,8 +52,7 @@ void write_model(const options& chosen)
   line("positions", size.context);
   line("sequence", size.context);
   out << "  \"ties_embedding\": true\n}\n";
-  out.close();
-  if (!out) throw problem{"--write-model '" + chosen.write_model->string() + "' cannot be written"};
+  file.finish();
 }
 
 #ifdef GPT_HAS_JSON

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../output_file.hpp"
 #include "budget.hpp"
 #include "file_trace.hpp"
 #include "run.hpp"
@@ -13,7 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,14 +23,9 @@
 namespace gpt {
 
 /// A file that can be written, or a sentence before the training starts.
-[[nodiscard]] inline std::ofstream output_file(const char* option, const std::filesystem::path& where)
-{
-  std::ofstream out{where};
-  if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written (choose another file)"};
-  return out;
-}
+using output_file = command_line::output_file<problem>;
 
-inline void write_report(std::ofstream& out, const training_result& result, const std::string& memory)
+inline void write_report(std::ostream& out, const training_result& result, const std::string& memory)
 {
   out << "{\n\"losses\": [";
   char number[32];
@@ -59,11 +56,11 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
 {
   const options& chosen = setup.chosen;
   checkpoints<files_of_one> saves{chosen};
-  std::ofstream report_file;
-  if (chosen.report) report_file = output_file("--report", *chosen.report);
-  std::ofstream exported;
-  if (chosen.exported) exported = output_file("--export", *chosen.exported);  // an option of those that can
-  if (chosen.trace) (void)output_file("--trace", *chosen.trace);
+  std::optional<output_file> report_file;
+  if (chosen.report) report_file.emplace("--report", *chosen.report);
+  std::optional<output_file> exported;
+  if (chosen.exported) exported.emplace("--export", *chosen.exported);  // an option of those that can
+  if (chosen.trace) (void)output_file{"--trace", *chosen.trace};
   chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
   auto limited = session_as_chosen<Training>(setup, budget.device, budget.host, either_gradient{chosen.gradient},
                                              file_trace{chosen.trace ? &trace : nullptr});
@@ -76,11 +73,17 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   limited.fill();
   if (const std::string found = limited.resume(saves); !found.empty()) show.line(found);
   if constexpr (Training::exports) {
-    if (chosen.exported) limited.write_export(exported);
+    if (exported) {
+      limited.write_export(exported->text());
+      exported->finish();
+    }
   }
   const training_result result = limited.train(&show, &saves);
   show.closing(chosen, limited.figures());
-  if (chosen.report) write_report(report_file, result, limited.report_json());
+  if (report_file) {
+    write_report(report_file->text(), result, limited.report_json());
+    report_file->finish();
+  }
   if (chosen.trace) {
     trace.describe(limited.places());
     chunkmem::trace::save(trace, chosen.trace->string());

@@ -36,9 +36,9 @@ struct files_of_ranks {
     return chunkmem::checkpoint::save(model, folder);
   }
   template <class Model, class Folder>
-  [[nodiscard]] static auto load(Model& model, const Folder& folder)
+  [[nodiscard]] static auto load(Model& model, const Folder& folder, const chunkmem::checkpoint::load_options& how)
   {
-    return chunkmem::checkpoint::load(model, folder);
+    return chunkmem::checkpoint::load(model, folder, how);
   }
 #endif
 };

@@ -93,20 +93,20 @@ class stage_session {
     folder_paths found;
     const options& chosen = setup.chosen;
     if (!setup.is_limited || !chosen.resume || has_replicas) return found;
+    const std::uint32_t stages = setup.grid.plan.stage_count();
+    const auto has_hole = [&](std::size_t stage) { return found.size() != stage; };
+    bool are_here = true;  // as many stages, all with files of some save
     for (std::size_t stage = 0; stage < most_stages; ++stage) {
       const std::filesystem::path folder = *chosen.resume / folder_of(stage);
+      are_here = are_here && has_traces(folder) == (stage < stages);
       if (!has_checkpoint(folder)) continue;
-      if (found.size() != stage)
+      if (has_hole(stage) && !goes_on_in_place(chosen))
         throw problem{"--resume '" + chosen.resume->string() + "' has checkpoints of " + folder_of(stage) +
                       ", and none of " + folder_of(found.size()) + " (bring that folder back)"};
       found.push_back(folder);
     }
-    std::error_code ignored;
-    const bool saves_there =
-        chosen.checkpoint && std::filesystem::equivalent(*chosen.checkpoint, *chosen.resume, ignored);
-    if (!saves_there) return found;
-    const std::uint32_t stages = setup.grid.plan.stage_count();
-    if (!found.empty() && found.size() != stages)
+    if (!goes_on_in_place(chosen)) return found;
+    if (!found.empty() && !are_here)
       throw problem{"--checkpoint '" + chosen.checkpoint->string() + "' holds a training of " +
                     std::to_string(found.size()) + (found.size() == 1 ? " stage" : " stages") + ", and --stages says " +
                     std::to_string(stages) + " (save into another folder)"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../output_file.hpp"
 #include "dry_forward.hpp"
 #include "options.hpp"
 
@@ -14,8 +15,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
+#include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -176,16 +177,14 @@ template <cm::element Element, class Backend>
 inline void write_report(const options& chosen, const outcome& result)
 {
   if (!chosen.report) return;
-  const std::string unfinished = chosen.report->string() + ".unfinished";
-  std::ofstream file{unfinished};
+  command_line::output_file<std::runtime_error> out{"--report", *chosen.report};
+  std::ostream& file = out.text();
   file << "{\"tokens_per_second\": " << json_number(result.tokens_per_second, 17) << ", \"losses\": [";
   for (std::size_t index = 0; index < result.losses.size(); ++index)
     file << (index > 0 ? ", " : "")
          << json_number(static_cast<double>(result.losses[index]), std::numeric_limits<float>::max_digits10);
   file << "], \"memory\": " << result.report << "}\n";
-  file.close();
-  if (!file) throw std::runtime_error{"the report '" + unfinished + "' cannot be written (choose another file)"};
-  std::filesystem::rename(unfinished, *chosen.report);
+  out.finish();
 }
 
 }  // namespace libtorch_gpt

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The largest model that each strategy trains on a machine, and what takes which bytes of it.
 
+#include "../output_file.hpp"
 #include "comparison.hpp"
 #include "model_choice.hpp"
 #include "options.hpp"
@@ -15,7 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,18 +26,7 @@ namespace {
 using namespace max_model;
 
 /// A file that can be written, or a sentence before the work starts.
-std::ofstream output_file(const char* option, const std::filesystem::path& where)
-{
-  std::ofstream out{where};
-  if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written (choose another file)"};
-  return out;
-}
-
-void close(std::ofstream& out, const char* option, const std::filesystem::path& where)
-{
-  out.close();
-  if (!out) throw problem{std::string{option} + " '" + where.string() + "' could not be written to its end"};
-}
+using output_file = command_line::output_file<problem>;
 
 void print_names()
 {
@@ -88,24 +78,24 @@ int run(const options& chosen)
                .has_logits = chosen.has_logits};
   if (chosen.layers) job.shape.layers = *chosen.layers;
   const std::vector<training_job> jobs = at_widths(job, chosen);
-  std::ofstream csv;
-  if (chosen.csv) csv = output_file("--csv", *chosen.csv);
-  std::ofstream timeline;
-  if (chosen.timeline) timeline = output_file("--timeline", *chosen.timeline);
+  std::optional<output_file> csv;
+  if (chosen.csv) csv.emplace("--csv", *chosen.csv);
+  std::optional<output_file> timeline;
+  if (chosen.timeline) timeline.emplace("--timeline", *chosen.timeline);
   std::vector<step_row> steps;
   if (!chosen.only_bytes) steps = compare_steps(job, chosen, progress{});
-  if (chosen.timeline) {
-    write_timeline(timeline, planned_step(steps));
-    close(timeline, "--timeline", *chosen.timeline);
+  if (timeline) {
+    write_timeline(timeline->text(), planned_step(steps));
+    timeline->finish();
   }
   const std::vector<comparison_row> rows = compare(jobs, chosen, progress{});
   print_question(stdout, job, model.name);
   print_models(stdout, rows);
   print_bytes(stdout, rows);
   if (!steps.empty()) print_steps(stdout, job, steps);
-  if (!chosen.csv) return EXIT_SUCCESS;
-  write_csv(csv, rows, steps);
-  close(csv, "--csv", *chosen.csv);
+  if (!csv) return EXIT_SUCCESS;
+  write_csv(csv->text(), rows, steps);
+  csv->finish();
   return EXIT_SUCCESS;
 }
 

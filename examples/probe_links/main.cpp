@@ -4,6 +4,7 @@
 //     mpirun -n 8 probe_links --out cluster.json
 //
 // It measures messages of MPI between the memories of hosts, and nothing else: no link of NCCL, and no memory of a GPU.
+#include "../output_file.hpp"
 #include "link_probe.hpp"
 #include "meetings.hpp"
 #include "node_places.hpp"
@@ -21,7 +22,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,7 +36,7 @@ constexpr int failure_code = 2;
 
 /// The open file and the machine's description. Rank 0 gets both before any rank measures.
 struct preparation {
-  std::ofstream out;  // appends nothing: an old file stays until there is a new one
+  std::optional<command_line::output_file<problem>> out;  // an old file stays until there is a new one
   std::optional<chunkmem::workload::machine> machine;
 };
 
@@ -44,8 +44,7 @@ preparation prepare(const options& chosen)
 {
   preparation ready;
   if (chosen.machine) ready.machine = chunkmem::workload::read_machine(chosen.machine->string());
-  ready.out.open(chosen.out, std::ios::binary | std::ios::app);
-  if (!ready.out) throw problem{"--out '" + chosen.out.string() + "' cannot be written (choose another file)"};
+  ready.out.emplace("--out", chosen.out);
   return ready;
 }
 
@@ -107,11 +106,8 @@ configurator::cluster_sources sources_of(const options& chosen, const preparatio
 void write(const options& chosen, preparation& ready, const configurator::cluster& whole)
 {
   const std::string text = configurator::cluster_text(whole, sources_of(chosen, ready));
-  ready.out.close();
-  std::ofstream out{chosen.out, std::ios::binary};
-  out << text;
-  out.close();
-  if (!out) throw problem{"--out '" + chosen.out.string() + "' could not be written to its end"};
+  ready.out->text() << text;
+  ready.out->finish();
 }
 
 void run(const process_group& all, int count, const char* const* arguments)

@@ -7,6 +7,7 @@
 #include "trace.hpp"
 
 #include "../gpt/problem.hpp"
+#include "../output_file.hpp"
 
 #include <chunkmem/pipeline/schedule_text.hpp>
 
@@ -14,7 +15,6 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -25,11 +25,7 @@ using namespace schedule_example;
 
 void write_file(const char* option, const std::filesystem::path& where, const std::string& text)
 {
-  std::ofstream out{where, std::ios::binary};
-  if (!out) throw gpt::problem{std::string{option} + " '" + where.string() + "' cannot be written"};
-  out << text;
-  out.close();
-  if (!out) throw gpt::problem{std::string{option} + " '" + where.string() + "' could not be written to its end"};
+  command_line::write_file<gpt::problem>(option, where, text);
 }
 
 void write_files(const options& chosen, const simulation& it)

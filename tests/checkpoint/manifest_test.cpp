@@ -49,6 +49,10 @@ manifest random_manifest(std::uint64_t seed)
     for (std::uint32_t rank = dice.below(4); rank > 0; --rank) made.divided.back().extents.push_back(number());
   }
   made.run = number();
+  if (dice.one_in(2)) {
+    const std::uint32_t count = 1 + dice.below(70);
+    made.stage = {dice.below(count), count, number()};
+  }
   return made;
 }
 
@@ -168,6 +172,12 @@ TEST_CASE("a manifest with a right checksum and wrong words is refused with a re
              ContainsSubstring("a number is wanted, or a smaller one"));
   CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 18446744073709551616\n"),
              ContainsSubstring("a number is wanted"));
+
+  const std::string of_stage = "chunkmem checkpoint 3\ngeneration 7\nrun 0000000000000abc\n";
+  CHECK_THAT(refusal("stage 2 2 0000000000000abc\n", of_stage), ContainsSubstring("a stage that is not one of them"));
+  CHECK_THAT(refusal("stage 1 2\n", of_stage), ContainsSubstring("a word is missing"));
+  CHECK_THAT(refusal("", of_stage), ContainsSubstring("not written as this library writes it"));  // of version 2 then
+  CHECK_THAT(refusal("stage 1 2 0000000000000abc\n"), ContainsSubstring("not written as this library writes it"));
 
   CHECK_THAT(refusal("file\n"), ContainsSubstring("line 4 of a manifest cannot be used: a word is missing"));
   CHECK_THAT(refusal("file a\n"), ContainsSubstring("a word is missing"));

@@ -75,12 +75,12 @@ TEST_CASE("a folder with generations of another version is not saved into, and w
   memory_folder folder;
   small_model model;
   (void)checkpoint::save(model.m, folder);
-  std::string text = "chunkmem checkpoint 3\ngeneration 2\nsomething new\n";
+  std::string text = "chunkmem checkpoint 4\ngeneration 2\nsomething new\n";
   text += "checksum " + checkpoint::detail::as_digits(cm::io::checksum_of(std::as_bytes(std::span{text}))) + '\n';
   auto file = folder.create("generation-000002.manifest");
   CHECK(file.write(std::as_bytes(std::span{text})) == text.size());
   CHECK_THROWS_WITH(checkpoint::save(model.m, folder),
-                    ContainsSubstring("generation 2 of this folder has format 3 of another version"));
+                    ContainsSubstring("generation 2 of this folder has format 4 of another version"));
   CHECK_THROWS_AS(checkpoint::save_async(model.m, folder), cm::config_error);
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{2, 1});
   const auto found = checkpoint::load(model.m, folder);

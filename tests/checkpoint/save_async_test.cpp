@@ -49,6 +49,20 @@ TEST_CASE("a pending save that nobody waits for ends before its folder", "[check
   CHECK(second.wait().number == 4);
 }
 
+TEST_CASE("a save in the background lets as many older generations go before as it is told", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model model;
+  for (int turn = 0; turn < 2; ++turn) (void)checkpoint::save(model.m, folder);
+  (void)checkpoint::finish_save(model.m);
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{2, 1});
+  auto third = checkpoint::save_async(model.m, folder, {.files = {.keep = 2, .keep_while_writing = 1}});
+  CHECK(checkpoint::generations_in(folder).back() == 2);
+  CHECK(third.wait().number == 3);
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{3, 2});
+}
+
 TEST_CASE("a tiny buffer is made one that is worth waking a thread for, and is never exceeded", "[checkpoint]")
 {
   temporary_folder place;

@@ -74,6 +74,10 @@ TEST_CASE("an error of a file says what, which, where and what to do", "[io]")
     CHECK_THAT(other.what(), ContainsSubstring("chunkmem: reading weights failed at byte 0: "));
     CHECK_THAT(other.what(), !ContainsSubstring("room") && ContainsSubstring(" ("));
   }
+  for (const char* const operation : {"making the folder", "opening", "listing", "syncing", "locking", "renaming"})
+    CHECK_THAT(io::failed(operation, "runs/a", EACCES).what(),
+               ContainsSubstring(std::string{operation} + " runs/a failed: that is not allowed") &&
+                   !ContainsSubstring("byte"));
   CHECK_THAT(io::failed("opening", "weights", ENOENT).what(),
              ContainsSubstring("it is not there, errno 2 (check the path)"));
   CHECK_THAT(io::failed("reading", "weights", 0).what(), !ContainsSubstring("errno"));

@@ -395,6 +395,37 @@ TEST_CASE("stages refuse a checkpoint that is not of their model, all of them", 
           "usage: ");
 }
 
+TEST_CASE("other folders on another stage, of two saves or twice of one stage are refused, and the error names both",
+          "[pipeline]")
+{
+  std::vector<memory_folder> folders = saved_by(2, 1);
+  std::vector<memory_folder> turned(2), others = saved_by(2, 1);
+  const auto copy = [](const memory_folder& from, memory_folder& to) {
+    to = {};
+    for (const std::string& name : from.names()) {
+      const memory_folder::content bytes = from.content_of(name);
+      CHECK(to.create(name).write(bytes) == bytes.size());
+    }
+  };
+  const auto load = [&](const std::vector<memory_folder>& first, const std::vector<memory_folder>& second) {
+    return on_stages(2, 1, [&](auto& here, stage_of_model& stage) {
+      const auto& own = here.stage() == 0 ? first : second;
+      return std::to_string(load_from_stages(here.all(), stage.layers.m(), all_of(own)).number);
+    });
+  };
+  copy(folders[0], turned[1]);
+  copy(folders[1], turned[0]);
+  all_say(load(folders, turned), "folder 0 of those to be loaded is another one on stage 1 than on stage 0");
+  all_say(load(turned, turned), "3");
+  all_say(load(folders, others), "is another one on stage 1");
+  copy(folders[0], turned[0]);
+  all_say(load(turned, turned), "folder 1 of those to be loaded is that of stage 0, as folder 0");
+  std::swap(folders[1], others[1]);
+  all_say(load(folders, folders), "stages of two trainings");
+  others.pop_back();
+  all_say(load(others, others), "is that of stage 0 of 2, and the folders are 1");
+}
+
 TEST_CASE("a state that each stage has its own bytes of does not load into other stages", "[pipeline]")
 {
   std::vector<memory_folder> folders(2);

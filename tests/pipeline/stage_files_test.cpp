@@ -48,10 +48,29 @@ namespace {
 struct small_folder : support::memory_folder {
   [[nodiscard]] writer create(std::string_view name)
   {
-    if (is_full) throw io::failed("creating", name, ENOSPC);
+    if (is_full || (name.find("-00000.safetensors") != name.npos && size() > most_before))
+      throw io::failed("creating", name, ENOSPC);
     return memory_folder::create(name);
   }
+  [[nodiscard]] std::size_t size() const
+  {
+    std::size_t all = 0;
+    for (const std::string& name : names()) all += content_of(name).size();
+    return all;
+  }
+  /// The same files.
+  [[nodiscard]] small_folder copy() const
+  {
+    small_folder made;
+    for (const std::string& name : names()) {
+      auto file = made.create(name);
+      const content bytes = content_of(name);
+      CHECK(file.write(bytes) == bytes.size());
+    }
+    return made;
+  }
   bool is_full = false;
+  std::size_t most_before = SIZE_MAX;  ///< bytes that are there when a file is begun
 };
 using folders = std::vector<small_folder>;
 
@@ -269,7 +288,7 @@ TEST_CASE("where one stage cannot save, no stage has the generation", "[pipeline
   both_say(found, 1, "creating");
   CHECK(newest == std::vector<std::uint64_t>{1, 1});
   both_say(found, 2, "2");
-  both_say(found, 3, "usage: ");
+  both_say(found, 3, "3");
 }
 
 TEST_CASE("stages without any checkpoint start afresh where that is allowed, all or none", "[pipeline]")
@@ -307,6 +326,191 @@ TEST_CASE("a load takes the newest generation that is whole on every stage, up t
     return std::vector{load(here, m, folder), save(here, m, folder, {.keep = 9})};
   });
   CHECK(damaged == answers{{"2", "5"}, {"2", "5"}});
+}
+
+TEST_CASE("a save that fails on one stage leaves what all stages had, and it loads when the newest is damaged",
+          "[pipeline]")
+{
+  for (const std::uint32_t keep : {1U, 2U, 3U})
+    for (const std::uint32_t broken : {0U, 1U}) {
+      CAPTURE(keep, broken);
+      folders saved(2);
+      const answers found = on_two_stages(saved, [&](auto& here, auto& m, auto& folder) {
+        std::vector<std::string> all;
+        for (int number = 0; number < 3; ++number) all.push_back(save(here, m, folder, {.keep = keep}));
+        folder.is_full = here.stage() == broken;
+        all.push_back(save(here, m, folder, {.keep = keep}));
+        folder.is_full = false;
+        return all;
+      });
+      both_say(found, 3, "no room is left");
+      for (small_folder& each : saved) CHECK(checkpoint::generations_in(each).size() == keep);
+      const std::string newest = "generation-000003-00000.safetensors";
+      saved[broken].flip(newest, saved[broken].content_of(newest).size() - 4);
+      const answers loaded =
+          on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{load(here, m, folder)}; });
+      both_say(loaded, 0, keep == 1 ? "number 3: " : "2");
+    }
+}
+
+TEST_CASE("a damaged generation of one stage counts on no stage", "[pipeline]")
+{
+  folders saved(2);
+  const answers found = on_two_stages(saved, [&](auto& here, auto& m, auto& folder) {
+    std::vector<std::string> all{save(here, m, folder), save(here, m, folder)};
+    const std::string second = "generation-000002-00000.safetensors";
+    if (here.stage() == 1) folder.flip(second, folder.content_of(second).size() - 4);
+    all.push_back(save(here, m, folder));
+    return all;
+  });
+  both_say(found, 2, "3");
+  for (const small_folder& each : saved) CHECK(checkpoint::generations_in(each) == std::vector<std::uint64_t>{3, 2, 1});
+}
+
+TEST_CASE("folders of two trainings are neither loaded nor saved together, and the error names both", "[pipeline]")
+{
+  folders one(2), other(2);
+  for (folders* each : {&one, &other})
+    on_two_stages(*each, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
+  std::swap(one[1], other[1]);
+  std::vector<std::string> runs(2);
+  const answers found = on_two_stages(one, [&](auto& here, auto& m, auto& folder) {
+    std::vector<std::string> all{load(here, m, folder)};
+    (void)checkpoint::load(m, std::as_const(folder));  // each alone
+    runs[here.stage()] = std::to_string(m.content().run());
+    all.push_back(save(here, m, folder));
+    return all;
+  });
+  for (const std::size_t call : {0U, 1U}) {
+    both_say(found, call, "two trainings are mixed: stage 0");
+    for (const std::string& run : runs) both_say(found, call, run);
+  }
+  both_say(on_two_stages(other,
+                         [&](auto& here, auto& m, auto& folder) {
+                           if (here.stage() == 0) (void)checkpoint::load(m, std::as_const(folder));
+                           return std::vector{save(here, m, folder)};
+                         }),
+           0, "stage 1 goes on with run 0");
+}
+
+TEST_CASE("swapped folders of two stages are refused, also where their tensors look alike", "[pipeline]")
+{
+  const auto look_alike = [](auto& m) {
+    m.for_each_parameter([&](tensor_handle it, const auto&) { m.name(tensor<float>{it}, ""); });
+  };
+  folders saved(2);
+  on_two_stages(saved, [&](auto& here, auto& m, auto& folder) {
+    look_alike(m);
+    return std::vector{save(here, m, folder)};
+  });
+  small_folder first = saved[0].copy();
+  small_folder second = saved[1].copy();
+  std::swap(saved[0], saved[1]);
+  const answers found = on_two_stages(saved, [&](auto& here, auto& m, auto& folder) {
+    look_alike(m);
+    std::vector<std::string> all{load(here, m, folder)};
+    all.push_back(load(here, m, here.stage() == 0 ? first : second));
+    all.push_back(save(here, m, folder));
+    return all;
+  });
+  both_say(found, 0, "this is stage 0 of 2, and generation 1 of its folder is of stage 1 of 2");
+  both_say(found, 1, "1");
+  both_say(found, 2, "this is stage 0 of 2, and generation 1 of its folder is of stage 1 of 2");
+}
+
+TEST_CASE("generations of one number and of two saves are not loaded together", "[pipeline]")
+{
+  folders saved(2), copied(2);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
+  for (const std::size_t stage : {0U, 1U}) copied[stage] = saved[stage].copy();
+  const auto go_on = [](folders& with, float value) {
+    both_say(on_two_stages(with,
+                           [&](auto& here, auto& m, auto& folder) {
+                             (void)load(here, m, folder);
+                             m.for_each_parameter([&](tensor_handle it, const auto&) {
+                               m.acquire(tensor<float>{it}, access::write).span()[0] = value;
+                             });
+                             return std::vector{save(here, m, folder)};
+                           }),
+             0, "2");
+  };
+  go_on(saved, 1);
+  go_on(copied, 2);
+  std::swap(saved[1], copied[1]);
+  both_say(on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{load(here, m, folder)}; }),
+           0, "generation 2 of stage 0 and that of stage 1 are not of one save");
+}
+
+TEST_CASE("generations that do not say of which stage they are load, if they are of one training", "[pipeline]")
+{
+  folders saved(2);
+  const answers found = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    m.content().belongs_to(7);
+    (void)checkpoint::save(m, folder);
+    return std::vector{load(here, m, folder), save(here, m, folder), load(here, m, folder)};
+  });
+  CHECK(found == answers{{"1", "2", "2"}, {"1", "2", "2"}});
+}
+
+TEST_CASE("a first save that did not end on all stages is passed over, and the training begins", "[pipeline]")
+{
+  for (const std::size_t killed : {0U, 1U}) {
+    CAPTURE(killed);
+    folders saved(2);
+    on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
+    CHECK(saved[killed].remove("generation-000001.manifest"));
+    const answers found = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+      std::vector<std::string> all{load(here, m, folder)};
+      all.push_back(answer_of([&] {
+        auto begun = load_stages(here.all(), m, std::as_const(folder), {.allow_fresh_start = true});
+        begun.number = 100 + begun.skipped.size();
+        return begun;
+      }));
+      all.push_back(save(here, m, folder));
+      all.push_back(load(here, m, folder));
+      return all;
+    });
+    both_say(found, 0, "stage " + std::to_string(killed) + " does not have it");
+    both_say(found, 0, "allow a fresh start");
+    both_say(found, 1, "101");
+    CHECK(found[0][2] == found[0][3]);
+    CHECK(found[0] == found[1]);
+  }
+}
+
+TEST_CASE("a disk with room for less than keep + 1 generations says how to save, and that works", "[pipeline]")
+{
+  folders saved(2);
+  const answers found = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+    std::vector<std::string> all{save(here, m, folder)};
+    folder.most_before = folder.size() * 3 / 2;  // room for 2.5
+    for (int number = 0; number < 2; ++number) all.push_back(save(here, m, folder));
+    const checkpoint::save_options with_room{.keep = 2, .keep_while_writing = 1};
+    for (int number = 0; number < 3; ++number) all.push_back(save(here, m, folder, with_room));
+    folder.is_full = here.stage() == 1;
+    all.push_back(save(here, m, folder, with_room));
+    all.push_back(load(here, m, folder));
+    return all;
+  });
+  both_say(found, 1, "2");
+  both_say(found, 2, "2 older generations stay until this one is there");
+  both_say(found, 2, "keep_while_writing = 1");
+  for (const std::size_t number : {3U, 4U, 5U}) both_say(found, number, std::to_string(number));
+  both_say(found, 6, "no room is left");
+  both_say(found, 7, "5");
+  for (const small_folder& each : saved) CHECK(checkpoint::generations_in(each).front() == 5);
+
+  small_folder alone;
+  support::managed_layers<float> layers{8};
+  layers.declare(0);
+  layers.fill();
+  (void)checkpoint::save(layers.m(), alone);
+  alone.most_before = alone.size() * 3 / 2;
+  (void)checkpoint::save(layers.m(), alone);
+  CHECK_THAT(answer_of([&] { return checkpoint::save(layers.m(), alone); }),
+             ContainsSubstring("keep_while_writing = 1"));
+  for (std::uint64_t number = 3; number < 6; ++number)
+    CHECK(checkpoint::save(layers.m(), alone, {.keep_while_writing = 1}).number == number);
 }
 
 TEST_CASE("versions of weights of replicas load into another number of replicas", "[pipeline]")

@@ -67,6 +67,29 @@ TEST_CASE("the newest whole generations stay, whoever reads the older ones and w
   }
 }
 
+TEST_CASE("as many whole generations stay while a new one is written as are asked for", "[sharding]")
+{
+  using numbers = std::vector<std::uint64_t>;
+  const auto stay = [](const std::vector<std::uint64_t>& damaged, std::uint32_t meanwhile) {
+    memory_folder folder;
+    for (std::uint32_t seed = 1; seed < 4; ++seed) stored_generation{seed, 3, 1000}.write(folder);
+    for (const std::uint64_t it : damaged) folder.flip(checkpoint::detail::tensors_name(it, 1), 3000);
+    collective::thread_group group{ranks};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      local_threads here{group, rank_id{rank}};
+      sharding::older_generations older{
+          here, folder, checkpoint::save_options{.keep = 2, .check_older = false, .keep_while_writing = meanwhile}};
+      older.make_room();
+    });
+    return checkpoint::generations_in(folder);
+  };
+  CHECK(stay({}, 0) == numbers{3, 2, 1});
+  CHECK(stay({}, 1) == numbers{3});
+  CHECK(stay({}, 2) == numbers{3, 2});
+  CHECK(stay({3}, 1) == numbers{3, 2});
+  CHECK(stay({3, 2, 1}, 1) == numbers{3, 2, 1});
+}
+
 TEST_CASE("what every rank has read before is not read again", "[sharding]")
 {
   memory_folder folder;

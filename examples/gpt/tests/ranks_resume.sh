@@ -55,6 +55,10 @@ if [ -n "$launcher" ]; then
   grep -q 'saved generation' said || fail 'processes saved nothing'
 fi
 
+# A run that is always started in the same way begins where nothing is.
+trains "$gpt" $small --ranks 2 --resume always --checkpoint always
+grep -q 'nothing to resume in always' said || fail 'a first run'
+
 # Other batches, or a folder of another training, are refused by all ranks in a sentence.
 status=0
 "$gpt" $small --ranks 3 --resume saved > said 2>&1 || status=$?

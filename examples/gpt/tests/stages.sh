@@ -29,6 +29,18 @@ for stage in 0 1; do
   [ -e "$folder/stage-$stage/generation-000003.manifest" ] || fail "stage $stage was not saved again"
 done
 
+# A run that is always started in the same way begins where nothing is, and so it does where its first save was cut
+# between the manifests of the stages.
+always="$folder/always"
+for words in "nothing to resume" "nothing to resume" "resumed from generation"; do
+  # shellcheck disable=SC2086
+  out=$("$gpt" $small --stages 2 --resume "$always" --checkpoint "$always") || fail "$out"
+  echo "$out" | grep -q "$words" || fail "no '$words': $out"
+  [ -e "$folder/was_cut" ] && continue
+  : >"$folder/was_cut"
+  rm "$always/stage-0/generation-000001.manifest"
+done
+
 # refused SENTENCE OPTION...
 refused() {
   sentence=$1

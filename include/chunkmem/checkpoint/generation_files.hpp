@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -144,9 +145,9 @@ template <file_folder Folder>
 
 /// A number larger than that of any file of the folder, whole or not. Foreign files do not count, but the number is not
 /// one of theirs.
-/// @throws config_error   the folder has the last number that there is
+/// @param least   the number is no smaller @throws config_error   the folder has the last number that there is
 template <file_folder Folder>
-[[nodiscard]] std::uint64_t next_generation(const Folder& folder)
+[[nodiscard]] std::uint64_t next_generation(const Folder& folder, std::uint64_t least = 1)
 {
   std::uint64_t newest = 0;
   std::string newest_name;
@@ -161,7 +162,7 @@ template <file_folder Folder>
       newest_name = name;
     }
   }
-  std::uint64_t next = newest + 1;
+  std::uint64_t next = std::max(newest + 1, least);
   std::sort(taken.begin(), taken.end());
   for (const std::uint64_t number : taken) next += number == next ? 1 : 0;
   if (next > detail::last_generation)
@@ -175,9 +176,9 @@ template <file_folder Folder>
 /// under it. An empty file claims the number. It goes with the leftovers of a later save, which has a larger number.
 /// @throws as next_generation; io_error
 template <file_folder Folder>
-[[nodiscard]] std::uint64_t claim_generation(Folder& folder)
+[[nodiscard]] std::uint64_t claim_generation(Folder& folder, std::uint64_t least = 1)
 {
-  const std::uint64_t number = next_generation(folder);
+  const std::uint64_t number = next_generation(folder, least);
   const std::string name = detail::claim_name(number);
   auto file = folder.create(name);
   file.sync();
@@ -207,11 +208,24 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   return removed;
 }
 
-/// Removes generations that are older than the newest `keep` that count. Foreign ones stay. A manifest goes first, and
-/// is gone for good before its files go.
+/// Removes generations. A manifest goes first, and is gone for good before its files go. One whose manifest stays keeps
+/// its files. @throws io_error   some may be left
+template <file_folder Folder>
+void remove_generations(Folder& folder, std::vector<std::uint64_t> old)
+{
+  if (old.empty()) return;
+  std::erase_if(old, [&](std::uint64_t generation) { return !folder.remove(detail::manifest_name(generation)); });
+  folder.sync();
+  for (const std::string& name : folder.names()) {
+    const auto label = label_of(name);
+    if (label && std::find(old.begin(), old.end(), label->generation) != old.end()) (void)folder.remove(name);
+  }
+}
+
+/// Removes generations that are older than the newest `keep` that count. Foreign ones stay.
 /// @param counts   is asked from the newest on, and not at all where nothing is to go. A generation that does not count
 ///   stays if it is newer
-/// @throws io_error   some may be left
+/// @throws as remove_generations
 template <file_folder Folder, class Counts>
 void remove_older(Folder& folder, std::size_t keep, Counts counts)
 {
@@ -220,13 +234,7 @@ void remove_older(Folder& folder, std::size_t keep, Counts counts)
   auto first = old.begin();
   for (std::size_t kept = 0; first != old.end() && kept < keep; ++first) kept += counts(*first) ? 1 : 0;
   old.erase(old.begin(), first);
-  if (old.empty()) return;  // a generation whose manifest stays keeps its files
-  std::erase_if(old, [&](std::uint64_t generation) { return !folder.remove(detail::manifest_name(generation)); });
-  folder.sync();
-  for (const std::string& name : folder.names()) {
-    const auto label = label_of(name);
-    if (label && std::find(old.begin(), old.end(), label->generation) != old.end()) (void)folder.remove(name);
-  }
+  remove_generations(folder, std::move(old));
 }
 /// All but the newest `keep`, whole or not.
 template <file_folder Folder>

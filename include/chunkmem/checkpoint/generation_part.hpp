@@ -4,12 +4,14 @@
 #include <chunkmem/checkpoint/block_sums.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +23,28 @@
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
+
+namespace detail {
+
+/// Where room ends beside more than one older generation, the error says how to let them go. @throws io_error
+template <file_folder Folder>
+void advise_on_room(const Folder& folder, const io_error& failed)
+{
+  if (failed.fault().number != ENOSPC && failed.fault().number != EDQUOT) return;
+  std::size_t older = 0;
+  try {
+    older = generations_in(folder).size();
+  } catch (const io_error&) {
+    return;
+  }
+  if (older < 2) return;
+  throw io_error{error_text{} << failed.what() << "; " << older
+                              << " older generations stay until this one is there (all but one go before with the "
+                                 "option keep_while_writing = 1)",
+                 failed.fault()};
+}
+
+}  // namespace detail
 
 /// Writes the files of one generation without the manifest: all files, or the files of one rank.
 ///
@@ -109,7 +133,12 @@ class generation_part {
     expects(open_.has_value() == in_file,
             "a checkpoint begins or ends in the middle of a file, or writes outside of one");
     is_over_ = true;
-    work();
+    try {
+      work();
+    } catch (const io_error& failed) {
+      detail::advise_on_room(folder_, failed);
+      throw;
+    }
     is_over_ = false;
   }
   void take_away() noexcept

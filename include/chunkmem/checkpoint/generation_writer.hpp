@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_part.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
@@ -35,13 +36,13 @@ class manifest_writer {
   /// not be there, if `withdraw` says so
   void write(const manifest& content)
   {
-    const std::string text = write_manifest(content);
     name_ = detail::manifest_name(content.generation);
-    io::whole_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
-    file.write(std::as_bytes(std::span{text}));
-    may_be_found_ = true;
-    file.end(name_);
-    folder_.sync();
+    try {
+      put(write_manifest(content));
+    } catch (const io_error& failed) {
+      if (!may_be_found_) detail::advise_on_room(folder_, failed);
+      throw;
+    }
   }
   /// Removes the manifest after a failure. @return   true: the manifest is not there, and never will be. Its files may
   /// go. false: the files have to stay, since a manifest without its files would be a damaged generation, also after a
@@ -59,6 +60,15 @@ class manifest_writer {
   }
 
  private:
+  void put(const std::string& text)
+  {
+    io::whole_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
+    file.write(std::as_bytes(std::span{text}));
+    may_be_found_ = true;
+    file.end(name_);
+    folder_.sync();
+  }
+
   Folder& folder_;
   std::string name_;
   bool may_be_found_ = false;
@@ -92,13 +102,17 @@ class generation_writer {
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
+  /// All files have their names for good.
+  void finish() { part_.finish(), is_finished_ = true; }
+  /// Those that are written.
+  [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
   /// Writes the manifest: the generation is there from here on. @param content   its number and files are set here
   /// @throws io_error   the generation will not be there. If the folder cannot remove the manifest for good either, it
   /// may be there, and is whole then
   void commit(manifest content)
   {
-    part_.finish();
+    if (!std::exchange(is_finished_, false)) part_.finish();  // once: another commit is refused there
     content.generation = part_.generation();
     content.files = part_.files();
     try {
@@ -109,10 +123,17 @@ class generation_writer {
     }
     part_.keep();
   }
+  /// The generation goes again, behind its commit, because it did not come everywhere. Where the folder cannot remove
+  /// its manifest for good, it stays whole.
+  void withdraw() noexcept
+  {
+    if (manifest_.withdraw()) part_.keep(false);
+  }
 
  private:
   generation_part<Folder> part_;
   manifest_writer<Folder> manifest_;
+  bool is_finished_ = false;
 };
 
 }  // namespace checkpoint

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
@@ -12,11 +13,13 @@
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -280,34 +283,146 @@ namespace detail {
   throw io_error{text};
 }
 
-/// Loads one generation. Blocks go straight to their tensors, by `workers`.
-/// @throws corrupt_data, format_error, io_error   it is not whole; the others as load
-template <class Manager, file_folder Folder, executor Executor>
-void load_generation(Manager& m, const std::vector<model_item>& items, const Folder& folder, std::uint64_t number,
-                     const loader_limits& limits, Executor& workers, narrowing& found)
+/// One generation on its way into a manager.
+template <class Manager, file_folder Folder>
+class generation_load {
+ public:
+  /// All outlive this. Nothing of the manager is changed yet.
+  /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load
+  generation_load(Manager& m, const std::vector<model_item>& items, const Folder& folder, std::uint64_t number,
+                  const loader_limits& limits)
+      : m_{m}, items_{items}, generation_{folder, number, limits}, index_{generation_.generation()}
+  {
+    expect_one_run(folder, number, content().run);
+    match_lists(m, content());
+    for (const model_item& item : items) refuse_other_ranks(item.name, 1, index_);
+    match_names(
+        [&](auto visit) {
+          for (const model_item& item : items) visit(item.name, item.extents);
+        },
+        index_, content());
+    match_items(items, index_);
+    states_.emplace(m, items, index_, generation_);
+  }
+  generation_load(const generation_load&) = delete;
+
+  [[nodiscard]] const manifest& content() const noexcept { return generation_.content(); }
+  /// Rounds what will be narrowed, and writes nothing. @throws as check_narrowing
+  void check(narrowing& found)
+  {
+    for (const model_item& item : items_)
+      if (!item.is_state() && item.master == list_id::none) check_narrowing(item, index_, generation_, found);
+  }
+  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item
+  template <executor Executor>
+  void fill(Executor& workers, narrowing& found)
+  {
+    parallel_reader from{generation_, workers};
+    scope_.emplace(m_);
+    for (const model_item& item : items_)
+      if (!item.is_state()) (void)fill_item(m_, item, index_, from, found);
+  }
+  /// The manager has the generation.
+  void end() noexcept
+  {
+    states_->put();
+    scope_->end();
+    m_.content().belongs_to(content().run);
+  }
+
+ private:
+  Manager& m_;
+  const std::vector<model_item>& items_;
+  generation_reader<Folder> generation_;
+  stored_index index_;
+  std::optional<loaded_states> states_;
+  std::optional<load_scope<Manager>> scope_;
+};
+
+}  // namespace detail
+
+/// A load of one manager, step by step: see load. Stages of a pipeline take each step together.
+///
+///     manager_load loading{m, folder, options};
+///     loading.prepare();
+///     loading.open(loading.generations().front()), loading.fill(workers), loading.end();
+template <class Manager, file_folder Folder>
+class manager_load {
+ public:
+  /// All outlive this.
+  manager_load(Manager& m, const Folder& folder, const load_options& options)
+      : m_{m}, folder_{folder}, options_{options}
+  {
+  }
+  manager_load(const manager_load&) = delete;
+
+  /// @throws usage_error   as load
+  void prepare()
+  {
+    expects(!m_.is_iterating() && !m_.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+    m_.content().expect_states();
+    m_.content().expect_unpinned();
+    detail::older_check_of(m_).wait();  // the last save may still remove generations
+    items_ = detail::items_of(m_);
+  }
+  /// Those of the folder, newest first. @param with_foreign   see all_generations_in
+  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign) const
+  {
+    return with_foreign ? all_generations_in(folder_) : generations_in(folder_);
+  }
+  /// Compares a generation with the manager. Nothing is changed yet, but for a `fill` before that did not end.
+  void open(std::uint64_t number)
+  {
+    found_ = narrowing{options_.allow_overflow};
+    now_.emplace(m_, items_, folder_, number, options_.limits);
+    now_->check(found_);
+  }
+  [[nodiscard]] const manifest& content() const noexcept { return now_->content(); }
+  template <executor Executor>
+  void fill(Executor& workers)
+  {
+    now_->fill(workers, found_);
+  }
+  void end() noexcept { now_->end(); }
+  /// What a narrower type has lost of the generation that was filled.
+  [[nodiscard]] const rounded_numbers& rounded() const noexcept { return found_.total(); }
+
+ private:
+  Manager& m_;
+  const Folder& folder_;
+  const load_options& options_;
+  std::vector<model_item> items_;
+  narrowing found_{false};
+  std::optional<detail::generation_load<Manager, Folder>> now_;
+};
+
+/// A load of a manager, step by step; of a sharded_model: rank_load. For code that loads either.
+template <class Manager, file_folder Folder>
+[[nodiscard]] manager_load<Manager, Folder> load_of(Manager& m, const Folder& folder, const load_options& options)
 {
-  generation_reader<Folder> generation{folder, number, limits};
-  const manifest& content = generation.content();
-  expect_one_run(folder, number, content.run);
-  const stored_index index{generation.generation()};
-  match_lists(m, content);
-  for (const model_item& item : items) refuse_other_ranks(item.name, 1, index);
-  match_names(
-      [&](auto visit) {
-        for (const model_item& item : items) visit(item.name, item.extents);
-      },
-      index, content);
-  match_items(items, index);
-  const loaded_states states{m, items, index, generation};
-  parallel_reader from{generation, workers};
-  for (const model_item& item : items)
-    if (!item.is_state() && item.master == list_id::none) check_narrowing(item, index, from, found);
-  load_scope scope{m};
-  for (const model_item& item : items)
-    if (!item.is_state()) (void)fill_item(m, item, index, from, found);
-  states.put();
-  scope.end();
-  m.content().belongs_to(content.run);
+  return {m, folder, options};
+}
+
+namespace detail {
+
+/// Loads the newest generation that is whole, by the steps of a manager_load. @throws as load
+template <class Loading, executor Executor>
+[[nodiscard]] loaded_generation load_newest(Loading& loading, const load_options& options, Executor& workers)
+{
+  const bool has_own = !generations_up_to(options.newest, loading.generations(false)).empty();
+  loaded_generation result;
+  if (try_newest(generations_up_to(options.newest, loading.generations(true)), result.skipped,
+                 [&](std::uint64_t number) {
+                   loading.open(number);
+                   loading.fill(workers);
+                   loading.end();
+                   result.number = number;
+                 })) {
+    result.rounded = loading.rounded();
+    return result;
+  }
+  if (!options.allow_fresh_start || has_own) refuse_folder(result.skipped, has_own);
+  return result;
 }
 
 }  // namespace detail
@@ -348,23 +463,9 @@ template <class Manager, file_folder Folder, executor Executor = const serial>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {},
                        Executor& workers = on_this_thread)
 {
-  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-  m.content().expect_states();
-  m.content().expect_unpinned();
-  detail::older_check_of(m).wait();  // the last save may still remove generations
-  const std::vector<model_item> items = detail::items_of(m);
-  const bool has_own = !generations_up_to(options.newest, generations_in(folder)).empty();
-  loaded_generation result;
-  if (try_newest(generations_up_to(options.newest, all_generations_in(folder)), result.skipped,
-                 [&](std::uint64_t number) {
-                   narrowing found{options.allow_overflow};
-                   detail::load_generation(m, items, folder, number, options.limits, workers, found);
-                   result.number = number;
-                   result.rounded = found.total();
-                 }))
-    return result;
-  if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
-  return result;
+  manager_load loading{m, folder, options};
+  loading.prepare();
+  return detail::load_newest(loading, options, workers);
 }
 
 }  // namespace checkpoint

@@ -7,6 +7,7 @@
 #include <chunkmem/io/checksum.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -51,6 +52,17 @@ struct divided_tensor {
   [[nodiscard]] bool operator==(const divided_tensor&) const = default;
 };
 
+/// The place of a folder among those of the stages of a pipeline, and the save that filled all of them.
+///
+///     if (content.stage) std::cout << "stage " << content.stage->number << " of " << content.stage->count << '\n';
+struct stored_stage {
+  std::uint32_t number = 0;  ///< from 0
+  std::uint32_t count = 0;
+  std::uint64_t save = 0;  ///< a sum over the files of all stages: equal in the folders of one save alone
+
+  [[nodiscard]] bool operator==(const stored_stage&) const = default;
+};
+
 /// The content of a generation. A generation is whole when its manifest is whole, and every file that the manifest
 /// names.
 ///
@@ -61,7 +73,8 @@ struct manifest {
   std::vector<stored_list> lists{};
   std::vector<std::string> empty{};  ///< names of tensors that held no bytes when they were saved
   std::vector<divided_tensor> divided{};
-  std::uint64_t run = 0;  ///< the training: a number that its first save drew
+  std::uint64_t run = 0;                ///< the training: a number that its first save drew
+  std::optional<stored_stage> stage{};  ///< none: of no pipeline, or of a version that did not tell
 
   [[nodiscard]] bool operator==(const manifest&) const = default;
 };
@@ -109,6 +122,7 @@ namespace detail {
 
 inline constexpr std::string_view first_words = "chunkmem checkpoint ";
 inline constexpr std::string_view first_line = "chunkmem checkpoint 2";
+inline constexpr std::string_view first_line_of_stage = "chunkmem checkpoint 3";
 inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, end of line
 
 }  // namespace detail
@@ -116,8 +130,11 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
 /// As text, its own checksum in the last line.
 [[nodiscard]] inline std::string write_manifest(const manifest& it)
 {
-  std::string text{detail::first_line};
+  std::string text{it.stage ? detail::first_line_of_stage : detail::first_line};
   text += "\ngeneration " + std::to_string(it.generation) + "\nrun " + detail::as_digits(it.run) + '\n';
+  if (it.stage)
+    text += "stage " + std::to_string(it.stage->number) + ' ' + std::to_string(it.stage->count) + ' ' +
+            detail::as_digits(it.stage->save) + '\n';
   for (const stored_file& file : it.files) {
     text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + std::to_string(file.header) +
             '\n';
@@ -142,6 +159,13 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
   if (kind == "sum") {
     if (found.files.empty()) text.refuse("a checksum of no file");
     found.files.back().sums.push_back(text.number<std::uint64_t>(text.word(), 16));
+    return text.expect_end();
+  }
+  if (kind == "stage") {
+    const auto number = text.number<std::uint32_t>(text.word());
+    const auto count = text.number<std::uint32_t>(text.word());
+    found.stage = {number, count, text.number<std::uint64_t>(text.word(), 16)};
+    if (number >= count) text.refuse("a stage that is not one of them");
     return text.expect_end();
   }
   const std::string name = from_word(text, text.word());
@@ -172,7 +196,9 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
       "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n')
     return {};
   const std::string_view line = body.substr(0, body.find('\n'));
-  return line == detail::first_line ? std::string_view{} : line.substr(detail::first_words.size(), 20);
+  return line == detail::first_line || line == detail::first_line_of_stage
+             ? std::string_view{}
+             : line.substr(detail::first_words.size(), 20);
 }
 
 /// The reverse: a pure function of text and limits.
@@ -190,7 +216,8 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
   std::istringstream in{std::string{content}};
   text_reader text{in, "a manifest", 3 * std::size_t{limits.name_length} + 512};
   manifest found;
-  if (text.next_line() != detail::first_line) text.refuse("it does not begin like a checkpoint of version 2");
+  if (const std::string_view line = text.next_line(); line != detail::first_line && line != detail::first_line_of_stage)
+    text.refuse("it does not begin like a checkpoint of version 2 or 3");
   text.next_line();
   text.expect("generation");
   found.generation = text.number<std::uint64_t>(text.word());

@@ -85,6 +85,7 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
 {
   manifest longest = plan.rest;
   longest.generation = UINT64_MAX;
+  longest.stage = {UINT32_MAX - 1, UINT32_MAX, UINT64_MAX};
   for (std::size_t all = 0; all < plan.files.size() * ranks; ++all) {
     const std::size_t index = all % plan.files.size();
     std::uint64_t size = plan.tables[index].size();

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <string>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 
@@ -30,6 +32,21 @@ namespace checkpoint {
   }
 }
 
+/// The manifest of a generation. @param look   `look(text)` sees its text first @return   none where it cannot be read
+template <file_folder Folder, class Look>
+[[nodiscard]] std::optional<manifest> readable_manifest(const Folder& folder, std::uint64_t generation, Look look)
+{
+  try {
+    const std::string text = detail::read_text(folder, detail::manifest_name(generation), loader_limits{}.manifest);
+    look(std::string_view{text});
+    return read_manifest(text);
+  } catch (const corrupt_data&) {
+  } catch (const format_error&) {
+  } catch (const io_error&) {
+  }
+  return {};
+}
+
 namespace detail {
 
 /// Refuses a generation of another version of this library. @throws config_error
@@ -40,7 +57,7 @@ inline void expect_own_version(std::uint64_t generation, std::string_view text)
   throw config_error{
       error_text{}
       << "chunkmem: generation " << generation << " of this folder has format " << other
-      << " of another version of chunkmem, this one has 2 (name another folder, or go on with that version)"};
+      << " of another version of chunkmem, this one has 2 and 3 (name another folder, or go on with that version)"};
 }
 
 /// The training of a generation. @param look   `look(text)` sees its manifest first @return   none where it cannot be
@@ -48,15 +65,8 @@ inline void expect_own_version(std::uint64_t generation, std::string_view text)
 template <file_folder Folder, class Look>
 [[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation, Look look)
 {
-  try {
-    const std::string text = read_text(folder, manifest_name(generation), loader_limits{}.manifest);
-    look(std::string_view{text});
-    return read_manifest(text).run;
-  } catch (const corrupt_data&) {
-  } catch (const format_error&) {
-  } catch (const io_error&) {
-  }
-  return {};
+  const std::optional<manifest> found = readable_manifest(folder, generation, look);
+  return found ? std::optional{found->run} : std::nullopt;
 }
 
 }  // namespace detail

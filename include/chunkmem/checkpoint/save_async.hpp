@@ -57,6 +57,7 @@ class pending_save {
     const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
     auto held = io::lock_of(folder);
     manifest rest = detail::begin_save(m, folder, plan);
+    detail::make_room(folder, options.files);
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
     const std::uint64_t generation = rest.generation;

@@ -175,13 +175,16 @@ template <file_folder Folder>
     return folder.open(name);
 }
 
-/// The error of an operation on a file. @param number   errno, or 0 where nothing was said and nothing was done
+/// The error of an operation on a file or a folder. Its sentence names a byte where bytes are read or written.
+/// @param number   errno, or 0 where nothing was said and nothing was done
 [[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number,
                                      std::uint64_t offset = 0)
 {
   error_text text;
   const auto [what, advice] = detail::reason_of(number);
-  text << "chunkmem: " << operation << " " << file.substr(0, 255) << " failed at byte " << offset << ": " << what;
+  text << "chunkmem: " << operation << " " << file.substr(0, 255) << " failed";
+  if (offset > 0 || operation == "reading" || operation == "writing") text << " at byte " << offset;
+  text << ": " << what;
   if (number != 0) text << ", errno " << static_cast<std::uint64_t>(number);
   text << " (" << advice << ")";
   return io_error{text, {number, offset}};

@@ -14,6 +14,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
@@ -77,6 +78,7 @@ class saved_stages {
         throw config_error{error_text{} << "chunkmem: stages of two trainings were to be loaded together: run "
                                         << content.run << " and run " << readers_.front().content().run
                                         << " (name the folders of one training)"};
+      expect_stage(generation, content, folders.size());
       checkpoint::expect_one_run(folder, generation, content.run);
       for (const checkpoint::stored_list& it : content.lists) lists_.insert(it.name);
       for (const std::string& name : content.empty) expect_new(empty_.insert(name).second, name);
@@ -130,6 +132,28 @@ class saved_stages {
   }
 
  private:
+  /// Folders that say of which stage and save they are, are those of all stages of one save. @throws config_error
+  void expect_stage(std::uint64_t generation, const checkpoint::manifest& content, std::size_t folders) const
+  {
+    const std::optional<checkpoint::stored_stage>& own = content.stage;
+    const std::optional<checkpoint::stored_stage>& first = readers_.front().content().stage;
+    const std::size_t index = readers_.size() - 1;
+    const auto refuse = [&](auto... what) {
+      error_text text;
+      text << "chunkmem: folder " << index << " of those to be loaded";
+      (text << ... << what);
+      throw config_error{text << " (name the folders of all stages of one training, each once)"};
+    };
+    if (own.has_value() != first.has_value() || (own && own->save != first->save))
+      refuse(" has a generation ", generation, " of another save than folder 0");
+    if (!own) return;
+    if (own->count != folders)
+      refuse(" is that of stage ", std::uint64_t{own->number}, " of ", std::uint64_t{own->count},
+             ", and the folders are ", std::uint64_t{folders});
+    for (std::size_t other = 0; other < index; ++other)
+      if (readers_[other].content().stage->number == own->number)
+        refuse(" is that of stage ", std::uint64_t{own->number}, ", as folder ", std::uint64_t{other});
+  }
   static void expect_new(bool is_new, std::string_view name)
   {
     if (is_new || name.starts_with(checkpoint::detail::state_prefix)) return;
@@ -165,18 +189,21 @@ class stage_content {
     for (const matched& it : matched_)
       checkpoint::check_narrowing(it.item, saved_.table(it.folder), saved_.reader(it.folder), found);
   }
-  /// Fills the manager. @throws as checkpoint::load
+  /// Fills the manager. Until `end`, no tensor has bytes. @throws as checkpoint::load
   template <class Executor>
-  void load(Executor& workers)
+  void fill(Executor& workers)
   {
     checkpoint::narrowing again{true};
-    checkpoint::load_scope scope{m_};
+    scope_.emplace(m_);
     for (const matched& it : matched_) {
       checkpoint::parallel_reader from{saved_.reader(it.folder), workers};
       (void)checkpoint::fill_item(m_, it.item, saved_.table(it.folder), from, again);
     }
+  }
+  void end() noexcept
+  {
     for (const auto& [to, content] : states_) std::ranges::copy(content, to.begin());
-    scope.end();
+    scope_->end();
     m_.content().belongs_to(0);  // its saves go to new folders
   }
 
@@ -258,6 +285,7 @@ class stage_content {
   std::vector<matched> matched_;
   std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> states_;
   std::set<std::string, std::less<>> taken_;
+  std::optional<checkpoint::load_scope<Manager>> scope_;
 };
 
 /// How many stages take each name of a save. Every stage calls it. @throws comm_error
@@ -326,23 +354,23 @@ template <file_folder Folder>
   return common.empty() ? 0 : std::ranges::max(common);
 }
 
-/// This stage's share of the folders is whole. @return   what is wrong, or an empty text
-template <file_folder Folder>
-[[nodiscard]] std::string damage(std::span<const Folder> folders, std::uint64_t generation, std::size_t stage,
-                                 std::size_t stages, const checkpoint::loader_limits& limits)
+/// All stages see one generation in one list of folders. Every stage calls it. @throws config_error   on every stage:
+/// they see others; comm_error
+template <class Ranks, file_folder Folder>
+void expect_same_folders(Ranks& stages, const saved_stages<Folder>& saved)
 {
-  try {
-    for (std::size_t folder = stage; folder < folders.size(); folder += stages)
-      (void)checkpoint::check_generation(folders[folder], generation, limits);
-  } catch (const corrupt_data& found) {
-    return found.what();
-  } catch (const format_error& found) {
-    return found.what();
-  } catch (const io_error& found) {
-    if (checkpoint::detail::is_shortage(found)) throw;
-    return found.what();
+  std::vector<std::uint64_t> own;
+  for (const auto& reader : saved.readers()) {
+    const std::string text = checkpoint::write_manifest(reader.content());
+    own.push_back(io::checksum_of(std::as_bytes(std::span{text})));
   }
-  return {};
+  std::vector<std::uint64_t> all(own.size() * stages.ranks());
+  stages.exchange(own, all);
+  for (std::size_t index = own.size(); index < all.size(); ++index)
+    if (all[index] != all[index % own.size()])
+      throw config_error{error_text{} << "chunkmem: folder " << index % own.size()
+                                      << " of those to be loaded is another one on stage " << index / own.size()
+                                      << " than on stage 0 (give all stages the same folders in one order)"};
 }
 
 }  // namespace detail
@@ -364,8 +392,11 @@ template <file_folder Folder>
 ///
 /// @param stages   a communicator of all stages, of any number   @param m   a manager: replicas of a stage are not
 ///   loaded
-/// @param folders  one for each stage that saved, in any order, the same on every stage
-/// @return the generation: the newest that is whole in all folders. `rounded` is of the parts of this stage
+/// @param folders  one for each stage that saved, in any order, the same on every stage. Those of two trainings or of
+///   two saves, twice one stage, or other ones on another stage are refused. Generations of version 0.1 do not say of
+///   which stage and save they are: of these the training is compared alone, and what each stage sees
+/// @return the generation: the newest that is whole in all folders, and that all stages have read. Where one of them
+///   finds damage, all load the next older one. `rounded` is of the parts of this stage
 /// @throws config_error   on every stage: the save is of another model, a stage lacks something, or no stage has
 ///   something, or finite numbers would become infinite on one; nothing was changed
 /// @throws io_error       no generation is whole in all folders; and as checkpoint::load, on every stage the error of
@@ -384,7 +415,6 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
   collective::all_or_none(stages, [&] { checkpoint::detail::older_check_of(m).wait(); });
   checkpoint::loaded_generation found;
   for (std::uint64_t up_to = options.newest;;) {
-    std::string wrong;
     collective::all_or_none(stages, [&] {
       expects(!folders.empty(), "a training was to be loaded from the folders of no stage");
       found.number = detail::newest_of_all(folders, up_to);
@@ -396,25 +426,31 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
                                     << (found.skipped.empty() ? "" : " that is whole; the newest: ")
                                     << (found.skipped.empty() ? "" : found.skipped.front().why)
                                     << " (name the folder of each stage)"};
-      wrong = detail::damage(folders, found.number, index_of(stages.rank()), stages.ranks(), options.limits);
     });
-    if (std::ranges::max(collective::words_of_all(stages, wrong.empty() ? 0 : 1)) == 0) break;
-    found.skipped.push_back({found.number, wrong.empty() ? "another stage found it damaged" : wrong});
+    const auto attempt = [&](std::uint64_t number) {
+      std::optional<detail::saved_stages<Folder>> saved;
+      std::optional<detail::stage_content<Manager, Folder>> content;
+      collective::all_or_none(stages, [&] {  // each proves some of the folders
+        for (std::size_t folder = index_of(stages.rank()); folder < folders.size(); folder += stages.ranks())
+          (void)checkpoint::check_generation(folders[folder], number, options.limits);
+      });
+      collective::all_or_none(stages, [&] {
+        m.content().expect_states();
+        m.content().expect_unpinned();
+        saved.emplace(folders, number, options.limits);
+      });
+      detail::expect_same_folders(stages, *saved);
+      collective::all_or_none(stages, [&] { content.emplace(m, *saved, options); });
+      detail::expect_one_taker(*saved, detail::takers(stages, saved->names(), content->taken()), options);
+      checkpoint::narrowing narrowed{options.allow_overflow};
+      collective::all_or_none(stages, [&] { content->check(narrowed); });
+      found.rounded = narrowed.total();
+      collective::all_or_none(stages, [&] { content->fill(workers); });
+      content->end();
+    };
+    if (checkpoint::try_newest({found.number}, found.skipped, attempt)) break;
     up_to = found.number - 1;
   }
-  std::optional<detail::saved_stages<Folder>> saved;
-  std::optional<detail::stage_content<Manager, Folder>> content;
-  collective::all_or_none(stages, [&] {
-    m.content().expect_states();
-    m.content().expect_unpinned();
-    saved.emplace(folders, found.number, options.limits);
-    content.emplace(m, *saved, options);
-  });
-  detail::expect_one_taker(*saved, detail::takers(stages, saved->names(), content->taken()), options);
-  checkpoint::narrowing narrowed{options.allow_overflow};
-  collective::all_or_none(stages, [&] { content->check(narrowed); });
-  found.rounded = narrowed.total();
-  collective::all_or_none(stages, [&] { content->load(workers); });
   return found;
 }
 

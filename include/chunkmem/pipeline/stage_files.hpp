@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
@@ -11,147 +12,149 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/pipeline/stage_folders.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <optional>
+#include <exception>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-namespace detail {
-
-/// Stages of one training are at most one generation apart. @return   the newest that every stage has
-/// @throws config_error   on every stage: they are not; comm_error
-template <class Ranks>
-[[nodiscard]] std::uint64_t common_generation(Ranks& stages, std::uint64_t newest)
-{
-  const std::vector<std::uint64_t> all = collective::words_of_all(stages, newest);
-  const auto [least, most] = std::ranges::minmax(all);
-  if (most - least > 1 || (least == 0 && most != 0))
-    throw config_error{error_text{} << "chunkmem: the folder of one stage has generation " << most
-                                    << ", and that of another has generation " << least << (least == 0 ? ": none" : "")
-                                    << " (give each stage the folder that it had, or an empty one to all of them)"};
-  return least;
-}
-
-/// All stages save under one number of the training, which tells their folders from those of other trainings. Replicas
-/// of a stage take the number of the first replica.
-template <class Ranks, class Manager>
-void agree_on_run(Ranks& stages, Manager& m)
-{
-  auto& content = [&]() -> auto& {
-    if constexpr (requires { m.shares(); })
-      return m.shares().content();
-    else
-      return m.content();
-  }();
-  const std::vector<std::uint64_t> known = collective::words_of_all(stages, content.run());
-  if (std::ranges::max(known) != 0) return;
-  std::uint64_t drawn = 0;
-  collective::all_or_none(stages, [&] {
-    if (index_of(stages.rank()) == 0) drawn = checkpoint::draw_run();
-  });
-  drawn = collective::words_of_all(stages, drawn)[0];
-  if constexpr (requires { m.ranks(); })
-    if (index_of(m.ranks().rank()) != 0) return;
-  content.belongs_to(drawn);
-}
-
-/// Of those that have a manifest, whole or not.
-template <file_folder Folder>
-[[nodiscard]] std::uint64_t newest_in(const Folder& folder)
-{
-  const std::vector<std::uint64_t> own = checkpoint::generations_in(folder);
-  return own.empty() ? 0 : own.front();
-}
-
-/// Removes generations that other stages do not have, and files of saves that did not end. The next save then has one
-/// number on all stages.
-template <file_folder Folder>
-void remove_newer(Folder& folder, std::uint64_t newest)
-{
-  bool has_removed = false;
-  for (const std::uint64_t number : checkpoint::generations_in(folder))
-    if (number > newest) has_removed = folder.remove(checkpoint::detail::manifest_name(number)) || has_removed;
-  if (has_removed) folder.sync();
-  (void)checkpoint::remove_leftovers(folder);
-}
-
-}  // namespace detail
-
 /// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
 ///
-/// A generation has one number on all stages. If a stage cannot save, no stage has the generation. After a power cut
-/// some stages may have one generation more than others: `load_stages` passes it over, and the next save removes it.
+/// A generation has one number on all stages. If a stage cannot save, no stage has the generation, and the older ones
+/// are untouched. Older ones go when all stages have the new one, and only such as are not among the newest
+/// `options.keep` that are whole on every stage.
+///
+/// After a power cut some stages may have one generation more than others: `load_stages` passes it over, and the next
+/// save removes it. So it is with the first save of a training, which counts when all stages have it.
 ///
 ///     io::posix_folder folder{"runs/a/stage-" + std::to_string(here.stage())};
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
-/// @param stages    a communicator of all stages   @param options   keep at least 2: stages may be one apart
+/// @param stages    a communicator of all stages; with replicas, of those of one replica, or of all
 /// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
-/// @throws config_error   folders have other generations than those of other stages
-/// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage
+/// @throws config_error   on every stage: folders of two trainings, folders of other stages, or folders that are more
+///   than one generation apart
+/// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. Older
+///   generations that stay are read before it returns
 template <class Ranks, class Manager, file_folder Folder>
 checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& folder,
                                          const checkpoint::save_options& options = {})
 {
-  std::uint64_t newest = 0;
+  collective::agree_on(stages, checkpoint::keeping_of(options),
+                       "stages keep other numbers of checkpoints, or check others (give all of them the same keep, "
+                       "keep_while_writing and check_older)");
+  detail::stage_folders folders{stages, m, folder};
+  auto saving = save_of(m, folder, options);  // unqualified: that of a sharded_model is found as well
   collective::all_or_none(stages, [&] {
-    expects(options.keep > 1, "stages that keep one generation alone: after a power cut they may have none in common");
-    newest = detail::newest_in(folder);
+    saving.prepare();
+    saving.open();
   });
-  detail::agree_on_run(stages, m);
-  const std::uint64_t common = detail::common_generation(stages, newest);
-  collective::all_or_none(stages, [&] { detail::remove_newer(folder, common); });
-  std::optional<checkpoint::saved_generation> saved;  // unqualified: the save of a sharded_model is found as well
+  folders.agree_on_run();
+  const detail::stage_generations before = folders.find();
+  before.expect_together();
+  collective::all_or_none(stages, [&] {
+    folders.expect_own_stage();
+    folders.remove_newer(before);
+  });
+  collective::all_or_none(stages, [&] { folders.remove_leftovers(); });  // behind that: they say what it was
+  const std::uint64_t number = folders.next_number();
   try {
-    collective::all_or_none(stages, [&] { saved = save(m, folder, options); });
+    collective::all_or_none(stages, [&] {
+      saving.begin(number);
+      if (saving.part().generation() != number)
+        throw io_error{
+            "chunkmem: somebody else makes files in the folder of a stage (name a folder for this training)"};
+    });
+    if (options.keep_while_writing > 0) {
+      const std::uint64_t oldest = folders.oldest_kept(options.keep_while_writing, true, folders.find());
+      collective::all_or_none(stages, [&] { folders.remove_older_than(oldest); });
+    }
+    collective::all_or_none(stages, [&] { saving.write(); });
+  } catch (const comm_error&) {
+    throw;  // others may go on to their commit: the claim says that there was a save
   } catch (const error&) {
-    if (saved) detail::remove_newer(folder, saved->number - 1);
+    saving.unclaim();
     throw;
   }
-  return *saved;
+  const checkpoint::stored_stage place = folders.place_of_save(saving.part().files());
+  try {
+    collective::all_or_none(stages, [&] { saving.commit(place); });
+  } catch (const comm_error&) {
+    throw;
+  } catch (...) {
+    saving.withdraw();
+    throw;
+  }
+  checkpoint::saved_generation result = saving.saved();
+  try {
+    const bool checks = options.check_older && options.keep > 1;
+    if (const std::uint64_t oldest = folders.oldest_kept(options.keep, checks, folders.find(), result.number);
+        oldest != 0)
+      folders.remove_older_than(oldest);
+  } catch (const comm_error&) {
+    throw;
+  } catch (const std::exception& failed) {
+    result.clean_up << failed.what();
+  }
+  saving.unclaim();
+  return result;
 }
 
 /// Loads the newest generation that every stage has whole. Every stage calls it.
 ///
-/// The number of stages, their parts and the versions of the weights are those of the save.
-/// @return   with the number 0 after a fresh start, which options allow: the stages have no whole generation in common
+/// - The stages agree on a generation when all of them have read it: where one finds damage, all load the next older
+///   one. Where none is left, each gets the error, and no tensor of any stage has bytes.
+/// - The number of stages, their parts and the versions of the weights are those of the save. A folder of another
+///   training, of another stage or of another save of one number is refused. Generations of version 0.1 do not say of
+///   which stage and save they are, so of these the training is compared alone.
+/// - `skipped` has the generations that only some stages have, too: those of a save that did not end.
+///
+/// @return   with the number 0 after a fresh start, which options allow: the stages have no generation in common, or
+///   the first save did not end on all of them. `rounded` is of this stage
 /// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error
-/// @throws config_error   folders have generations that are more than one apart
-/// @complexity   as checkpoint::load, and one pass over the bytes of a generation to see whether it is whole
+/// @throws config_error   on every stage: folders of two trainings, of other stages, or that are more than one
+///   generation apart
+/// @complexity   as checkpoint::load, and exchanges of a few words
 template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>
 checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folder& folder,
                                           const checkpoint::load_options& options = {},
                                           Executor& workers = on_this_thread)
 {
   collective::agree_on(stages, options.newest, "stages were given other values of newest (give all of them the same)");
-  std::uint64_t newest = 0;
-  collective::all_or_none(stages, [&] { newest = detail::newest_in(folder); });
-  (void)detail::common_generation(stages, newest);  // a save would refuse them later
-  checkpoint::load_options up_to = options;
-  std::uint64_t whole = 0;
-  do {
-    collective::all_or_none(stages, [&] {
-      std::vector<checkpoint::skipped_generation> skipped;
-      whole = 0;
-      (void)checkpoint::try_newest(
-          checkpoint::generations_up_to(up_to.newest, checkpoint::all_generations_in(folder)), skipped,
-          [&](std::uint64_t number) {
-            whole = checkpoint::check_generation(folder, number, options.limits).generation().content.generation;
-          });
-      if (whole == 0 && !options.allow_fresh_start) (void)load(m, folder, up_to, workers);  // says why
-    });
-    const std::vector<std::uint64_t> all = collective::words_of_all(stages, whole);
-    up_to.newest = std::ranges::min(all);
-    if (std::ranges::max(all) == up_to.newest) break;
-  } while (up_to.newest != 0);
+  collective::agree_on(
+      stages, options.allow_fresh_start ? 1 : 0,
+      "some stages allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  collective::agree_on(stages, options.allow_overflow ? 1 : 0,
+                       "some stages let numbers become infinite, and others do not (give all of them the same "
+                       "allow_overflow)");
+  auto loading = load_of(m, folder, options);  // unqualified: that of a sharded_model is found as well
+  collective::all_or_none(stages, [&] { loading.prepare(); });
+  detail::stage_folders folders{stages, m, folder};
+  const detail::stage_generations own = folders.find();
+  own.expect_together();  // a save would refuse them later
+  const detail::stage_generations all = folders.find(true);
   checkpoint::loaded_generation found;
-  if (up_to.newest == 0) return found;  // a fresh start
-  collective::all_or_none(stages, [&] { found = load(m, folder, up_to, workers); });
+  for (const std::uint64_t number : checkpoint::generations_up_to(options.newest, all.of_any())) {
+    if (const auto lacking = all.lacking(number)) {
+      found.skipped.push_back({number, detail::lacking_text(*lacking)});
+      continue;
+    }
+    const auto attempt = [&](std::uint64_t it) {
+      collective::all_or_none(stages, [&] { loading.open(it); });
+      folders.expect_one_save(it, loading.content());
+      collective::all_or_none(stages, [&] { loading.fill(workers); });
+      loading.end();
+    };
+    if (!checkpoint::try_newest({number}, found.skipped, attempt)) continue;
+    found.number = number;
+    found.rounded = loading.rounded();
+    return found;
+  }
+  const bool has_own = !checkpoint::generations_up_to(options.newest, own.common()).empty();
+  if (!options.allow_fresh_start || has_own) detail::refuse_folders(found.skipped, has_own);
   return found;
 }
 

@@ -33,6 +33,15 @@ class older_generations {
   {
   }
 
+  /// Before the files are written: older ones go where options ask for room. @throws as remove_older, on every rank
+  void make_room()
+  {
+    if (options_.keep_while_writing == 0) return;
+    const std::vector<std::uint64_t> whole = newest_whole(options_.keep_while_writing, {});
+    collective::all_or_none(ranks_, [&] {
+      if (is_first()) keep(options_.keep_while_writing, whole);
+    });
+  }
   /// For check_own_part. @throws io_error   rank 0 cannot list its folder; comm_error
   void find()
   {
@@ -74,14 +83,25 @@ class older_generations {
 
   void remove_checked(std::uint64_t newest)
   {
+    const std::vector<std::uint64_t> whole = newest_whole(options_.keep, {newest});
+    if (is_first()) keep(options_.keep, whole);
+  }
+  /// @param whole   the newest ones, which are known to be @return   with the next whole ones, or nothing where none is
+  /// to go
+  [[nodiscard]] std::vector<std::uint64_t> newest_whole(std::uint32_t keep, std::vector<std::uint64_t> whole)
+  {
     const std::vector<std::uint64_t> all = generations_of_first(ranks_, folder_);
-    if (all.size() <= options_.keep) return;
-    std::vector<std::uint64_t> whole{newest};
-    for (std::size_t index = 1; index < all.size() && whole.size() < options_.keep; ++index)
+    if (all.size() <= keep) return {};
+    for (std::size_t index = whole.size(); index < all.size() && whole.size() < keep; ++index)
       if (is_whole(all[index])) whole.push_back(all[index]);
-    if (is_first())
-      checkpoint::remove_older(folder_, options_.keep,
-                               [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
+    return whole;
+  }
+  /// On rank 0.
+  void keep(std::uint32_t count, const std::vector<std::uint64_t>& whole)
+  {
+    if (whole.empty()) return;
+    checkpoint::remove_older(folder_, count,
+                             [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
   }
   /// As far as each rank read its part already, that counts.
   [[nodiscard]] bool is_whole(std::uint64_t number)

@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -115,39 +116,158 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Loads one generation on all ranks, and gathers the weights.
-/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
-template <class Model, file_folder Folder, executor Executor>
-void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder, std::uint64_t number,
-                     const loader_limits& limits, Executor& workers, narrowing& found)
-{
-  auto& ranks = model.ranks();
-  generation_reader<Folder> generation = sharding::open_over_ranks(ranks, folder, number, limits);
-  const manifest& stored = generation.content();
-  std::optional<stored_index> index;
-  std::optional<loaded_states> states;
-  std::optional<load_scope<std::remove_reference_t<decltype(model.shares())>>> scope;
-  collective::all_or_none(ranks, [&] {
-    if (index_of(ranks.rank()) == 0) expect_one_run(folder, number, stored.run);
-    index.emplace(generation.generation());
-    sharding::detail::match_over_ranks(model, content, *index, stored);
-    states.emplace(model.shares(), content.items(), *index, generation);
-  });
-  std::vector<std::size_t> items;
-  for (std::size_t position = 0; position < content.items().size(); ++position)
-    if (!content.items()[position].is_state()) items.push_back(position);
-  parallel_reader from{generation, workers};
-  sharding::detail::check_narrowing_over_ranks(model, content, items, *index, from, false, found);
-  collective::all_or_none(ranks, [&] { model.drop_gradients(); });
-  collective::all_or_none(ranks, [&] { scope.emplace(model.shares()); });
-  sharding::detail::fill_over_ranks(model, content, items, *index, from, found);
-  model.gather_weights();
-  states->put();
-  scope->end();
-  model.shares().content().belongs_to(stored.run);
-}
+/// One generation on its way into a model over ranks. Every rank makes the same calls.
+template <class Model, file_folder Folder>
+class generation_load_over_ranks {
+ public:
+  /// All outlive this.
+  /// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; the others as load
+  generation_load_over_ranks(Model& model, sharding::rank_content<Model>& content, const Folder& folder,
+                             std::uint64_t number, const loader_limits& limits)
+      : model_{model}, content_{content}, generation_{sharding::open_over_ranks(model.ranks(), folder, number, limits)}
+  {
+    collective::all_or_none(model_.ranks(), [&] {
+      if (index_of(model_.ranks().rank()) == 0) expect_one_run(folder, number, stored().run);
+      index_.emplace(generation_.generation());
+      sharding::detail::match_over_ranks(model_, content_, *index_, stored());
+      states_.emplace(model_.shares(), content_.items(), *index_, generation_);
+    });
+  }
+  generation_load_over_ranks(const generation_load_over_ranks&) = delete;
+
+  [[nodiscard]] const manifest& stored() const noexcept { return generation_.content(); }
+  /// Rounds what will be narrowed, and writes nothing. @throws config_error   on every rank, as check_narrowing
+  void check(narrowing& found)
+  {
+    sharding::detail::check_narrowing_over_ranks(model_, content_, tensors(), *index_, generation_, false, found);
+  }
+  /// Shares are read, and weights gathered from them. @throws on every rank, as fill_item
+  template <executor Executor>
+  void fill(Executor& workers, narrowing& found)
+  {
+    auto& ranks = model_.ranks();
+    collective::all_or_none(ranks, [&] { model_.drop_gradients(); });
+    collective::all_or_none(ranks, [&] { scope_.emplace(model_.shares()); });
+    parallel_reader from{generation_, workers};
+    sharding::detail::fill_over_ranks(model_, content_, tensors(), *index_, from, found);
+    collective::all_or_none(ranks, [&] { model_.gather_weights(); });  // all have it, or none
+  }
+  void end() noexcept
+  {
+    states_->put();
+    scope_->end();
+    model_.shares().content().belongs_to(stored().run);
+  }
+
+ private:
+  /// Numbers of the items that are no states.
+  [[nodiscard]] std::vector<std::size_t> tensors() const
+  {
+    std::vector<std::size_t> items;
+    for (std::size_t position = 0; position < content_.items().size(); ++position)
+      if (!content_.items()[position].is_state()) items.push_back(position);
+    return items;
+  }
+
+  Model& model_;
+  sharding::rank_content<Model>& content_;
+  generation_reader<Folder> generation_;
+  std::optional<stored_index> index_;
+  std::optional<loaded_states> states_;
+  std::optional<load_scope<std::remove_reference_t<decltype(std::declval<Model&>().shares())>>> scope_;
+};
 
 }  // namespace detail
+
+}  // namespace checkpoint
+
+namespace sharding {
+
+/// A load of one rank, step by step: see checkpoint::load. Every rank makes the same calls in the same order.
+///
+///     rank_load loading{model, folder, options};
+///     loading.prepare();
+///     loading.open(loading.generations(false).front()), loading.fill(workers), loading.end();
+template <class Model, file_folder Folder>
+class rank_load {
+ public:
+  /// All outlive this.
+  rank_load(Model& model, const Folder& folder, const checkpoint::load_options& options)
+      : model_{model}, folder_{folder}, options_{options}
+  {
+  }
+  rank_load(const rank_load&) = delete;
+
+  /// Models and options are compared. @throws as checkpoint::load, on every rank
+  void prepare()
+  {
+    auto& ranks = model_.ranks();
+    collective::all_or_none(ranks, [&] {
+      expects(!model_.shares().is_iterating() && !model_.rehearsing(),
+              "a checkpoint was to be loaded inside an iteration or a rehearsal");
+      model_.shares().content().expect_states();
+      model_.shares().content().expect_unpinned();
+      declared_.emplace(model_);
+    });
+    declared_->agree_on_names();
+    model_.agree_on_model();
+    collective::agree_on(
+        ranks, options_.allow_fresh_start ? 1 : 0,
+        "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+    collective::agree_on(ranks, options_.allow_overflow ? 1 : 0,
+                         "some ranks let numbers become infinite, and others do not (give all of them the same "
+                         "allow_overflow)");
+    collective::agree_on(ranks, options_.newest, "ranks were given other values of newest (give all of them the same)");
+  }
+  /// Those that rank 0 sees, newest first. @param with_foreign   see all_generations_in
+  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign) const
+  {
+    return generations_of_first(model_.ranks(), folder_, with_foreign);
+  }
+  /// Compares a generation with the model. Nothing is changed yet, but for a `fill` before that did not end.
+  void open(std::uint64_t number)
+  {
+    now_.reset();
+    content_.emplace(*declared_);  // each generation is compared with it anew
+    found_ = checkpoint::narrowing{options_.allow_overflow};
+    now_.emplace(model_, *content_, folder_, number, options_.limits);
+    now_->check(found_);
+  }
+  [[nodiscard]] const checkpoint::manifest& content() const noexcept { return now_->stored(); }
+  template <executor Executor>
+  void fill(Executor& workers)
+  {
+    now_->fill(workers, found_);
+  }
+  void end() noexcept { now_->end(); }
+  /// What a narrower type has lost of the generation that was filled, on all ranks together. Every rank has to call it.
+  /// @throws comm_error
+  [[nodiscard]] checkpoint::rounded_numbers rounded() const
+  {
+    return detail::sum_over_ranks(model_.ranks(), found_.total());
+  }
+
+ private:
+  Model& model_;
+  const Folder& folder_;
+  const checkpoint::load_options& options_;
+  std::optional<rank_content<Model>> declared_;
+  std::optional<rank_content<Model>> content_;
+  checkpoint::narrowing found_{false};
+  std::optional<checkpoint::detail::generation_load_over_ranks<Model, Folder>> now_;
+};
+
+}  // namespace sharding
+
+namespace checkpoint {
+
+/// As load_of a manager.
+template <class Backend, class Ranks, class... Policies, file_folder Folder>
+[[nodiscard]] auto load_of(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
+                           const load_options& options)
+{
+  return sharding::rank_load<sharded_model<Backend, Ranks, Policies...>, Folder>{model, folder, options};
+}
 
 /// Fills a model over ranks from the newest generation that is whole, whoever saved it: any number of ranks, divided in
 /// any way, in chunks of any size, or one manager. Every rank has to call it, with a folder that all of them see.
@@ -164,41 +284,9 @@ template <class Backend, class Ranks, class... Policies, file_folder Folder, exe
 loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
                        const load_options& options = {}, Executor& workers = on_this_thread)
 {
-  auto& ranks = model.ranks();
-  using content_type = sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>;
-  std::optional<content_type> content;
-  collective::all_or_none(ranks, [&] {
-    expects(!model.shares().is_iterating() && !model.rehearsing(),
-            "a checkpoint was to be loaded inside an iteration or a rehearsal");
-    model.shares().content().expect_states();
-    model.shares().content().expect_unpinned();
-    content.emplace(model);
-  });
-  content->agree_on_names();
-  model.agree_on_model();
-  collective::agree_on(
-      ranks, options.allow_fresh_start ? 1 : 0,
-      "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
-  collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
-                       "some ranks let numbers become infinite, and others do not (give all of them the same "
-                       "allow_overflow)");
-  collective::agree_on(ranks, options.newest, "ranks were given other values of newest (give all of them the same)");
-  const bool has_own = !generations_up_to(options.newest, sharding::generations_of_first(ranks, folder)).empty();
-  const content_type declared{*content};  // each generation is compared with it anew
-  loaded_generation result;
-  if (try_newest(generations_up_to(options.newest, sharding::generations_of_first(ranks, folder, true)), result.skipped,
-                 [&](std::uint64_t number) {
-                   content.emplace(declared);
-                   narrowing found{options.allow_overflow};
-                   detail::load_over_ranks(model, *content, folder, number, options.limits, workers, found);
-                   result.number = number;
-                   result.rounded = found.total();
-                 })) {
-    result.rounded = sharding::detail::sum_over_ranks(ranks, result.rounded);
-    return result;
-  }
-  if (!options.allow_fresh_start || has_own) detail::refuse_folder(result.skipped, has_own);
-  return result;
+  sharding::rank_load loading{model, folder, options};
+  loading.prepare();
+  return detail::load_newest(loading, options, workers);
 }
 
 }  // namespace checkpoint

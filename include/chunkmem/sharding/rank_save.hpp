@@ -41,7 +41,7 @@ template <class Model, file_folder Folder>
 class rank_save {
  public:
   rank_save(Model& model, Folder& folder, const checkpoint::save_options& options)
-      : model_{model}, folder_{folder}, options_{options}, older_{model.ranks(), folder, options}
+      : model_{model}, folder_{folder}, options_{options}, older_{model.ranks(), folder, options}, manifest_{folder}
   {
   }
 
@@ -63,13 +63,18 @@ class rank_save {
     const std::vector<std::string> empty = share_own_items(model_, *content_);
     collective::all_or_none(ranks(), [&] { plan(empty); });
   }
-  /// The folder is clean, and this rank knows the number of the generation and of its first file.
-  void begin()
+  /// Others are kept out of the folder: for stages, which look into it before they begin.
+  void open()
+  {
+    collective::all_or_none(ranks(), [&] { lock(); });
+  }
+  /// The folder is clean, and this rank knows the number of the generation and of its first file. @param least   number
+  void begin(std::uint64_t least = 1)
   {
     std::uint64_t run = model_.shares().content().run();
     collective::all_or_none(ranks(), [&] {
       if (is_first()) {
-        held_.emplace(io::lock_of(folder_));
+        lock();
         checkpoint::expect_own_folder(folder_, run);
         if (run == 0) run = checkpoint::draw_run();
       }
@@ -83,7 +88,8 @@ class rank_save {
     });
     collective::all_or_none(ranks(), [&] {
       if (!is_first()) return;
-      number = checkpoint::claim_generation(folder_);  // before leftovers go: who still writes those has another number
+      number = checkpoint::claim_generation(folder_,
+                                            least);  // before leftovers go: who still writes those has another number
       checkpoint::remove_leftovers(folder_, number);
     });
     number = collective::words_of_all(ranks(), number)[0];
@@ -92,6 +98,8 @@ class rank_save {
     const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
     part_.emplace(folder_, number, std::accumulate(files.begin(), mine, std::uint64_t{0}));
   }
+  /// Older generations go where options ask for room, and this model alone decides.
+  void make_room() { older_.make_room(); }
   /// The files of all ranks are there for good.
   void write()
   {
@@ -111,9 +119,10 @@ class rank_save {
     })) {
     }
   }
-  /// The generation is there.
-  void commit()
+  /// The generation is there. @param stage   of whom it is a part
+  void commit(const std::optional<checkpoint::stored_stage>& stage = {})
   {
+    plan_.rest.stage = stage;
     plan_.rest.generation = part_->generation();
     plan_.rest.run = model_.shares().content().run();
     // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be
@@ -124,13 +133,12 @@ class rank_save {
     std::uint64_t outcome = done;
     std::exception_ptr failed;
     if (is_first()) {
-      checkpoint::manifest_writer<Folder> last{folder_};
       try {
         expect_files_of_all();
-        last.write(plan_.rest);
+        manifest_.write(plan_.rest);
       } catch (const std::exception&) {
         failed = std::current_exception();
-        outcome = last.withdraw() ? withdrawn : unknown;
+        outcome = manifest_.withdraw() ? withdrawn : unknown;
       }
     }
     outcome = collective::words_of_all(ranks(), outcome)[0];
@@ -139,15 +147,34 @@ class rank_save {
       if (failed != nullptr) std::rethrow_exception(failed);
     });
   }
-  /// Older generations go. @return   as checkpoint::save
-  [[nodiscard]] checkpoint::saved_generation finish()
+  /// Takes the generation back, behind its commit. Where a rank is gone, its files stay.
+  void withdraw() noexcept
+  {
+    try {
+      const std::uint64_t is_gone = is_first() && manifest_.withdraw() ? 1 : 0;
+      if (collective::words_of_all(ranks(), is_gone)[0] != 0) part_->keep(false);
+    } catch (...) {
+    }
+  }
+  /// Behind the commit. Older ones are still there.
+  [[nodiscard]] checkpoint::saved_generation saved() const
   {
     checkpoint::saved_generation result{part_->generation(), plan_.rest.files.size(), {}, {}};
     std::uint64_t size = 0;
     for (const checkpoint::stored_file& stored : plan_.rest.files) size += stored.size;
     result.size = bytes{size};
-    // the manifest has the number now
-    if (is_first()) (void)folder_.remove(checkpoint::detail::claim_name(result.number));
+    return result;
+  }
+  /// The claim goes: the manifest has the number now, or nothing ever will.
+  void unclaim() noexcept
+  {
+    if (is_first() && part_) (void)folder_.remove(checkpoint::detail::claim_name(part_->generation()));
+  }
+  /// Older generations go. @return   as checkpoint::save
+  [[nodiscard]] checkpoint::saved_generation finish()
+  {
+    checkpoint::saved_generation result = saved();
+    unclaim();
     older_.remove(result);
     held_.reset();
     return result;
@@ -164,12 +191,16 @@ class rank_save {
   [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
   [[nodiscard]] bool is_first() const noexcept { return index_of(ranks().rank()) == 0; }
 
+  void lock()
+  {
+    if (is_first() && !held_) held_.emplace(io::lock_of(folder_));
+  }
   /// Which exchanges come behind the commit depends on them: a rank with others would answer other questions than it is
   /// asked.
   void agree_on_keeping()
   {
     collective::agree_on(
-        ranks(), std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U),
+        ranks(), checkpoint::keeping_of(options_),
         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)");
   }
   void plan(const std::vector<std::string>& empty)
@@ -197,13 +228,22 @@ class rank_save {
   older_generations<typename Model::communicator_type, Folder> older_;
   std::optional<rank_content<Model>> content_;
   checkpoint::save_plan plan_;
-  std::optional<lock_type> held_;  // rank 0 alone
+  std::optional<lock_type> held_;  // rank 0 alone, as the next
+  checkpoint::manifest_writer<Folder> manifest_;
   std::optional<checkpoint::generation_part<Folder>> part_;
 };
 
 }  // namespace sharding
 
 namespace checkpoint {
+
+/// As save_of a manager.
+template <class Backend, class Ranks, class... Policies, file_folder Folder>
+[[nodiscard]] auto save_of(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder,
+                           const save_options& options)
+{
+  return sharding::rank_save<sharded_model<Backend, Ranks, Policies...>, Folder>{model, folder, options};
+}
 
 /// Saves a model over ranks, each rank its shares: nothing is gathered. Every rank has to call it, with a folder that
 /// all of them see.
@@ -225,6 +265,7 @@ saved_generation save(sharded_model<Backend, Ranks, Policies...>& model, Folder&
   sharding::rank_save save{model, folder, options};
   save.prepare();
   save.begin();
+  save.make_room();
   save.write();
   save.commit();
   return save.finish();

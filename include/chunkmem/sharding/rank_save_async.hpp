@@ -77,6 +77,7 @@ class rank_pending_save {
     work& it = *pending.work_;
     it.save.prepare();
     it.save.begin();
+    it.save.make_room();
     it.save.older().find();
     lending_writer* lent = nullptr;
     collective::all_or_none(model.ranks(), [&] {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/replaced_file.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace command_line {
+
+/// A file that an option names. What is written to `text` takes the place of an older file at the end, as a whole: see
+/// replaced_file, which follows no link.
+///
+///     output_file<problem> out{"--csv", *chosen.csv};  // said before the work starts: it cannot be written
+///     write_csv(out.text(), rows);
+///     out.finish();
+/// @tparam Problem   what is thrown, made of a sentence
+template <class Problem>
+class output_file {
+ public:
+  /// @throws Problem   the file cannot be made
+  output_file(std::string_view option, const std::filesystem::path& where)
+      : begin_{std::string{option} + " '" + where.string() + "' "}
+  {
+    try {
+      file_ = std::make_unique<chunkmem::replaced_file>(where.string(), "the file",
+                                                        chunkmem::replaced_file::naming::at_end);
+    } catch (const chunkmem::io_error& failed) {
+      throw Problem{begin_ + "cannot be written (choose another file): " + failed.what()};
+    }
+  }
+
+  [[nodiscard]] std::ostream& text() noexcept { return text_; }
+  /// @throws Problem   it could not be written to its end: the older file stays
+  void finish()
+  {
+    try {
+      file_->write(text_.view());
+      file_->finish();
+    } catch (const chunkmem::io_error& failed) {
+      throw Problem{begin_ + "could not be written to its end: " + failed.what()};
+    }
+  }
+
+ private:
+  std::string begin_;
+  std::ostringstream text_;
+  std::unique_ptr<chunkmem::replaced_file> file_;
+};
+
+/// Writes a whole file so. @throws Problem
+template <class Problem>
+void write_file(std::string_view option, const std::filesystem::path& where, std::string_view text)
+{
+  output_file<Problem> out{option, where};
+  out.text() << text;
+  out.finish();
+}
+
+}  // namespace command_line
