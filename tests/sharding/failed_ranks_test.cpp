@@ -148,4 +148,42 @@ TEST_CASE("so is one whose calls of NCCL are compared one by one", "[sharding][f
   CHECK(all.combinations >= 3 * 14);
 }
 
+/// Waits of the calling thread in each of four steps that read weights on it and on compute. @param host   both
+std::vector<std::uint64_t> waits_of_steps(bool host)
+{
+  std::vector<std::uint64_t> waits;
+  const collective::thread_group threads{2, {}};
+  const auto world = std::make_shared<support::fake_nccl_world>(2);
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    support::fake_cuda runtime{support::fake_cuda_options{.when = support::fake_schedule::earliest}};
+    support::fake_device gpu{{.device_capacity = 2_MiB, .host_capacity = 4_MiB}, runtime};
+    collective::local_threads control{threads, rank_id{rank}};
+    collective::nccl<support::fake_nccl, collective::local_threads> group{
+        control, {}, support::fake_nccl{world, runtime, static_cast<int>(rank), {}}};
+    nccl_type ranks{group};
+    rig_of_gpus it{gpu, ranks, sharding::zero_3};
+    for (int step = 0; step < 6; ++step) {
+      const std::uint64_t before = gpu.synchronizations();
+      {
+        const auto scope = it.m.iteration();
+        for (const auto each : {it.weight, it.other}) {
+          const auto pin = it.m.acquire(each, access::read, host ? agent::host : agent::compute);
+        }
+        for (const auto each : {it.other, it.weight}) it.give_gradient(each);
+        (void)it.m.step(it.kernel, {.learning_rate = 0});
+      }
+      if (rank == 0 && step > 1) waits.push_back(gpu.synchronizations() - before);
+    }
+  });
+  return waits;
+}
+
+TEST_CASE("a step over ranks that repeats waits for its pins of the calling thread, and no more often", "[sharding]")
+{
+  const std::vector<std::uint64_t> on_streams = waits_of_steps(false);
+  const std::vector<std::uint64_t> on_host = waits_of_steps(true);
+  CHECK(on_streams == std::vector<std::uint64_t>(4, 5));  // for sums, shares and their gradients, in the step
+  CHECK(on_host == std::vector<std::uint64_t>(4, 5 + 2));
+}
+
 }  // namespace failed_ranks_test

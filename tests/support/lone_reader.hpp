@@ -230,6 +230,16 @@ template <class Rig>
          return it.wrong(pin.data(), 0, share->share_elements);
        },
        ""},
+      {"that sum, as bytes on the host",
+       [](Rig& it) {
+         const auto scope = it.m.iteration();
+         add_alone(it);
+         const auto share = it.m.share_of(it.weight).first;
+         const auto pin =
+             it.m.shares().acquire_bytes(share->share, cm::gradient_list, cm::access::read, cm::memory_location::host);
+         return it.wrong(reinterpret_cast<const float*>(pin.data()), 0, share->share_elements);
+       },
+       ""},
       {"a buffer that a stream made of a weight",
        [](Rig& it) {
          {
