@@ -33,7 +33,8 @@ namespace collective {
 ///
 ///     nccl<nccl_runtime, mpi> ranks{control, nccl_options{.deadline = 300'000'000'000}};
 struct nccl_options {
-  std::uint64_t deadline = 60'000'000'000;  ///< longest wait for other ranks [ns]
+  /// longest wait for other ranks, with the work of the own device that is ahead of it [ns]
+  std::uint64_t deadline = 60'000'000'000;
 };
 
 /// Ranks with a GPU each: NCCL moves the bytes, on the stream of the agent that is given.
