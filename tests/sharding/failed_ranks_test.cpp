@@ -129,7 +129,8 @@ void write_figure(const totals& all)
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_sharding.failed_gathers.json"}
       << R"([{"name": "edge.failed_gathers_with_bytes", "value": )" << all.with_wrong_bytes
-      << R"(, "unit": "count", "relation": "==", "bound": 0, "command": "build/test/bin/test_sharding [failed]"}])" << '\n';
+      << R"(, "unit": "count", "relation": "==", "bound": 0, "command": "build/test/bin/test_sharding [failed]"}])"
+      << '\n';
 }
 
 TEST_CASE("a rank that reads alone is given no bytes that were not made, and is told", "[sharding][failed]")
