@@ -40,6 +40,7 @@ struct archetype {
   static int record_event(event_type, stream_type) noexcept { return 0; }
   static int wait_event(stream_type, event_type) noexcept { return 0; }
   static int synchronize_event(event_type) noexcept { return 0; }
+  static int query_event(event_type, bool&) noexcept { return 0; }
   static int copy(void*, const void*, std::size_t, stream_type) noexcept { return 0; }
   static int copy_batch(void* const*, const void* const*, const std::size_t*, std::size_t, stream_type) noexcept
   {

@@ -6,6 +6,7 @@
 #include <support/fake_cuda.hpp>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -65,6 +66,27 @@ TEST_CASE("a wait for what is known to be over makes no call", "[backend]")
   it.all->wait(agent::to_host, second);
   CHECK(it.calls.calls() == calls + 1);
   CHECK(it.calls.synchronizations() == 1);
+}
+
+TEST_CASE("an event is reached where a wait of the calling thread would end at once", "[backend]")
+{
+  lazy_gpu it{support::fake_schedule::earliest};
+  std::mutex gate;
+  std::unique_lock closed{gate};
+  it.gpu.launch_kernel(it.all->stream(agent::compute), [&gate] { const std::lock_guard through{gate}; });
+  const event early = it.all->record(agent::to_host);
+  const event late = it.all->record(agent::compute);
+  CHECK(it.all->is_reached(it.all->record(agent::host)));
+  while (!it.all->is_reached(early)) std::this_thread::yield();
+  CHECK_FALSE(it.all->is_reached(late));
+  CHECK(it.calls.synchronizations() == 0);
+  closed.unlock();
+  while (!it.all->is_reached(late)) std::this_thread::yield();
+  it.all->wait(agent::host, late);
+  const std::uint64_t calls = it.calls.calls();
+  CHECK(it.all->is_reached(late));  // known, without a call
+  CHECK(it.calls.calls() == calls);
+  CHECK_THROWS_AS(it.all->is_reached({.value = 9, .source = agent::compute}), usage_error);
 }
 
 TEST_CASE("events stay good when the ring has come round", "[backend]")

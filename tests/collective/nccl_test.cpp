@@ -8,6 +8,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <latch>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -113,6 +117,54 @@ TEST_CASE("a planned operation that differs ends by the deadline", "[collective]
   for (const auto& fault : end.faults) REQUIRE(fault);
   CHECK((end.faults[0]->failure == comm_failure::deadline || end.faults[1]->failure == comm_failure::deadline));
   CHECK(end.world->aborts == 2);
+}
+
+/// A device that cannot be asked for one event.
+struct without_query : device {
+  using device::device;
+  bool is_reached(event) = delete;
+};
+
+/// Rank 0 waits for a gather that rank 1 does not join. @return   what it was told
+template <class Device>
+std::optional<comm_failure> wait_alone()
+{
+  board meeting{2};
+  const auto world = std::make_shared<support::fake_nccl_world>(2);
+  std::latch through{1};
+  std::optional<comm_failure> told;
+  const auto work = [&](std::uint32_t rank) {
+    const support::fake_cuda cuda{support::fake_cuda_options{.seed = rank + 1}};
+    Device gpu{{.device_capacity = bytes{1 << 20}, .host_capacity = bytes{1 << 20}}, cuda};
+    std::byte* const place = gpu.allocate(tier::device, bytes{4096});
+    control mine{meeting, rank};
+    group all{mine, {.deadline = 100'000'000}, fake_nccl{world, cuda, static_cast<int>(rank), {}}};
+    if (rank == 1) return through.wait();
+    all.agreed(true);
+    gpu.fill(place, std::byte{1}, bytes{4096}, agent::to_device);
+    const event early = gpu.record(agent::to_device);
+    all.await(gpu, early);
+    all.await(gpu, gpu.record(agent::host));
+    gpu.wait(agent::host, early);
+    all.all_gather(gpu, agent::compute, place, collective::shares::of(bytes{600}, 2), 1);
+    try {
+      all.await(gpu, gpu.record(agent::compute));
+    } catch (const comm_error& error) {
+      told = error.fault().failure;
+    }
+    gpu.wait(agent::host, gpu.record(agent::compute));  // it is over
+    through.count_down();
+  };
+  std::thread other{work, 1U};
+  work(0);
+  other.join();
+  return told;
+}
+
+TEST_CASE("the calling thread waits for an event by the deadline", "[collective]")
+{
+  CHECK(wait_alone<device>() == comm_failure::deadline);
+  CHECK(wait_alone<without_query>() == comm_failure::deadline);
 }
 
 TEST_CASE("memory is told to NCCL once and forgotten once", "[collective]")

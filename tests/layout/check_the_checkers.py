@@ -11,6 +11,7 @@ import sys
 import tempfile
 import unittest
 
+import check_bytes_of_ranks
 import check_format
 import check_layout
 import check_map
@@ -374,6 +375,71 @@ class Programs(TinyTree):
         self.root /= "nowhere"
         self.root.mkdir()
         self.assertEqual(self.run_checker("check_words.py").returncode, 1)
+
+
+class BytesOfRanks(TinyTree):
+    """Whoever gives bytes over ranks is named, with a case that is there."""
+
+    CODE = """
+    namespace chunkmem::inline v0 {
+    template <class T> requires(sizeof(T) > 1 && true) class model : public base<T> {
+      int* hidden();
+     public:
+      explicit model(int a, int b = int{2}) noexcept : a_{[&] { return a; }()}, b_(b) { begin(); }
+      /// auto* no_function();
+      template <class Element = int> [[nodiscard]] pin_type<Element> acquire(int wanted = 3) { return {wanted}; }
+      pin_type<int> acquire(char*);
+      Element* data() const&& = delete;
+      operator const char*() const { return "}{"; }
+      [[nodiscard]] auto view() const -> std::span<int> try { return {}; } catch (...) { throw; }
+      [[nodiscard]] int size() const { return sizeof(int*); }
+      void fill(std::span<int> from);
+      struct run { std::span<const int> input{}; int count = 0; };
+     private:
+      std::span<int> kept_;
+      struct secret { int* bytes = nullptr; };
+    };
+    namespace detail { inline int* unseen() { return nullptr; } }
+    inline std::byte* seen(int) { return nullptr; }
+    }
+    """
+    FOUND = ("model::acquire (2)", "model::operator const char * (1)", "model::view (1)", "model::run::input (1)",
+             "seen (1)")
+
+    def setUp(self):
+        super().setUp()
+        self.header("sharding/model.hpp", self.CODE)
+        self.write("tests/sharding/a_test.cpp", 'TEST_CASE("a rank that reads "', '"alone", "[sharding]") {}')
+        self.known = [f"sharding/model.hpp {each} | sharding/a_test.cpp: a rank that reads alone" for each in self.FOUND]
+        self.write(check_bytes_of_ranks.TABLE, "# a comment", *self.known)
+
+    def test_each_is_found_and_known(self):
+        found = check_bytes_of_ranks.sites_of(self.root)
+        self.assertEqual(sorted(found), sorted(f"sharding/model.hpp {each}" for each in self.FOUND))
+        self.expect(checker=check_bytes_of_ranks)
+
+    def test_one_that_nobody_knows(self):
+        self.header("pipeline/stage.hpp", "struct stage { std::byte* place_of(int); };")
+        self.expect("pipeline/stage.hpp stage::place_of (1) gives bytes", checker=check_bytes_of_ranks)
+
+    def test_one_more_overload(self):
+        self.header("sharding/model.hpp", self.CODE.replace("pin_type<int> acquire", "pin_type<int> acquire(int, int);\n      "
+                                                            "pin_type<int> acquire"))
+        self.expect("model::acquire (3) gives bytes", "model::acquire (2) is no function", checker=check_bytes_of_ranks)
+
+    def test_one_that_is_gone(self):
+        self.write(check_bytes_of_ranks.TABLE, *self.known, "sharding/model.hpp gone (1) | a reason that is long enough")
+        self.expect("gone (1) is no function that gives bytes", checker=check_bytes_of_ranks)
+
+    def test_a_case_that_is_not_there_and_no_reason(self):
+        self.write(check_bytes_of_ranks.TABLE, *self.known[1:-1],
+                   "sharding/model.hpp seen (1) | none",
+                   "sharding/model.hpp model::acquire (2) | sharding/a_test.cpp: another case")
+        self.expect("there is no 'another case'", "neither a case nor a reason", checker=check_bytes_of_ranks)
+
+    def test_headers_that_are_not_there(self):
+        shutil.rmtree(self.root / "include")
+        self.expect("the headers are not read", checker=check_bytes_of_ranks)
 
 
 if __name__ == "__main__":

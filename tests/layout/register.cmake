@@ -5,6 +5,8 @@ chunkmem_test(layout.tree COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_layo
 chunkmem_test(layout.words COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_words.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.map COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_map.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.uses COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_uses.py" "${PROJECT_SOURCE_DIR}")
+chunkmem_test(layout.bytes_of_ranks
+              COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_bytes_of_ranks.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.workflow COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_workflow.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.packages COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_packages.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.skips COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_skips.py" "${PROJECT_SOURCE_DIR}")

@@ -66,6 +66,8 @@ struct archetype {
   agent worker() const noexcept { return agent::to_device; }
   void gather(support::listening_backend&, std::byte*, bytes, std::uint32_t) {}
   void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) {}
+  void await(support::listening_backend&, event) {}
+  void check() {}
 };
 struct without_sum : archetype {
   void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) = delete;

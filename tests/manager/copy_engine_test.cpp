@@ -203,9 +203,17 @@ struct collective_call {
 constexpr agent ranks_agent{4};
 constexpr agent caller_stream{5};
 
+/// What the other ranks do, and how often they were waited for and asked.
+struct ranks_state {
+  int awaited = 0;
+  int asked = 0;
+  bool failed = false;
+};
+
 /// Moves nothing, gives its worker a number of work for each call, and remembers.
 struct listening_gatherer : copy_mover {
   std::vector<collective_call>* heard = nullptr;
+  ranks_state* state = nullptr;
   agent worker() const noexcept { return ranks_agent; }
   void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
@@ -214,6 +222,12 @@ struct listening_gatherer : copy_mover {
   void sum(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum)
   {
     note(backend, {true, whole, size.count(), label});
+  }
+  void await(listening_backend&, event) { ++state->awaited; }
+  void check()
+  {
+    ++state->asked;
+    if (state->failed) throw comm_error{"a rank is gone"};
   }
 
  private:
@@ -229,7 +243,7 @@ struct listening_gatherer : copy_mover {
 struct gathering_set_up {
   explicit gathering_set_up(sequence<chunk_share> shares = {{chunk_id{0}, chunk_id{1}, 256, 128, 128},
                                                             {chunk_id{0}, chunk_id{2}, 0, 512, 64}})
-      : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
+      : copies{backend, health, listening_gatherer{{}, &told, &others}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
     copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
@@ -249,6 +263,7 @@ struct gathering_set_up {
   std::array<std::byte, 7 * frame_size> device{};
   std::array<std::byte, 7 * frame_size> host{};
   std::vector<collective_call> told;
+  ranks_state others;
   device_health health;
   chunk_table places;
   copy_engine<listening_backend, listening_gatherer, trace::null_sink> copies;
@@ -285,6 +300,28 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
   it.copies.describe(told);
   // what ranks move is not the link's
   CHECK((told.loads == 4 && told.loaded == bytes{2 * (128 + 64)} && told.write_backs == 0));
+}
+
+TEST_CASE("the calling thread follows the work of ranks only if that has succeeded, other agents at once", "[manager]")
+{
+  gathering_set_up it;
+  it.places[chunk_id{1}].first_frame[tier::host] = frame_id{4};
+  it.places[chunk_id{2}].first_frame[tier::host] = frame_id{5};
+  load(it.copies, 0, it.places[chunk_id{0}], 3);
+  frame_hazards& whole = it.copies.hazards_at(tier::device, frame_id{3});
+  it.others.failed = true;
+  it.copies.follow(agent::compute, whole, whole.writers, wait_cause::demand_miss);
+  CHECK((it.others.awaited == 0 && it.others.asked == 0));
+  for (const int tries : {1, 2}) {
+    CHECK_THROWS_AS(it.copies.follow(agent::host, whole, whole.writers, wait_cause::demand_miss), comm_error);
+    CHECK(whole.writers != 0);  // so that the next one asks again
+    CHECK((it.others.awaited == 1 && it.others.asked == tries));
+  }
+  it.others.failed = false;
+  it.copies.follow(agent::host, whole, whole.writers, wait_cause::demand_miss);
+  CHECK((whole.writers == 0 && it.others.awaited == 1 && it.others.asked == 3));
+  it.copies.follow(agent::host, whole, whole.writers, wait_cause::demand_miss);
+  CHECK(it.others.asked == 3);  // what was known to be good stays so
 }
 
 TEST_CASE("a gather follows the copies of the share and all who used the room, and is followed itself", "[manager]")

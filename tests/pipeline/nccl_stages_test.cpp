@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <map>
 #include <memory>
 #include <span>
@@ -152,6 +153,72 @@ TEST_CASE("a link of NCCL that fails ends every stage with an error", "[pipeline
         CHECK(found.errors[stage].find("\nstage " + std::to_string(stage) + " of 3 was at ") != std::string::npos);
       }
     }
+}
+
+namespace {
+
+/// The last of two stages, which is sent one micro-batch, and then nothing.
+struct waiting_stage {
+  device& gpu;
+  agent worker;
+  int wrong_inputs = 0;  ///< of runs on the calling thread
+  int updates = 0;
+
+  void forward(const forward_run& run)
+  {
+    if (worker == agent::host && run.input[0] != static_cast<std::byte>(run.step.micro_batch + 1)) ++wrong_inputs;
+  }
+  void backward(const backward_run& run)
+  {
+    const auto work = [run]() noexcept { run.input_gradient[0] = std::byte{1}; };
+    worker == agent::host ? work() : gpu.launch(worker, work);
+  }
+  void update(const operation&) { ++updates; }
+};
+
+}  // namespace
+
+TEST_CASE("a stage over NCCL waits for a silent one by the deadline, and updates nothing", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  for (const agent worker : {agent::host, agent::compute}) {
+    worlds links_of;
+    for (const stage_pair& pair : pairs_of(plan)) links_of[pair] = std::make_shared<support::fake_nccl_world>(2);
+    std::latch through{1};
+    bool was_told = false;
+    int wrong_inputs = -1;
+    int updates = -1;
+    thread_stages{plan}.run([&](thread_stages::place& hosts) {
+      const support::fake_cuda cuda{support::fake_cuda_options{.seed = hosts.stage() + 1}};
+      device gpu{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}, cuda};
+      const std::span<std::byte> room{gpu.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+      const auto api_of = [&](stage_pair pair) {
+        return fake_nccl{links_of[pair], cuda, pair.first == hosts.stage() ? 0 : 1, {}};
+      };
+      nccl_stages<fake_nccl, thread_stages::place> here{hosts, {.deadline = 200'000'000}, api_of};
+      auto links = here.links(gpu);
+      if (hosts.stage() == 0) {
+        room[0] = std::byte{1};
+        const auto& out = *links.find({0, 1});
+        out.ends->send(gpu, out.stream, room.data(), bytes{256}, rank_id{1}, 2);
+        return through.wait();
+      }
+      const boundary_buffers buffers{plan, 1, {bytes{256}, bytes{256}}};
+      waiting_stage stage{gpu, worker};
+      stage_runner runner{plan, links, gpu, buffers, room, worker};
+      try {
+        runner.run(stage);
+      } catch (const comm_error&) {
+        was_told = true;
+      } catch (...) {  // the silent one waits for this
+      }
+      wrong_inputs = stage.wrong_inputs;
+      updates = stage.updates;
+      through.count_down();
+    });
+    CAPTURE(static_cast<int>(worker));
+    CHECK((was_told && wrong_inputs == 0 && updates == 0));
+  }
 }
 
 }  // namespace nccl_stages_test

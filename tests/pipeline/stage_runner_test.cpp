@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -318,6 +319,98 @@ TEST_CASE("work of a stage's own agent has ended when its run throws", "[pipelin
   slow_then_broken stage{memory, boundaries};
   CHECK_THROWS_AS(runner.run(stage), std::domain_error);
   CHECK(std::ranges::count(boundaries, std::byte{1}) == 256);  // and nothing writes them from now on
+}
+
+namespace {
+
+/// What stage 0 does instead of its second send.
+enum class first_stage : std::uint8_t { is_dead, is_silent, sends_something_else };
+
+struct found_by_stage {
+  int wrong_inputs = 0;  ///< of runs on the calling thread
+  int updates = 0;
+  bool was_told = false;
+};
+
+/// Each micro-batch has bytes of its own; a boundary that was not made has others.
+struct watching_stage {
+  backend::host_arena& memory;
+  agent worker;
+  found_by_stage& found;
+
+  static std::byte byte_of(const operation& step) { return static_cast<std::byte>(step.micro_batch + 1); }
+
+  void forward(const forward_run& run)
+  {
+    if (worker != agent::host)
+      return memory.launch(worker, [run]() noexcept {
+        std::ranges::copy_n(run.input.data(), std::ssize(run.output), run.output.data());
+      });
+    if (std::ranges::count(run.input, byte_of(run.step)) != std::ranges::ssize(run.input)) ++found.wrong_inputs;
+    std::ranges::copy_n(run.input.data(), std::ssize(run.output), run.output.data());
+  }
+  void backward(const backward_run& run)
+  {
+    const auto work = [run]() noexcept { std::ranges::fill(run.input_gradient, byte_of(run.step)); };
+    worker == agent::host ? work() : memory.launch(worker, work);
+  }
+  void update(const operation&) { ++found.updates; }
+};
+
+/// Three stages, of which the first fails the others behind its first send. @param middle   works on
+std::vector<found_by_stage> fail_behind(first_stage how, agent middle)
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 2});
+  const std::vector<bytes> inputs(plan.part_count(), bytes{256});
+  std::vector<found_by_stage> found(3);
+  std::latch others{2};
+  const std::uint64_t deadline = how == first_stage::is_silent ? 100'000'000 : 60'000'000'000;
+  thread_stages{plan, {.deadline = deadline}}.run([&](thread_stages::place& here) {
+    backend::host_arena memory{{.device_capacity = 64_KiB, .async_compute = true}};
+    const std::span<std::byte> room{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    std::ranges::fill(room, std::byte{0xEE});
+    auto links = here.links(memory);
+    if (here.stage() == 0) {
+      const auto& out = *links.find({0, 1});
+      std::ranges::fill(room.first(256), std::byte{1});
+      out.ends->send(memory, out.stream, room.data(), bytes{256}, rank_id{1}, 2);
+      try {
+        if (how == first_stage::sends_something_else)
+          out.ends->send(memory, out.stream, room.data(), bytes{128}, rank_id{1}, 2);
+        memory.wait(agent::host, memory.record(out.stream));
+      } catch (const comm_error&) {  // it is told too
+      }
+      return how == first_stage::is_dead ? void() : others.wait();
+    }
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    const agent worker = here.stage() == 1 ? middle : agent::host;
+    watching_stage stage{memory, worker, found[here.stage()]};
+    stage_runner runner{plan, links, memory, buffers, room, worker};
+    try {
+      runner.run(stage);
+    } catch (const comm_error&) {
+      found[here.stage()].was_told = true;
+    } catch (...) {  // the silent one waits for this
+    }
+    others.count_down();
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a stage is given no boundary that did not come, and updates nothing by it", "[pipeline]")
+{
+  for (const auto how : {first_stage::is_dead, first_stage::is_silent, first_stage::sends_something_else})
+    for (const agent middle : {agent::host, agent::compute}) {
+      const std::vector<found_by_stage> found = fail_behind(how, middle);
+      for (const std::size_t stage : {1U, 2U}) {
+        CAPTURE(static_cast<int>(how), static_cast<int>(middle), stage);
+        CHECK(found[stage].was_told);
+        CHECK(found[stage].wrong_inputs == 0);
+        CHECK(found[stage].updates == 0);
+      }
+    }
 }
 
 TEST_CASE("links and buffers of another stage or schedule are refused", "[pipeline]")

@@ -25,6 +25,11 @@ struct model {
     ++ended;
     next = begins;
   }
+  bool is_alone = false;
+  void check() const
+  {
+    if (is_alone) throw comm_error{"the other ranks are gone"};
+  }
 };
 
 TEST_CASE("a micro-batch ends where a pass of another one begins", "[sharding]")
@@ -63,6 +68,22 @@ TEST_CASE("a micro-batch that could not end is ended by the pass that is called 
   CHECK(heard.ended == 0);
   scope.pass(pass::forward, 1);
   CHECK(heard.ended == 1);
+}
+
+TEST_CASE("the end of an iteration asks the ranks, and has ended where they have failed", "[sharding]")
+{
+  backend::host_arena memory{{.device_capacity = bytes{4096}, .host_capacity = bytes{4096}}};
+  manager_type m{memory, {.chunk_bytes = bytes{256}}};
+  model heard;
+  {
+    sharding::rank_iteration<model> scope{heard, [&] { return m.iteration(1); }};
+    heard.is_alone = true;
+    CHECK_THROWS_AS(scope.end(), comm_error);
+    CHECK_FALSE(m.is_iterating());
+  }
+  heard.is_alone = false;
+  sharding::rank_iteration<model> next{heard, [&] { return m.iteration(1); }};
+  CHECK_NOTHROW(next.end());
 }
 
 }  // namespace rank_iteration_test

@@ -114,6 +114,30 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
   CHECK(nothing());
 }
 
+TEST_CASE("a rank that is left alone saves nothing, and reads nothing of what all of them loaded", "[sharding]")
+{
+  memory_folder folder;
+  on_ranks({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    (void)checkpoint::save(model, folder);
+  });
+  const auto before = folder.names();
+  for (const bool saves : {true, false}) {
+    const auto said = said_on({2}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+      (void)checkpoint::load(model, folder);
+      if (rank == 1) return;
+      if (!saves) return (void)tensors.holds(1);
+      {
+        const auto pin = model.acquire(tensors.large, cm::access::read, cm::agent::compute);
+      }
+      (void)checkpoint::save(model, folder);
+    });
+    CHECK(contains(said[0], saves ? "rank 1 has left" : "layers[3] has no valid bytes on rank 0"));
+    CHECK(said[1].empty());
+  }
+  CHECK(folder.names() == before);
+}
+
 TEST_CASE("gradients that no step has used are not lost in silence", "[sharding]")
 {
   memory_folder folder;

@@ -95,6 +95,12 @@ class counting {
   {
     inner_.finish(backend, stream);
   }
+  template <class Backend>
+  void await(Backend& backend, chunkmem::event point)
+    requires requires { inner_.await(backend, point); }
+  {
+    inner_.await(backend, point);
+  }
   void check() { inner_.check(); }
   void revoke() noexcept { inner_.revoke(); }
 

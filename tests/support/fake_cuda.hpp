@@ -149,6 +149,16 @@ class fake_cuda : public fake_cuda_resources {
       return gpu_->wait_for(lock, it->point);
     });
   }
+  int query_event(event_type event, bool& is_over) const noexcept
+  {
+    return call(fake_call::query_event, [&] {
+      const fake_event* const it = find(event, gpu_->events);
+      if (it == nullptr) return fake_code::invalid_handle;
+      if (breaks_capture(nullptr)) return fake_code::capture_unsupported;
+      is_over = gpu_->is_reached(it->point);
+      return fake_code::success;
+    });
+  }
 
   int begin_capture(stream_type stream) const noexcept
   {

@@ -87,6 +87,14 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     return calls.sticky();
   }
 
+  /// Whether a point is reached. Who asks waits for it sooner or later: so work begins that begins when a caller waits.
+  bool is_reached(fake_point point)
+  {
+    if (point.stream == nullptr) return true;
+    demand(point);
+    return point.stream->done >= point.position;
+  }
+
   /// Waits until all that was given to any stream is done, or dropped where the device is lost: the code of that, or 0.
   int wait_for_all(lock_type& lock)
   {

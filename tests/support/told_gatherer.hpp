@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +22,9 @@ struct told_of_ranks {
   };
   std::vector<one> gathers;
   std::vector<one> sums;
+  std::uint64_t awaits = 0;
+  std::uint64_t checks = 0;
+  std::optional<chunkmem::comm_error> failed;  ///< what they met
 
   [[nodiscard]] std::vector<std::uint32_t> gathered() const
   {
@@ -50,6 +55,16 @@ struct told_gatherer : chunkmem::copy_mover {
   void sum(Backend&, std::byte*, chunkmem::bytes size, std::uint32_t label, chunkmem::collective::sum how)
   {
     told->sums.push_back({label, size.count(), how});
+  }
+  template <class Backend>
+  void await(Backend&, chunkmem::event)
+  {
+    ++told->awaits;
+  }
+  void check()
+  {
+    ++told->checks;
+    if (told->failed) throw chunkmem::comm_error{*told->failed};
   }
 };
 

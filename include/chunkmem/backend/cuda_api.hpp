@@ -54,49 +54,53 @@ concept gives_cuda_memory =
 
 /// Streams, events, and the work that goes to them.
 template <class Api>
-concept orders_cuda_work = requires(
-    const Api& api, void* to, const void* from, std::size_t size, void* const* tos, const void* const* froms,
-    const std::size_t* sizes, typename Api::stream_type stream, typename Api::event_type event, void (*work)(void*)) {
-  {
-    api.create_stream(stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.destroy_stream(stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.synchronize_stream(stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.create_event(event)
-  } noexcept -> std::same_as<int>;
-  {
-    api.destroy_event(event)
-  } noexcept -> std::same_as<int>;
-  {
-    api.record_event(event, stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.wait_event(stream, event)
-  } noexcept -> std::same_as<int>;
-  {
-    api.synchronize_event(event)
-  } noexcept -> std::same_as<int>;
-  {
-    api.copy(to, from, size, stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.copy_batch(tos, froms, sizes, size, stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.fill(to, 0, size, stream)
-  } noexcept -> std::same_as<int>;
-  {
-    api.launch_host(stream, work, to)
-  } noexcept -> std::same_as<int>;
-  {
-    api.last_error()
-  } noexcept -> std::same_as<int>;
-};
+concept orders_cuda_work =
+    requires(const Api& api, void* to, const void* from, std::size_t size, void* const* tos, const void* const* froms,
+             const std::size_t* sizes, typename Api::stream_type stream, typename Api::event_type event, bool& is_over,
+             void (*work)(void*)) {
+      {
+        api.create_stream(stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.destroy_stream(stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.synchronize_stream(stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.create_event(event)
+      } noexcept -> std::same_as<int>;
+      {
+        api.destroy_event(event)
+      } noexcept -> std::same_as<int>;
+      {
+        api.record_event(event, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.wait_event(stream, event)
+      } noexcept -> std::same_as<int>;
+      {
+        api.synchronize_event(event)
+      } noexcept -> std::same_as<int>;
+      {
+        api.query_event(event, is_over)
+      } noexcept -> std::same_as<int>;
+      {
+        api.copy(to, from, size, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.copy_batch(tos, froms, sizes, size, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.fill(to, 0, size, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.launch_host(stream, work, to)
+      } noexcept -> std::same_as<int>;
+      {
+        api.last_error()
+      } noexcept -> std::same_as<int>;
+    };
 
 /// Graphs of captured work.
 template <class Api>

@@ -158,6 +158,9 @@ class cuda_device {
   /// @see stream_backend, cuda_streams
   [[nodiscard]] event record(agent stream) { return streams_->record(stream); }
   void wait(agent stream, event point) { streams_->wait(stream, point); }
+  /// Whether a wait of the host for this event would end at once. For waits with a deadline; no decision asks.
+  /// @throws as wait
+  [[nodiscard]] bool is_reached(event point) { return streams_->is_reached(point); }
 
   /// One more agent, with a new stream or with the caller's: one made on this device, which outlives the backend.
   /// @throws usage_error    `max_agents` are in use, no stream was given, or a graph is being captured

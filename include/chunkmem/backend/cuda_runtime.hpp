@@ -126,6 +126,15 @@ class cuda_runtime {
     return cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
   }
   [[nodiscard]] int synchronize_event(event_type event) const noexcept { return cudaEventSynchronize(event); }
+  /// An event that is not over is no failure.
+  [[nodiscard]] int query_event(event_type event, bool& is_over) const noexcept
+  {
+    const cudaError_t number = cudaEventQuery(event);
+    if (number != cudaSuccess && number != cudaErrorNotReady) return number;
+    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else the next who asks finds it
+    is_over = number == cudaSuccess;
+    return cudaSuccess;
+  }
 
   [[nodiscard]] int copy(void* to, const void* from, std::size_t size, stream_type stream) const noexcept
   {

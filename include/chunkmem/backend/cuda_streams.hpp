@@ -29,8 +29,9 @@ namespace backend {
 ///     streams.wait(agent::compute, streams.record(mine));  // later work of compute follows that of `mine`
 ///
 /// A *cover* orders all streams after everything given so far, with one event for all: around a graph, since what the
-/// ring recorded while capturing means nothing outside of it. Nothing ever asks whether an event is reached. Cost: one
-/// call to record, one to wait, none to wait for what is known to be over; a cover is three calls for each stream.
+/// ring recorded while capturing means nothing outside of it. No wait asks whether an event is reached: `is_reached` is
+/// for callers whose wait has a deadline. Cost: one call to record, one to wait, none to wait for what is known to be
+/// over; a cover is three calls for each stream.
 ///
 /// @pre   the backend's device is current where this is made, and where streams are adopted
 /// @threads   one caller at a time; a capture ends on the thread where it began
@@ -107,6 +108,27 @@ class cuda_streams {
     if (stream == agent::host) require_no_capture("a wait of the calling thread");
     if (stream == agent::host || !order_.follow(lanes_[index_of(stream)]->stream(), source.point(point.value)))
       finish(source, point.value);
+  }
+
+  /// Whether a wait of the host for this event would end at once. A runtime that cannot say so says no.
+  /// @throws as wait
+  [[nodiscard]] bool is_reached(event point)
+  {
+    require_agent(point.source, agents_);
+    if (point.source == agent::host) return true;
+    lane& source = *lanes_[index_of(point.source)];
+    require_recorded(point, source.given);
+    session_->require_alive();
+    require_launched(point, source);
+    if (point.value <= source.done) return true;
+    require_no_capture("a wait of the calling thread");
+    const bool is_covered = point.value <= source.covered;
+    if (is_covered && is_cover_over_) return true;
+    bool is_over = false;
+    const auto ask = [&](const Api& api) {
+      return api.query_event(is_covered ? cover_.get() : source.point(point.value), is_over);
+    };
+    return session_->attempt("cudaEventQuery", ask) == 0 && is_over;
   }
 
   /// Runs a callable on an agent's stream, on a thread of the runtime.

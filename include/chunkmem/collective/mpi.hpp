@@ -69,7 +69,7 @@ struct mpi_options {
 ///     collective::mpi ranks{session, MPI_COMM_WORLD};
 ///     cm::sharded_model<memory_type, collective::mpi> m{memory, ranks, options};
 ///
-/// @threads   one caller at a time; `revoke` any
+/// @threads   one caller at a time; `check` and `revoke` any
 class mpi {
  public:
   using policy_kind = communicator_kind;

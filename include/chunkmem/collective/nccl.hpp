@@ -35,7 +35,8 @@ namespace collective {
 ///
 ///     nccl<nccl_runtime, mpi> ranks{control, nccl_options{.deadline = 300'000'000'000}};
 struct nccl_options {
-  std::uint64_t deadline = 60'000'000'000;  ///< longest wait for other ranks [ns]
+  /// longest wait for other ranks, with the work of the own device that is ahead of it [ns]
+  std::uint64_t deadline = 60'000'000'000;
 };
 
 /// Ranks with a GPU each: NCCL moves the bytes, on the stream of the agent that is given.
@@ -43,8 +44,9 @@ struct nccl_options {
 /// `Control` is a communicator of the same ranks, which outlives this one. Its `exchange` compares calls and carries
 /// NCCL's identity, and it fails together with this one. Departures from the laws of a communicator:
 /// - Sums are in NCCL's order, rounded to the element type at each step, after each rank's elements are scaled.
-/// - A wait of the host for an agent is bounded only after `finish`: call `finish` before you wait for work that
-///   depends on this group. Until then NCCL waits on the stream for as long as nobody calls `check`.
+/// - A wait of the host for an agent is bounded only behind `await` of the event, or `finish` of the agent. Call one of
+///   them before you wait for work that depends on this group, as managers and stages do. Until then NCCL waits on the
+///   stream for as long as nobody calls `check`.
 /// - A send and a receive that differ are not compared; they wait until the deadline.
 /// - After an error the bytes that were under way are unspecified.
 ///
@@ -242,6 +244,17 @@ class nccl {
                        session_.enter([&](const Api& api, comm_type) { return api.is_done(on, is_done); }));
       return is_done;
     });
+  }
+  /// Waits until an event is over, which may depend on work of this group. Afterwards a wait of the host for it is
+  /// short. Where the backend cannot be asked for one event, all work of its agent is waited for.
+  /// @throws comm_error   as finish
+  template <stream_backend Backend>
+  void await(Backend& backend, event point)
+  {
+    if constexpr (requires { backend.is_reached(point); })
+      session_.wait("an event of a stream", [&] { return backend.is_reached(point); });
+    else if (point.source != agent::host)
+      finish(backend, point.source);
   }
   void check() { session_.check(); }
   void revoke() noexcept

@@ -122,7 +122,9 @@ class chunk_shares {
 ///
 /// Laws: `worker` is an agent that does nothing else, so that all ranks see its work in one order. `gather` and `sum`
 /// enqueue there and return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own
-/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk.
+/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk. Before the calling thread
+/// waits for what may depend on that work, it calls `await`, which ends by the deadline of the ranks and throws where
+/// they failed. `check` throws what is known of a failure, and waits for nothing.
 template <class Mover, class Backend>
 concept gathering_mover =
     chunk_mover<Mover, Backend> &&
@@ -132,6 +134,8 @@ concept gathering_mover =
       } noexcept -> std::same_as<agent>;
       mover.gather(backend, whole, size, label);
       mover.sum(backend, whole, size, label, how);
+      mover.await(backend, event{});
+      mover.check();
     };
 
 }  // namespace chunkmem::inline v0

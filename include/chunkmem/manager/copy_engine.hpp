@@ -31,7 +31,7 @@ namespace chunkmem::inline v0 {
 /// copy_engine copies{backend, health, copy_mover{}, trace::null_sink{}};
 /// copies.reset(used_bytes, frame, arenas, frames);
 /// cache.acquire(slot, chunk, kind, next_use, now, copies);  // the cache calls placed, copy, evicted, ...
-/// copies.tracker().follow(stream, copies.hazards_at(tier::device, first), ...);  // before the stream uses the bytes
+/// copies.follow(stream, copies.hazards_at(tier::device, first), ...);  // before the stream uses the bytes
 /// @endcode
 template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
 class copy_engine {
@@ -85,6 +85,21 @@ class copy_engine {
   [[nodiscard]] hazard_tracker<Backend>& tracker() noexcept { return tracker_; }
   [[nodiscard]] const hazard_tracker<Backend>& tracker() const noexcept { return tracker_; }
   [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
+  /// Later work of `stream` follows the uses of a frame by the agents in `mask`. Where ranks share chunks, the calling
+  /// thread goes on only if their work so far has succeeded: what it follows may depend on that.
+  /// @throws comm_error   it failed, and each later try throws that too; device_error
+  void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
+  {
+    if constexpr (gathers)
+      tracker_.follow(stream, frame, mask, cause, mover_);
+    else
+      tracker_.follow(stream, frame, mask, cause);
+  }
+  /// @throws comm_error   the work of ranks is known to have failed
+  void check_ranks()
+  {
+    if constexpr (gathers) mover_.check();
+  }
   /// Fills in what was moved and waited for.
   void describe(report& result) const
   {

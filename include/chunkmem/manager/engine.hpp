@@ -85,6 +85,7 @@ class engine {
   using schedule_type = chunkmem::schedule<Eviction, Transfer, copies_type>;
   static constexpr bool host_addressable = Backend::host_addressable;
   static constexpr bool has_bytes = chunkmem::has_bytes<Backend>();
+  static constexpr bool gathers = copies_type::gathers;
 
   engine(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover, Sink sink)
       : backend_{&backend},
@@ -259,6 +260,9 @@ class engine {
     copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
+  /// @throws comm_error   the work of ranks is known to have failed, on which bytes of a stream may depend
+  void check_ranks() { copies_.check_ranks(); }
+
   // Accesses.
 
   /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
@@ -316,9 +320,8 @@ class engine {
       begin = chunks_.lease(where, size, copies_);
     }
     try {
-      auto& tracker = copies_.tracker();
       copies_.for_lease(where, begin, size,
-                        [&](frame_hazards& it) { tracker.follow(stream, it, it.users, wait_cause::demand_miss); });
+                        [&](frame_hazards& it) { copies_.follow(stream, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
     } catch (...) {
       chunks_.end_lease(where, begin, size, copies_);
@@ -524,8 +527,8 @@ class engine {
   try {
     slot& slot_state = tensors_[id];
     frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[slot_state.chunk].first_frame[tier::device]);
-    copies_.tracker().follow(stream, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) copies_.tracker().follow(stream, frame, frame.users, wait_cause::other);
+    copies_.follow(stream, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) copies_.follow(stream, frame, frame.users, wait_cause::other);
     return take_resident(slot_state, id, kind, stream);
   } catch (error& failed) {
     annotator_.annotate(failed);
@@ -611,7 +614,7 @@ class engine {
     const frame_id first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    copies_.tracker().follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    copies_.follow(stream, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = copies_.address(where, first) + slot_state.offset;
     if constexpr (watch_type::sees_bytes) {
       if (zero) watch_.part().lend({data, slot_state.size});

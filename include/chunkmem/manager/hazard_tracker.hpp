@@ -15,6 +15,19 @@
 
 namespace chunkmem::inline v0 {
 
+namespace detail {
+
+/// Work of this manager alone: whoever has waited for it has all that there is to know.
+struct no_ranks {
+  template <class Backend>
+  void await(Backend&, event) const noexcept
+  {
+  }
+  void check() const noexcept {}
+};
+
+}  // namespace detail
+
 /// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
 /// what it did is done when anything else is enqueued. 72 bytes.
 ///
@@ -59,13 +72,18 @@ class hazard_tracker {
   }
 
   /// Later work of `stream` follows all agents in `mask` that used this frame.
-  void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
+  /// @param ranks   whose work these uses may depend on. The calling thread waits through its `await(backend, event)`
+  ///   first, and asks its `check()` behind the wait: where that throws, the uses stay, and the next try asks again
+  template <class Ranks = detail::no_ranks>
+  void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause, Ranks&& ranks = {})
   {
     const auto self = static_cast<unsigned>(stream);
     for (unsigned source = 1; source < max_agents; ++source)
       if ((mask >> source & 1) != 0 && source != self && known_[self][source] < frame.last[source])
-        wait(stream, static_cast<agent>(source), frame.last[source], cause);
-    if (stream == agent::host) forget(frame, mask);
+        wait(stream, static_cast<agent>(source), frame.last[source], cause, ranks);
+    if (stream != agent::host || mask == 0) return;
+    ranks.check();
+    forget(frame, mask);
   }
 
   /// `stream` used the frame with the work it was given so far.
@@ -138,7 +156,9 @@ class hazard_tracker {
     frame.writers &= static_cast<std::uint8_t>(~mask);
   }
 
-  [[gnu::noinline, gnu::cold]] void wait(agent stream, agent source, std::uint64_t stamp, wait_cause cause)
+  template <class Ranks>
+  [[gnu::noinline, gnu::cold]] void wait(agent stream, agent source, std::uint64_t stamp, wait_cause cause,
+                                         Ranks& ranks)
   {
     const auto at = static_cast<unsigned>(source);
     event point{stamp, source};
@@ -151,20 +171,23 @@ class hazard_tracker {
       covered = std::max(stamp, epoch_[at] > remembered ? epoch_[at] - remembered : 1);
       point = recorded_[at][covered % remembered];
     }
-    health_->ordering([&] { wait_and_tell(stream, point, cause); });
+    health_->ordering([&] { wait_and_tell(stream, point, cause, ranks); });
     known_[static_cast<unsigned>(stream)][at] = covered;
   }
 
-  void wait_and_tell(agent stream, event point, wait_cause cause)
+  template <class Ranks>
+  void wait_and_tell(agent stream, event point, wait_cause cause, Ranks& ranks)
   {
     const bool is_stream = stream != agent::host;
     if (is_copy_agent(stream) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(stream, point);
     // a write-back still reads what it overwrites
     if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;
     if constexpr (measuring_backend<Backend>) {
+      if (!is_stream) ranks.await(*backend_, point);
       backend_->wait(stream, point, cause);
     } else {
       const std::uint64_t begin = is_stream ? 0 : backend_->now();
+      if (!is_stream) ranks.await(*backend_, point);
       backend_->wait(stream, point);
       if (is_stream) return;  // nobody knows when it goes on
       const std::uint64_t end = backend_->now();

@@ -53,8 +53,10 @@ class pin : public holder<Engine, access_token> {
   operator Element*() const& { return data(); }
   operator Element*() const&& = delete;  // the bytes would be released before the function returns
 
-  /// The elements, where the calling thread may read the device tier or the pin is on the host.
+  /// The elements, where the calling thread may read the device tier or the pin is on the host. Of a pin for a stream:
+  /// behind a wait for that stream.
   /// @throws usage_error   as data(), or the calling thread cannot reach these bytes
+  /// @throws comm_error    a pin for a stream, over ranks: their work has failed, and these bytes may depend on it
   [[nodiscard]] std::span<Element> span() const& { return span_of<Element>(); }
 
   /// Of a pin without a name: the span keeps the pin.
@@ -105,6 +107,8 @@ class pin : public holder<Engine, access_token> {
       if (place_of(held.kind) == memory_location::device)
         throw usage_error{"span() of a pin in device memory (use data(), or acquire with memory_location::host)"};
     if (held.data == nullptr) return {};
+    if constexpr (Engine::gathers)
+      if (held.stream != agent::host) this->link()->engine->check_ranks();
     return {reinterpret_cast<Other*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Other)};
   }
 };

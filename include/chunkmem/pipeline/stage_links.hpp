@@ -113,6 +113,16 @@ class stage_links {
   {
     for (link& it : links_) it.ends->revoke();
   }
+  /// @threads any, where the communicator's `check` may be called on any
+  [[nodiscard]] bool has_failed() const noexcept
+  {
+    try {
+      check();
+    } catch (...) {
+      return true;
+    }
+    return false;
+  }
   /// @throws comm_error   a link has failed: the first cause
   void check() const
   {

@@ -15,6 +15,7 @@
 #include <chunkmem/pipeline/stage_links.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -56,9 +57,9 @@ struct backward_run {
 /// Calls work on the calling thread, or enqueue on one agent. Bytes that a run is given are valid for that agent.
 /// Other members serve schedules that have such steps: `backward_input(const backward_run&)` and
 /// `backward_weight(const operation&)`, `recompute(const forward_run&)`, `offload(const operation&)` and
-/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads. Where runs are
-/// enqueued and a transfer fails, runs that follow have bytes that are not valid: weights are worth nothing after a
-/// comm_error.
+/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads. A run on the calling
+/// thread is given bytes that came. Where runs are enqueued and a transfer fails, runs that follow have bytes that are
+/// not valid: they are not sent on, and no update of this stage follows, but a comm_error.
 template <class Stage>
 concept pipeline_stage =
     requires(Stage& stage, const forward_run& ahead, const backward_run& back, const operation& step) {
@@ -75,6 +76,9 @@ concept pipeline_stage =
 /// - A stage that throws ends the groups of its links, so other stages end with a comm_error at once, and not by their
 ///   deadline. The group of all stages ends with the stage's place. A receive starts early, so the deadline of a group
 ///   has to be longer than the time in which a micro-batch passes all stages and comes back.
+/// - Where runs are enqueued, the calling thread waits before an update for the bytes that they were given, and agents
+///   of links call `check` of the communicators. A group of NCCL is not asked there: it may send what was made from a
+///   receive that failed, until its other links have ended.
 ///
 /// Nothing is allocated while the schedule runs. Cost: a call of the communicator for each send and receive.
 ///
@@ -162,6 +166,10 @@ class stage_runner {
  private:
   static constexpr bool looks = Checks::is_on && Backend::host_addressable;
   using enum operation_kind;
+  using communicator_type = typename Links::communicator_type;
+  /// Waits for the agents of links end by the deadline of themselves.
+  static constexpr bool ends_waits =
+      !requires(communicator_type& ends, Backend& backend, event its_end) { ends.await(backend, its_end); };
   template <class Stage>
   static constexpr bool divides = requires(Stage& stage, const backward_run& run, const operation& step) {
     stage.backward_input(run);
@@ -218,7 +226,10 @@ class stage_runner {
       case reload:
         if constexpr (moves<Stage>) stage.reload(step);
         break;
-      case update: stage.update(step); break;
+      case update:
+        expect_received();
+        stage.update(step);
+        break;
     }
   }
 
@@ -313,13 +324,38 @@ class stage_runner {
   }
   void await_input(const operation& step)
   {
-    if (plan_->crosses_before(step.part)) backend_->wait(worker_, arrival(false, step));
+    if (plan_->crosses_before(step.part)) follow(arrival(false, step));
     links_->check();
   }
   void await_gradient(const operation& step)
   {
-    if (plan_->crosses_after(step.part)) backend_->wait(worker_, arrival(true, step));
+    if (plan_->crosses_after(step.part)) follow(arrival(true, step));
     links_->check();
+  }
+  /// The stage's agent goes on behind a transfer. The calling thread waits by the deadline of the link.
+  void follow(event its_end)
+  {
+    if (worker_ == agent::host)
+      bound(its_end);
+    else
+      followed_[static_cast<std::size_t>(its_end.source)] = its_end;
+    backend_->wait(worker_, its_end);
+  }
+  /// All that the runs so far were given has come: an update that is enqueued behind them is worth something.
+  void expect_received()
+  {
+    for (const event& its_end : followed_) {
+      bound(its_end);
+      backend_->wait(agent::host, its_end);
+    }
+    links_->check();
+  }
+  /// Before the calling thread waits: where a link does not end a wait for its agent, it is ended here.
+  void bound(event its_end)
+  {
+    for (const auto& it : links_->all())
+      if constexpr (!ends_waits)
+        if (it.stream == its_end.source) it.ends->await(*backend_, its_end);
   }
 
   /// The place of a send among those on their way. The oldest one has to be over first where too many are on their
@@ -327,7 +363,7 @@ class stage_runner {
   [[nodiscard]] event& next_send()
   {
     event& oldest = on_their_way_[sent_++ % on_their_way_.size()];
-    backend_->wait(worker_, oldest);
+    follow(oldest);
     oldest = event{};
     return oldest;
   }
@@ -338,6 +374,11 @@ class stage_runner {
     const auto& out = *links_->find({links_->stage(), plan_->owners[to_part]});
     const std::span<std::byte> place = buffer(kind, step.part, step.micro_batch);
     backend_->wait(out.stream, backend_->record(worker_));
+    if constexpr (ends_waits)
+      if (worker_ != agent::host)  // what the runs were given may have failed to come: then nothing of it is sent
+        backend_->launch(out.stream, [links = links_, ends = out.ends]() noexcept {
+          if (links->has_failed()) ends->revoke();
+        });
     out.ends->send(*backend_, out.stream, place.data(), bytes{place.size()}, rank_id{1}, label_of(to_part, step));
     its_end = backend_->record(out.stream);
   }
@@ -401,8 +442,9 @@ class stage_runner {
   const boundary_buffers* buffers_;
   std::span<std::byte> memory_;
   agent worker_;
-  std::vector<event> arrivals_;      // by direction, part and micro-batch
-  std::vector<event> on_their_way_;  // the last sends, in a ring
+  std::vector<event> arrivals_;               // by direction, part and micro-batch
+  std::vector<event> on_their_way_;           // the last sends, in a ring
+  std::array<event, max_agents> followed_{};  // by agent of a link: the last transfer that runs follow
   std::size_t sent_ = 0;
   std::optional<boundary_watch> watch_;  // with checks
 };

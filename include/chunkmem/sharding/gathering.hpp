@@ -96,6 +96,22 @@ class gathering {
     note(collective::operation::reduce_scatter, size, label);
   }
 
+  /// The calling thread is about to wait for `point`, which may depend on work of these ranks.
+  /// @throws comm_error   a group whose waits do not end by themselves: it failed, or its deadline passed
+  template <class Backend>
+  void await(Backend& backend, event point)
+  {
+    if (ranks_)
+      ranks_->for_each([&](auto& group) {
+        if constexpr (requires { group.await(backend, point); }) group.await(backend, point);
+      });
+  }
+  /// @throws comm_error   the work of these ranks is known to have failed: the first cause
+  void check()
+  {
+    if (ranks_) ranks_->for_each([](auto& group) { group.check(); });
+  }
+
  private:
   [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::process_group::all).rank(); }
   /// Behind what was enqueued, so that a call which failed and is made again counts once.

@@ -48,6 +48,12 @@ class process_groups {
     return group == ownership::process_group::all ? *all_ : group == ownership::process_group::node ? *node_ : *across_;
   }
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), node_->ranks()}; }
+  /// Calls `visit(group)` for each group.
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    visit(*all_), visit(*node_), visit(*across_);
+  }
 
  private:
   /// Errors of each group say which rank of all ranks, and which node.
@@ -91,6 +97,11 @@ class one_process_group {
   explicit one_process_group(Communicator& all) noexcept : all_{&all} {}
   [[nodiscard]] Communicator& of(ownership::process_group) const noexcept { return *all_; }
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), all_->ranks()}; }
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    visit(*all_);
+  }
 
  private:
   Communicator* all_;

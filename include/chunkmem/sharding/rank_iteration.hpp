@@ -35,7 +35,13 @@ class rank_iteration {
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }
-  void end() { inner_.end(); }
+  /// As iteration's; it waits for no other rank. @throws comm_error   the work of ranks is known to have failed: the
+  /// iteration has ended, and no bytes of it are worth anything
+  void end()
+  {
+    inner_.end();
+    model_.check();
+  }
 
  private:
   Model& model_;

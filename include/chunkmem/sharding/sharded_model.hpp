@@ -15,6 +15,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/ownership/sharded.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
+#include <chunkmem/sharding/comm_error_about.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/model_tensors.hpp>
@@ -124,6 +125,16 @@ class sharded_model {
   }
   sharded_model(const sharded_model&) = delete;
   sharded_model& operator=(const sharded_model&) = delete;
+  /// Waits for what was begun; where other ranks do not end that, by the deadline of the group.
+  ~sharded_model()
+  {
+    ranks_.for_each([this](auto& group) {
+      try {
+        finish(group);
+      } catch (...) {  // the group has ended: so do waits for it
+      }
+    });
+  }
 
   // Declaring.
 
@@ -215,13 +226,14 @@ class sharded_model {
   /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
   void settle()
   {
-    constexpr ownership::process_group all[] = {ownership::process_group::all, ownership::process_group::node,
-                                                ownership::process_group::across};
-    for (const auto who : all)  // groups whose work runs on a device have to be asked
-      if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
-        ranks_.of(who).finish(m_.backend(), worker_);
+    ranks_.for_each([this](auto& group) { finish(group); });
     for (const agent each : {worker_, adder_}) m_.backend().wait(agent::host, m_.backend().record(each));
-    for (const auto who : all) ranks_.of(who).check();
+    check();
+  }
+  /// Waits for nothing. @throws comm_error   something of what was gathered and added is known to have failed
+  void check()
+  {
+    ranks_.for_each([](auto& group) { group.check(); });
   }
   /// All of them.
   [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
@@ -322,22 +334,30 @@ class sharded_model {
   [[nodiscard]] auto iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
 
   /// A pin on the device. Weights are read only, whole; other tensors as in a manager.
-  /// @throws comm_error   what a unit is made of could not be gathered; as a manager's acquire
+  ///
+  /// A pin for the calling thread is given only where all work of ranks that its bytes may depend on has succeeded. A
+  /// pin for another agent is given at once, and that agent follows the work. Where it fails, no step, no save and no
+  /// pin for the calling thread follows, but a comm_error. To read such a pin on the calling thread, wait for its agent
+  /// and ask `span()`, or call `settle()`.
+  /// @throws comm_error   what a unit is made of could not be gathered, which the text tells by tensor and rank; as a
+  ///   manager's acquire
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
                                                              agent stream = agent::host)
   {
     seal_once();
     const entry& it = tensors_.of(wanted);
-    if (!sharding::model_tensors::is_sharded(it.part))
-      return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
-    steps_.expect_whole();
-    if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
-    if constexpr (!std::is_same_v<Access, write_access>) {
-      const sharding::unit_place place = plan_.place(it.planned);
-      return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
-    }
-    return {};  // a write_access writes
+    return naming(wanted, [&]() -> pin_type<pinned_as<Element, Access>> {
+      if (!sharding::model_tensors::is_sharded(it.part))
+        return {m_.acquire(tensor<Element>{it.own}, mode, stream), wanted, stream};
+      steps_.expect_whole();
+      if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
+      if constexpr (!std::is_same_v<Access, write_access>) {
+        const sharding::unit_place place = plan_.place(it.planned);
+        return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
+      }
+      return {};  // a write_access writes
+    });
   }
   /// A weight as it was at another time. @param list   of the use list_use::weight, or value_list
   /// @throws usage_error   also: a frozen weight; a mode that writes
@@ -349,8 +369,10 @@ class sharded_model {
     expects(!writes(mode), "a version of a weight that is sharded was to be written");
     steps_.expect_whole();
     const sharding::unit_place place = plan_.place(it.planned);
-    return {m_.acquire(units_[place.unit].whole_in(list), access::read, stream), wanted, place.first, it.elements,
-            stream};
+    return naming(wanted, [&]() -> pin_type<const Element> {
+      return {m_.acquire(units_[place.unit].whole_in(list), access::read, stream), wanted, place.first, it.elements,
+              stream};
+    });
   }
   /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
   template <element Element, access_choice Access>
@@ -359,7 +381,9 @@ class sharded_model {
     const entry& it = tensors_.of(wanted);
     if (sharding::model_tensors::is_sharded(it.part) || place == memory_location::device) return acquire(wanted, mode);
     seal_once();
-    return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
+    return naming(wanted, [&]() -> pin_type<pinned_as<Element, Access>> {
+      return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
+    });
   }
 
   /// The gradient of the weight that `weight` held; that pin is consumed. As a manager's.
@@ -386,7 +410,7 @@ class sharded_model {
                                      << " (name that type, as in m.gradient<float>(...))"};
     const sharding::unit_place place = plan_.place(it.planned);
     gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
-    auto opened = gradients_.open(m_, units_[place.unit], it.planned, stream);
+    auto opened = naming(weight, [&] { return gradients_.open(m_, units_[place.unit], it.planned, stream); });
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
@@ -398,7 +422,7 @@ class sharded_model {
   {
     const entry& it = trained(weight);
     gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
-    (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream);
+    naming(weight, [&] { (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream); });
   }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
   /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
@@ -487,6 +511,22 @@ class sharded_model {
     if (!sealed_) [[unlikely]]
       seal();
     return m_;
+  }
+  /// Work of groups that a device does has to be asked for: without it a wait for that lasts as long as another rank
+  /// likes. @throws comm_error
+  void finish(communicator_type& group)
+  {
+    if constexpr (requires { group.finish(m_.backend(), worker_); }) group.finish(m_.backend(), worker_);
+  }
+  /// Runs what gives bytes of a tensor: where ranks have failed, the error says which one, and where.
+  template <class Work>
+  decltype(auto) naming(tensor_handle wanted, Work work)
+  {
+    try {
+      return work();
+    } catch (const comm_error& failed) {
+      throw sharding::comm_error_about(name_of(wanted), ranks().rank(), failed);
+    }
   }
   [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
   {
@@ -596,7 +636,7 @@ class sharded_model {
   void done(tensor_handle weight)
   {
     const entry& it = trained(weight);
-    gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned);
+    naming(weight, [&] { gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned); });
   }
 
   sharding::process_groups_of<Ranks> ranks_;
