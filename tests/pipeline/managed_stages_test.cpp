@@ -235,6 +235,7 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
   std::vector<int> refused(2, 0);
   std::vector<int> updated(2, 0);
+  std::vector<std::string> said(2);
   thread_stages{plan}.run([&](thread_stages::place& here) {
     support::managed_layers<float> layers{8};
     layers.declare(here.stage());
@@ -270,10 +271,21 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     } catch (const usage_error&) {
       ++refused[here.stage()];
     }
+    sgd.group(group_id{3}, {.weight_decay = here.stage() == 0 ? 0.0F : 0.5F});
+    try {  // kernels with other options
+      (void)step_by(0.1F);
+    } catch (const usage_error& other) {
+      said[here.stage()] = other.what();
+    }
+    if (here.stage() == 1) sgd.group(group_id{3}, {});  // which are the common ones
     updated[here.stage()] = step_by(0.1F) == optimizer::step_result::updated ? 1 : 0;
   });
   CHECK(updated == std::vector{1, 1});
   CHECK(refused == std::vector{4, 4});
+  for (const std::string& it : said)
+    CHECK_THAT(it,
+               Catch::Matchers::StartsWith("chunkmem: stages take different steps: weight_decay of group 3 = 0.5 on "
+                                           "stage 1, and nothing like it on stage 0 ("));
 }
 
 }  // namespace managed_stages_test

@@ -49,14 +49,15 @@ TEST_CASE("mistakes in declarations are refused in words", "[sharding]")
 
 TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
 {
-  for (const int difference : {0, 1, 2, 3}) {
+  for (const int difference : {0, 1, 2, 3, 4}) {
     std::vector<std::string> said(2);
     const collective::thread_group group{2, {}};
     support::on_ranks(2, [&](std::uint32_t rank) {
       const std::uint64_t room = (difference == 1 && rank == 1 ? 2U : 1U) << 20U;
       backend::host_arena memory{{.device_capacity = bytes{room}, .host_capacity = bytes{1U << 20U}}};
       collective::local_threads here{group, rank_id{rank}};
-      sharded_model<backend::host_arena, collective::local_threads> m{memory, here, {.chunk_bytes = bytes{65536}}};
+      sharded_model<backend::host_arena, collective::local_threads> m{
+          memory, here, {.chunk_bytes = bytes{65536}}, {.sum_scale = difference == 4 && rank == 1 ? 0.5F : 1.0F}};
       (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter,
                          group_id{difference == 3 && rank == 1 ? 1U : 0U});
       try {

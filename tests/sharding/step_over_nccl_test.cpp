@@ -44,8 +44,11 @@ struct trainer {
   {
     m.use(kernel);
     for (int index = 0; index < 3; ++index) weights.push_back(m.template add<float>({elements}, role::parameter));
-    for (const auto it : weights)
-      for (float& value : m.acquire(it, access::write).span()) value = 1;
+    for (const auto it : weights) {
+      auto pin = m.acquire(it, access::write);
+      for (float& value : pin.span()) value = all.rank() == rank_id{1} ? 1 : 2;
+      m.broadcast(std::move(pin), rank_id{1});
+    }
   }
   void step()
   {

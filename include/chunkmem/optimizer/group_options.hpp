@@ -3,7 +3,10 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -27,9 +30,12 @@ class group_options {
 
   void set(group_id which, const Options& options)
   {
-    for (entry& it : own_)
-      if (it.which == which) return static_cast<void>(it.options = options);
-    own_.push_back({which, options});
+    const auto place =
+        std::ranges::lower_bound(own_, index_of(which), {}, [](const entry& it) { return index_of(it.which); });
+    if (place != own_.end() && place->which == which)
+      place->options = options;
+    else
+      own_.insert(place, {which, options});
   }
 
   [[nodiscard]] const Options& common() const noexcept { return common_; }
@@ -38,6 +44,19 @@ class group_options {
     for (const entry& it : own_)
       if (it.which == which) return it.options;
     return common_;
+  }
+  /// Calls `visit(setting)` for the common ones, and for those of each group that differ from them, in the order of
+  /// groups: the same calls for options that mean the same. @param settings_of   `settings_of(options)`: a range
+  template <class SettingsOf, class Visit>
+  void for_each_setting(SettingsOf settings_of, Visit& visit) const
+  {
+    const auto common = settings_of(common_);
+    for (const setting& it : common) visit(it);
+    for (const entry& it : own_) {
+      const auto own = settings_of(it.options);
+      for (std::size_t index = 0; index < own.size(); ++index)
+        if (own[index].word() != common[index].word()) visit(own[index].in(it.which));
+    }
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/registration.hpp>
@@ -120,7 +121,8 @@ struct update_spans {
 /// - Only `step` changes `progress`.
 ///
 /// A kernel may have more members: `for_each_state(visit)` for bytes that must survive a restart (see `registrable`),
-/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates` and `timed_kernel` name.
+/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates`, `names_settings` and `timed_kernel`
+/// name.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {
@@ -162,6 +164,17 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
     kernel.options(group).rate_factor
   } -> std::convertible_to<float>;
 };
+
+/// An optimizer kernel that names its settings, so that ranks and stages compare them in every step:
+///
+///     template <class Visit>
+///     void for_each_setting(Visit visit) const { visit(optimizer::setting{"sharpness", sharpness_}); }
+///
+/// Without it they compare the kernel's name and its lists alone.
+///
+/// Law: ranks that were given the same settings name the same ones in the same order. It allocates nothing.
+template <class Kernel>
+concept names_settings = requires(const Kernel& kernel) { kernel.for_each_setting([](const optimizer::setting&) {}); };
 
 /// The cost of one work of an optimizer kernel on a backend without bytes.
 ///

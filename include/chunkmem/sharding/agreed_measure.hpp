@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -38,9 +39,12 @@ class agreed_measure {
  public:
   /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step:
   /// so they
+  /// @param refuse   `refuse(of_settings, words)`: throws where these words of all ranks differ. They are the settings,
+  ///   or tell which tensors have gradients. All ranks call it then
   /// @throws usage_error   on every rank: they are not; comm_error
-  template <class Communicator, class HasGradient>
-  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
+  template <class Communicator, class HasGradient, class Refuse>
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings,
+             Refuse refuse)
   {
     of_tensor_.assign(tensors, {});
     has_gradient_.resize(tensors);
@@ -49,16 +53,26 @@ class agreed_measure {
       has_gradient_[index] = has_gradient(index) ? 1 : 0;
       if (has_gradient_[index] != 0) set.add(index);
     }
-    const std::uint64_t mine[] = {set.value(), settings};
+    const std::uint64_t mine[] = {settings, set.value()};
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
-    for (std::size_t index = 1; index < all_.size(); index += 2)
-      expects(all_[index] == settings,
-              "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or "
-              "gathered and added other "
-              "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
-    for (std::size_t index = 0; index < all_.size(); index += 2)
-      if (all_[index] != mine[0]) refuse_sets();
+    for (std::size_t what = 0; what < 2; ++what) {
+      bool is_same = true;
+      for (std::size_t index = what; index < all_.size(); index += 2) is_same = is_same && all_[index] == all_[what];
+      if (is_same) continue;
+      std::vector<std::uint64_t> words;
+      for (std::size_t index = what; index < all_.size(); index += 2) words.push_back(all_[index]);
+      refuse(what == 0, std::as_const(words));
+    }
+  }
+  /// The same where nobody knows what they are made of.
+  template <class Communicator, class HasGradient>
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
+  {
+    begin(ranks, tensors, has_gradient, settings, [](bool, const auto&) {
+      throw usage_error{
+          "ranks take a step with other settings, or with gradients of different weights (give all of them the same)"};
+    });
   }
 
   /// Takes in one unit. Every rank has to, in the same order.
@@ -109,14 +123,6 @@ class agreed_measure {
   }
 
  private:
-  [[noreturn]] static void refuse_sets()
-  {
-    throw usage_error{
-        "ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: "
-        "zeros where "
-        "a rank has nothing to add)"};
-  }
-
   template <class Executor>
   static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words,
                            Executor& workers)

@@ -104,6 +104,7 @@ void load_over_ranks(Model& model, sharding::rank_content<Model>& content, const
   parallel_reader from{generation, workers};
   sharding::detail::fill_over_ranks(model, content, items, *index, from);
   model.gather_weights();
+  model.forget_values();
   states->put();
   scope->end();
   model.shares().content().belongs_to(stored.run);
