@@ -19,7 +19,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace managed_stages_test {
@@ -286,6 +288,36 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     CHECK_THAT(it,
                Catch::Matchers::StartsWith("chunkmem: stages take different steps: weight_decay of group 3 = 0.5 on "
                                            "stage 1, and nothing like it on stage 0 ("));
+}
+
+TEST_CASE("copies of a weight that stages filled with other values are found", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 3});
+  std::vector<std::string> said(3);
+  std::vector<int> passed(3, 0);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    layers.fill();  // with values of the stage
+    stage_step steps{here.all()};
+    const bool has_copy = here.stage() != 1;
+    const auto copy = has_copy ? std::optional{layers[here.stage()]} : std::nullopt;
+    for (const float last : {-0.0F, 0.0F}) {
+      if (has_copy)
+        for (float& it : layers.m().acquire(*copy, access::write).span()) it = here.stage() == 2 ? last : 0.0F;
+      try {
+        steps.expect_equal_copies(layers.m(), copy);
+        ++passed[here.stage()];
+      } catch (const usage_error& refused) {
+        said[here.stage()] += refused.what();
+      }
+    }
+  });
+  for (const std::string& it : said)
+    CHECK_THAT(it,
+               Catch::Matchers::StartsWith("chunkmem: copies of a weight have other values on stage 2 than on stage "
+                                           "0 ("));
+  CHECK(passed == std::vector{1, 1, 1});
 }
 
 }  // namespace managed_stages_test

@@ -16,6 +16,8 @@
 #include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/pipeline/task_aside.hpp>
+#include <chunkmem/sharding/first_values.hpp>
+#include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/measure_words.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -26,6 +28,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -114,6 +117,32 @@ class stage_step {
         failure_ = std::current_exception();
       }
     });
+  }
+  /// Copies of one weight on several stages, such as a tied table, are filled stage by stage: compares their bits.
+  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none.
+  ///
+  ///     steps.expect_equal_copies(m, here.stage() == 0 ? std::optional{table} : std::nullopt);
+  ///
+  /// @throws usage_error   on every stage: which ones have other values, or have not filled their copy; comm_error; as
+  ///   acquire
+  template <class Manager, element Element>
+  void expect_equal_copies(Manager& m, const std::optional<tensor<Element>>& copy)
+  {
+    std::uint64_t word = 0;
+    collective::all_or_none(stages_, [&] {
+      if (!copy) return;
+      const auto pin = m.acquire(*copy, access::read, memory_location::host);
+      word = sharding::first_values::word_of(std::as_bytes(pin.span())) | 1U;
+    });
+    const std::vector<std::uint64_t> words = collective::words_of_all(stages_, word);
+    const auto first = std::ranges::find_if(words, [](std::uint64_t it) { return it != 0; });
+    const auto other =
+        std::ranges::find_if(first, words.end(), [&](std::uint64_t it) { return it != 0 && it != *first; });
+    if (other != words.end())
+      throw usage_error{error_text{} << "chunkmem: copies of a weight have other values on stage "
+                                     << static_cast<std::uint64_t>(other - words.begin()) << " than on stage "
+                                     << static_cast<std::uint64_t>(first - words.begin())
+                                     << " (fill all copies with the same values)"};
   }
   /// A step that was begun does not count any more, as when its gradients were dropped or a checkpoint was loaded. Call
   /// it on every stage. Waits until the stages have talked.

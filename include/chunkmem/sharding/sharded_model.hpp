@@ -533,7 +533,7 @@ class sharded_model {
     const bool sends = ranks().rank() == from;
     const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());
     const auto room = seal_once().lease(tier::device, bytes{most}, worker_);
-    std::byte* const place = reinterpret_cast<std::byte*>(room.data());
+    std::byte* const place = room.data();
     for (std::size_t begin = 0; begin < all.size(); begin += most) {
       const std::span<std::byte> piece = all.subspan(begin, std::min(most, all.size() - begin));
       const bytes size{piece.size()};
