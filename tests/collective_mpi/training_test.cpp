@@ -96,4 +96,28 @@ TEST_CASE("so do processes in nodes, which add inside them first", "[collective_
   train_in_nodes({.steps = 2, .micro_batches = 2, .divided = sharding::zero_1, .clip = 1, .frames = 24});
 }
 
+TEST_CASE("processes that differ in a value or in a setting are told so", "[collective_mpi]")
+{
+  if (mpi_world::ranks() == 1) return;
+  mpi_world::doomed world;
+  collective::mpi group{world.session, MPI_COMM_WORLD, {.deadline = mpi_world::patience}};
+  const bool is_last = mpi_world::rank() + 1 == mpi_world::ranks();
+  const bytes frame{std::uint64_t{mpi_world::ranks()} * 16'384};
+  backend::host_arena memory{{.device_capacity = frame * 20, .host_capacity = frame * 20}};
+  sharded_model<backend::host_arena, collective::mpi> m{memory, group, {.chunk_bytes = frame}};
+  optimizer::adam adam{{.beta1 = is_last ? 0.5F : 0.9F}};
+  m.use(adam);
+  const auto weight = m.add<float>({9'000}, role::parameter);
+  m.acquire(weight, access::write).span()[8'999] = is_last ? -0.0F : 0.0F;
+  CHECK_THROWS_AS(m.iteration(), usage_error);
+  m.broadcast(m.acquire(weight, access::write));
+  {
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(weight).span()) it = 1;
+    CHECK_THROWS_WITH(m.step(adam, {}), Catch::Matchers::ContainsSubstring("beta1 = 0.5 on rank"));
+    CHECK(m.acquire(weight, access::read).span()[0] == 0.0F);
+  }
+  mpi_world::meet();
+}
+
 }  // namespace training_test

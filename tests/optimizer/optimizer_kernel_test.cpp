@@ -158,7 +158,7 @@ struct of_trainer {
   cm::optimizer::step_progress progress;
 };
 static_assert(cm::uses_callers_environment<of_trainer<true>> && !cm::uses_callers_environment<of_trainer<false>>);
-static_assert(!cm::uses_callers_environment<descend> && cm::tells_settings<cm::optimizer::adam>);
+static_assert(!cm::uses_callers_environment<descend> && cm::names_settings<cm::optimizer::adam>);
 
 #if defined(__SSE__)
 constexpr unsigned standard_rules = 0x1f80;

@@ -50,6 +50,11 @@ inline void several_ranks(memory_type& memory, cm::collective::local_threads& ra
 {
 #include "ranks.inc"
 }
+inline void first_values(cm::sharded_model<memory_type, cm::collective::local_threads>& m,
+                         std::span<const cm::tensor<float>> weights, float (*random)())
+{
+#include "first_values.inc"
+}
 inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam,
                         cm::optimizer::loss_scale& scale, std::uint64_t& cursor)
 {

@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -289,6 +290,7 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
   std::vector<int> refused(2, 0);
   std::vector<int> updated(2, 0);
+  std::vector<std::string> said(2);
   thread_stages{plan}.run([&](thread_stages::place& here) {
     support::managed_layers<float> layers{8};
     layers.declare(here.stage());
@@ -324,10 +326,51 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     } catch (const usage_error&) {
       ++refused[here.stage()];
     }
+    sgd.group(group_id{3}, {.weight_decay = here.stage() == 0 ? 0.0F : 0.5F});
+    try {  // kernels with other options
+      (void)step_by(0.1F);
+    } catch (const usage_error& other) {
+      said[here.stage()] = other.what();
+    }
+    if (here.stage() == 1) sgd.group(group_id{3}, {});  // which are the common ones
     updated[here.stage()] = step_by(0.1F) == optimizer::step_result::updated ? 1 : 0;
   });
   CHECK(updated == std::vector{1, 1});
   CHECK(refused == std::vector{4, 4});
+  for (const std::string& it : said)
+    CHECK_THAT(it,
+               Catch::Matchers::StartsWith("chunkmem: stages take different steps: weight_decay of group 3 = 0.5 on "
+                                           "stage 1, and nothing like it on stage 0 ("));
+}
+
+TEST_CASE("copies of a weight that stages filled with other values are found", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 3});
+  std::vector<std::string> said(3);
+  std::vector<int> passed(3, 0);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    layers.fill();  // with values of the stage
+    stage_step steps{here.all()};
+    const bool has_copy = here.stage() != 1;
+    const auto copy = has_copy ? std::optional{layers[here.stage()]} : std::nullopt;
+    for (const float last : {-0.0F, 0.0F}) {
+      if (has_copy)
+        for (float& it : layers.m().acquire(*copy, access::write).span()) it = here.stage() == 2 ? last : 0.0F;
+      try {
+        steps.expect_equal_copies(layers.m(), copy);
+        ++passed[here.stage()];
+      } catch (const usage_error& refused) {
+        said[here.stage()] += refused.what();
+      }
+    }
+  });
+  for (const std::string& it : said)
+    CHECK_THAT(it,
+               Catch::Matchers::StartsWith("chunkmem: copies of a weight have other values on stage 2 than on stage "
+                                           "0 ("));
+  CHECK(passed == std::vector{1, 1, 1});
 }
 
 }  // namespace managed_stages_test

@@ -466,7 +466,15 @@ TEST_CASE("where one replica of a stage has other options, no rank takes the ste
     optimizer::adam adam{{}, {.masters = false}};
     m.use(adam);
     const auto weight = m.add<float>({10}, role::parameter);
-    for (float& it : m.acquire(weight, access::write).span()) it = 1;
+    for (float& it : m.acquire(weight, access::write).span()) it = static_cast<float>(index_of(replicas.rank()));
+    try {
+      const auto differs = m.iteration();
+    } catch (const usage_error&) {  // replicas with other first values
+      ++refused[number];
+    }
+    auto pin = m.acquire(weight, access::write);
+    for (float& it : pin.span()) it = static_cast<float>(number);
+    m.broadcast(std::move(pin));
     const auto scope = m.iteration();
     for (float& it : m.gradient(weight).span()) it = 1 + static_cast<float>(number);
     stage_step steps{here.all()};
@@ -485,9 +493,18 @@ TEST_CASE("where one replica of a stage has other options, no rank takes the ste
     } catch (const usage_error&) {
       ++refused[number];
     }
+    for (const bool of_stage : {false, true}) {  // the kernel of a replica, or of all replicas of a stage
+      adam.group(group_id{0}, {.beta1 = (of_stage ? here.stage() == 1 : number == 3) ? 0.5F : 0.9F});
+      try {
+        (void)step_by({.learning_rate = 0.1F});
+      } catch (const usage_error&) {
+        ++refused[number];
+      }
+    }
+    adam.group(group_id{0}, {});
     updated[number] = step_by({.learning_rate = 0.1F}) == optimizer::step_result::updated ? 1 : 0;
   });
-  CHECK(refused == std::vector{3, 3, 3, 3});
+  CHECK(refused == std::vector{6, 6, 6, 6});
   CHECK(updated == std::vector{1, 1, 1, 1});
 }
 

@@ -57,8 +57,8 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared, a
   static constexpr list_spec momenta[] = {{"momentum"}};
   m.use(momenta);
   for (const std::string& name : {std::string{"state/x"}, std::string{"x[0:7]"}, std::string{"x[rank 1 of 2]"},
-                                 std::string{"momentum/x"}, std::string{"__metadata__"}, std::string{"\x80"},
-                                 std::string(4050, 'n')}) {  // ranks put the numbers of a part behind it
+                                  std::string{"momentum/x"}, std::string{"__metadata__"}, std::string{"\x80"},
+                                  std::string(4050, 'n')}) {  // ranks put the numbers of a part behind it
     INFO(name);
     CHECK_THROWS_AS(m.name(weight, name), config_error);
     CHECK_THROWS_AS(m.name(buffer, name), config_error);
@@ -82,14 +82,15 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared, a
 
 TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
 {
-  for (const int difference : {0, 1, 2, 3}) {
+  for (const int difference : {0, 1, 2, 3, 4}) {
     std::vector<std::string> said(2);
     const collective::thread_group group{2, {}};
     support::on_ranks(2, [&](std::uint32_t rank) {
       const std::uint64_t room = (difference == 1 && rank == 1 ? 2U : 1U) << 20U;
       backend::host_arena memory{{.device_capacity = bytes{room}, .host_capacity = bytes{1U << 20U}}};
       collective::local_threads here{group, rank_id{rank}};
-      sharded_model<backend::host_arena, collective::local_threads> m{memory, here, {.chunk_bytes = bytes{65536}}};
+      sharded_model<backend::host_arena, collective::local_threads> m{
+          memory, here, {.chunk_bytes = bytes{65536}}, {.sum_scale = difference == 4 && rank == 1 ? 0.5F : 1.0F}};
       (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter,
                          group_id{difference == 3 && rank == 1 ? 1U : 0U});
       try {

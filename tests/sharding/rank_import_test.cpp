@@ -129,4 +129,40 @@ TEST_CASE("a file of another model is refused on all ranks", "[sharding]")
     CHECK(it.find("nothing") != it.npos);
 }
 
+TEST_CASE("ranks that see files with other values are told the tensor, and weights stay as they were", "[sharding]")
+{
+  const memory_folder folder = exported(3);
+  const memory_folder other = exported(4);
+  const auto said = said_on({3}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    std::string refusal = "none";
+    try {
+      (void)checkpoint::import_values(model, rank == 2 ? other : folder, "weights");
+    } catch (const cm::config_error& refused) {
+      refusal = refused.what();
+    }
+    expect(tensors.holds(1), "a weight that changed");
+    throw cm::config_error{refusal};
+  });
+  for (const std::string& it : said) {
+    CHECK(it.find("ranks see other files: tensor ") != it.npos);
+    CHECK(it.find(" on rank 2, and tensor ") != it.npos);
+  }
+}
+
+TEST_CASE("values that an import replaces need not be the same before it, those that it keeps do", "[sharding]")
+{
+  const memory_folder folder = exported(3);
+  for (const bool keeps : {false, true}) {
+    const auto said = said_on({2, 0, 8}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+      if (keeps) model.name(tensors.fixed, "kept");
+      tensors.fill(static_cast<float>(rank));
+      (void)checkpoint::import_values(model, folder, "weights", {.takes_part = true});
+      const auto scope = model.iteration();
+    });
+    for (const std::string& it : said)
+      CHECK((keeps ? it.find("ranks have other first values: weight kept filled") != it.npos : it.empty()));
+  }
+}
+
 }  // namespace rank_import_test

@@ -43,6 +43,19 @@ std::vector<std::string> save_on_two(memory_folder& folder, Before before, const
 
 }  // namespace
 
+TEST_CASE("weights that ranks filled with other values are not saved", "[sharding]")
+{
+  memory_folder folder;
+  const auto said = save_on_two(folder, [](std::uint32_t rank, model_type& model, auto& tensors) {
+    model.acquire(tensors.small, cm::access::write).span()[0] = rank == 0 ? 0.0F : -0.0F;
+  });
+  for (const std::string& it : said) {
+    CHECK(contains(it, "weight small filled with values of checksum "));
+    CHECK(contains(it, " on rank 1, and weight small filled"));
+  }
+  CHECK(checkpoint::generations_in(folder).empty());
+}
+
 TEST_CASE("a save says on every rank what was written", "[sharding]")
 {
   memory_folder folder;

@@ -120,6 +120,8 @@ std::vector<double> bytes_over_formula(std::uint32_t ranks, std::uint32_t micro_
     const std::uint64_t model = layers<Element>::count * frame.count();  // in 16 bits 2 B for each parameter
     const std::uint64_t wanted = rounds(divided, micro_batches) * model / ranks * (ranks - 1) * steps;
     over[rank] = static_cast<double>(moved) / static_cast<double>(wanted);
+    // measures of each unit, and one agreement, which has all settings
+    if (counted.counts[operation::exchange].calls != steps * (layers<Element>::count + 1)) over[rank] = -1;
   });
   return over;
 }

@@ -44,8 +44,11 @@ struct trainer {
   {
     m.use(kernel);
     for (int index = 0; index < 3; ++index) weights.push_back(m.template add<float>({elements}, role::parameter));
-    for (const auto it : weights)
-      for (float& value : m.acquire(it, access::write).span()) value = 1;
+    for (const auto it : weights) {
+      auto pin = m.acquire(it, access::write);
+      for (float& value : pin.span()) value = all.rank() == rank_id{1} ? 1 : 2;
+      m.broadcast(std::move(pin), rank_id{1});
+    }
   }
   void step()
   {
@@ -100,6 +103,41 @@ TEST_CASE("ranks with a GPU each move their weights by the mean of their gradien
     });
     const float gradient = 3.00392198562622F;  // of the bytes 0x40404040
     for (const float it : found) CHECK(it == Catch::Approx(1 - 3 * 0.125F * gradient));
+  }
+}
+
+TEST_CASE("ranks with a GPU each are told which value or setting differs, before any update", "[sharding]")
+{
+  std::vector<std::string> of_values(ranks), of_settings(ranks);
+  std::vector<float> found(ranks);
+  on_gpus([&](std::uint32_t rank, support::fake_device& gpu, counted_type& all) {
+    trainer it{gpu, all, sharding::zero_3};
+    const auto refusal = [&] {
+      try {
+        it.step();
+      } catch (const usage_error& refused) {
+        return std::string{refused.what()};
+      }
+      return std::string{};
+    };
+    const auto fill = [&](float own) {
+      for (float& value : it.m.acquire(it.weights[1], access::write).span()) value = own;
+    };
+    if (rank == 2) fill(3);
+    of_values[rank] = refusal();
+    if (rank == 2) fill(1);
+    it.kernel.group(group_id{0}, {.momentum = 0, .weight_decay = rank == 2 ? 0.5F : 0.0F});
+    of_settings[rank] = refusal();
+    found[rank] = it.first_of_share();
+  });
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    CHECK_THAT(of_values[rank],
+               Catch::Matchers::StartsWith("chunkmem: ranks have other first values: weight tensor.1"));
+    CHECK_THAT(of_values[rank], Catch::Matchers::ContainsSubstring(" on rank 2, and "));
+    CHECK_THAT(of_settings[rank],
+               Catch::Matchers::StartsWith("chunkmem: ranks take different steps: weight_decay of "
+                                           "group 0 = 0.5 on rank 2, and nothing like it on rank 0"));
+    CHECK(found[rank] == 1.0F);
   }
 }
 

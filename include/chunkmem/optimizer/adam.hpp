@@ -7,7 +7,9 @@
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -227,14 +229,19 @@ class adam {
   }
   [[nodiscard]] const adam_options& options() const noexcept { return options_.common(); }
   [[nodiscard]] const adam_options& options(group_id which) const noexcept { return options_.of(which); }
-  /// See tells_settings.
-  [[nodiscard]] std::uint64_t settings_word() const
-  {
-    return options_.word([](const adam_options& it) {
-      return detail::word_of_options({it.beta1, it.beta2, it.epsilon, it.weight_decay, it.rate_factor}, it.decoupled);
-    });
-  }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
+  /// As `names_settings`.
+  template <class Visit>
+  void for_each_setting(Visit visit) const
+  {
+    options_.for_each_setting(
+        [](const adam_options& it) {
+          return std::array{setting{"beta1", it.beta1},         setting{"beta2", it.beta2},
+                            setting{"epsilon", it.epsilon},     setting{"weight_decay", it.weight_decay},
+                            setting{"decoupled", it.decoupled}, setting{"rate_factor", it.rate_factor}};
+        },
+        visit);
+  }
 
   using device_factors = detail::adam_factors;
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 
-#include <bit>
-#include <cstdint>
-#include <initializer_list>
+#include <algorithm>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -23,15 +22,6 @@ inline void expect_option(bool is_right, std::string_view what, float value, std
   if (!is_right) throw config_error{error_text{} << "chunkmem: " << what << " is " << value << " (" << instead << ")"};
 }
 
-/// Options as a word.
-[[nodiscard]] inline std::uint64_t word_of_options(std::initializer_list<float> numbers, bool choice) noexcept
-{
-  collective::fingerprint all;
-  for (const float it : numbers) all.add(std::bit_cast<std::uint32_t>(it));
-  all.add(choice ? 1 : 0);
-  return all.value();
-}
-
 /// Options that all groups share, and those of the few groups that have their own.
 template <class Options>
 class group_options {
@@ -40,9 +30,12 @@ class group_options {
 
   void set(group_id which, const Options& options)
   {
-    for (entry& it : own_)
-      if (it.which == which) return static_cast<void>(it.options = options);
-    own_.push_back({which, options});
+    const auto place =
+        std::ranges::lower_bound(own_, index_of(which), {}, [](const entry& it) { return index_of(it.which); });
+    if (place != own_.end() && place->which == which)
+      place->options = options;
+    else
+      own_.insert(place, {which, options});
   }
 
   [[nodiscard]] const Options& common() const noexcept { return common_; }
@@ -52,21 +45,18 @@ class group_options {
       if (it.which == which) return it.options;
     return common_;
   }
-
-  /// All of them as a word: the same where each group has the same options, in whatever order they were set.
-  /// @param word_of   `word_of(options)`
-  template <class WordOf>
-  [[nodiscard]] std::uint64_t word(WordOf word_of) const
+  /// Calls `visit(setting)` for the common ones, and for those of each group that differ from them, in the order of
+  /// groups: the same calls for options that mean the same. @param settings_of   `settings_of(options)`: a range
+  template <class SettingsOf, class Visit>
+  void for_each_setting(SettingsOf settings_of, Visit& visit) const
   {
-    const std::uint64_t common = word_of(common_);
-    std::uint64_t all = common;
+    const auto common = settings_of(common_);
+    for (const setting& it : common) visit(it);
     for (const entry& it : own_) {
-      collective::fingerprint own;
-      own.add(index_of(it.which));
-      own.add(word_of(it.options));
-      if (word_of(it.options) != common) all += own.value();
+      const auto own = settings_of(it.options);
+      for (std::size_t index = 0; index < own.size(); ++index)
+        if (own[index].word() != common[index].word()) visit(own[index].in(it.which));
     }
-    return all;
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/registration.hpp>
@@ -125,7 +126,7 @@ struct update_spans {
 /// copied does late updates with what it holds then.
 ///
 /// A kernel may have more members: `for_each_state(visit)` for bytes that must survive a restart (see `registrable`),
-/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates`, `tells_settings`,
+/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates`, `names_settings`,
 /// `uses_callers_environment` and `timed_kernel` name.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
@@ -184,16 +185,18 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
 template <class Kernel>
 concept uses_callers_environment = Kernel::uses_callers_environment;
 
-/// An optimizer kernel that has one word for all options of its updates. A step that is half done is then not finished
-/// with others (usage_error).
+/// An optimizer kernel that names its settings: ranks and stages compare them in every step, and a step that is half
+/// done is not finished with others (usage_error).
 ///
-/// Law: kernels that differ in an option of an update have different words; copies have the same.
+///     template <class Visit>
+///     void for_each_setting(Visit visit) const { visit(optimizer::setting{"sharpness", sharpness_}); }
+///
+/// Without it ranks compare the kernel's name and its lists alone.
+///
+/// Law: kernels that were given the same settings name the same ones in the same order, and so do copies. It allocates
+/// nothing.
 template <class Kernel>
-concept tells_settings = requires(const Kernel& kernel) {
-  {
-    kernel.settings_word()
-  } -> std::same_as<std::uint64_t>;
-};
+concept names_settings = requires(const Kernel& kernel) { kernel.for_each_setting([](const optimizer::setting&) {}); };
 
 /// The cost of one work of an optimizer kernel on a backend without bytes.
 ///

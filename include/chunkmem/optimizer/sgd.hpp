@@ -7,7 +7,9 @@
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -191,14 +193,19 @@ class sgd {
   }
   [[nodiscard]] const sgd_options& options() const noexcept { return options_.common(); }
   [[nodiscard]] const sgd_options& options(group_id which) const noexcept { return options_.of(which); }
-  /// See tells_settings.
-  [[nodiscard]] std::uint64_t settings_word() const
-  {
-    return options_.word([](const sgd_options& it) {
-      return detail::word_of_options({it.momentum, it.weight_decay, it.dampening, it.rate_factor}, it.nesterov);
-    });
-  }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
+  /// As `names_settings`.
+  template <class Visit>
+  void for_each_setting(Visit visit) const
+  {
+    options_.for_each_setting(
+        [](const sgd_options& it) {
+          return std::array{setting{"momentum", it.momentum}, setting{"dampening", it.dampening},
+                            setting{"weight_decay", it.weight_decay}, setting{"nesterov", it.nesterov},
+                            setting{"rate_factor", it.rate_factor}};
+        },
+        visit);
+  }
 
   using device_factors = detail::sgd_factors;
 

@@ -29,7 +29,7 @@ namespace optimizer {
 ///
 /// Guarantee: if the step throws, call it again. Some parameters then have the update and the others their gradients.
 /// The next call goes on with the others. It has to have the options of the first (those of a kernel that
-/// `tells_settings` are compared too), and the final bits are those of an undisturbed step. Between the two calls,
+/// `names_settings` are compared too), and the final bits are those of an undisturbed step. Between the two calls,
 /// gradients are not made or dropped and nothing is saved (usage_error). A load makes the step void, and the next one
 /// begins anew.
 ///

@@ -202,9 +202,8 @@ class step_driver {
   [[nodiscard]] std::uint64_t word_of(const step_options& options) const
   {
     collective::fingerprint all;
-    all.add(settings_word(options));
+    all.add(settings_word(options, kernel_));
     all.add(reinterpret_cast<std::uintptr_t>(options.loss_scale));
-    if constexpr (tells_settings<Kernel>) all.add(kernel_.settings_word());
     return all.value();
   }
   /// The updates of this step are those of the kernel as it is now, however late they come. Does nothing where the step

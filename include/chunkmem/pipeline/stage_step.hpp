@@ -3,17 +3,21 @@
 
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 #include <chunkmem/optimizer/settings_word.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/pipeline/task_aside.hpp>
+#include <chunkmem/sharding/first_values.hpp>
+#include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/measure_words.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -24,6 +28,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -77,7 +82,7 @@ class stage_step {
     if constexpr (requires { m.ranks(); }) {
       return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
         propose(
-            options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
+            kernel, options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
         return talk();
       });
     } else {
@@ -102,7 +107,7 @@ class stage_step {
       has_rehearsed_measures_ = true;
       return;
     }
-    propose_gradients(driver, m, options, number_of);
+    propose_gradients(driver, m, kernel, options, number_of);
     begun_ = key_of(driver, options);
     talk_aside_.start([this]() noexcept {
       failure_ = nullptr;
@@ -112,6 +117,32 @@ class stage_step {
         failure_ = std::current_exception();
       }
     });
+  }
+  /// Copies of one weight on several stages, such as a tied table, are filled stage by stage: compares their bits.
+  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none.
+  ///
+  ///     steps.expect_equal_copies(m, here.stage() == 0 ? std::optional{table} : std::nullopt);
+  ///
+  /// @throws usage_error   on every stage: which ones have other values, or have not filled their copy; comm_error; as
+  ///   acquire
+  template <class Manager, element Element>
+  void expect_equal_copies(Manager& m, const std::optional<tensor<Element>>& copy)
+  {
+    std::uint64_t word = 0;
+    collective::all_or_none(stages_, [&] {
+      if (!copy) return;
+      const auto pin = m.acquire(*copy, access::read, memory_location::host);
+      word = sharding::first_values::word_of(std::as_bytes(pin.span())) | 1U;
+    });
+    const std::vector<std::uint64_t> words = collective::words_of_all(stages_, word);
+    const auto first = std::ranges::find_if(words, [](std::uint64_t it) { return it != 0; });
+    const auto other =
+        std::ranges::find_if(first, words.end(), [&](std::uint64_t it) { return it != 0 && it != *first; });
+    if (other != words.end())
+      throw usage_error{error_text{} << "chunkmem: copies of a weight have other values on stage "
+                                     << static_cast<std::uint64_t>(other - words.begin()) << " than on stage "
+                                     << static_cast<std::uint64_t>(first - words.begin())
+                                     << " (fill all copies with the same values)"};
   }
   /// A step that was begun does not count any more, as when its gradients were dropped or a checkpoint was loaded. Call
   /// it on every stage. Waits until the stages have talked.
@@ -151,7 +182,7 @@ class stage_step {
             "and "
             "begin a step when its gradients are complete; forget it on every stage to begin anew)"};
       if (!heard_ || heard_->first != now) {
-        if (!talk_aside_.is_running()) propose_gradients(driver, m, options, number_of);
+        if (!talk_aside_.is_running()) propose_gradients(driver, m, kernel, options, number_of);
         heard_ = {now, hear()};
       }
       driver.decide_by(heard_->second);  // also of a stage without a gradient
@@ -169,8 +200,9 @@ class stage_step {
       if (driver.has_gradient(it)) driver.measure(it, info);
     });
   }
-  template <class Driver, class Manager, class NumberOf>
-  void propose_gradients(Driver& driver, Manager& m, const optimizer::step_options& options, NumberOf number_of)
+  template <class Driver, class Manager, class Kernel, class NumberOf>
+  void propose_gradients(Driver& driver, Manager& m, Kernel& kernel, const optimizer::step_options& options,
+                         NumberOf number_of)
   {
     const auto begin = [&] {
       driver.check(options);
@@ -184,17 +216,19 @@ class stage_step {
         visit(it, driver.measure_of(it));
       });
     };
-    propose(options, driver.progress().number, begin, measure, number_of);
+    propose(kernel, options, driver.progress().number, begin, measure, number_of);
   }
   [[nodiscard]] static bool needs_measures(const optimizer::step_options& options)
   {
     return optimizer::detail::step_rules{options}.needs_measures();
   }
   /// The same on every stage, if they take the same step.
-  [[nodiscard]] static std::uint64_t word_of(const optimizer::step_options& options, std::uint64_t updates)
+  template <class Kernel>
+  [[nodiscard]] static std::uint64_t word_of(Kernel& kernel, const optimizer::step_options& options,
+                                             std::uint64_t updates)
   {
     collective::fingerprint word;
-    word.add(optimizer::settings_word(options));
+    word.add(optimizer::settings_word(options, kernel));
     word.add(updates);
     return word.value();
   }
@@ -211,11 +245,14 @@ class stage_step {
 
   /// Collects what this stage says. @param begin   this stage's part of the beginning
   /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
-  template <class Begin, class Measure, class NumberOf>
-  void propose(const optimizer::step_options& options, std::uint64_t updates, Begin begin, Measure measure,
-               NumberOf number_of)
+  template <class Kernel, class Begin, class Measure, class NumberOf>
+  void propose(Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates, Begin begin,
+               Measure measure, NumberOf number_of)
   {
-    word_ = word_of(options, updates);
+    word_ = word_of(kernel, options, updates);
+    settings_.clear();
+    optimizer::for_each_setting(options, kernel, [&](const optimizer::setting& it) { settings_.push_back(it); });
+    settings_.push_back({"number of updates so far", updates});
     needs_measures_ = needs_measures(options);
     wrong_ = nullptr;
     mine_.clear();
@@ -253,16 +290,23 @@ class stage_step {
   [[nodiscard]] gradient_measure talk()
   {
     tell_what_is_wrong();
-    for (const std::uint64_t other : collective::words_of_all(stages_, word_))
-      expects(other == word_,
-              "stages take a step with other rates, clipping, loss scales or seeds, or behind other numbers of updates "
-              "(give all of them the same options, and load checkpoints of the same step)");
+    const std::vector<std::uint64_t> words = collective::words_of_all(stages_, word_);
+    if (std::ranges::any_of(words, [&](std::uint64_t it) { return it != words[0]; })) refuse_settings();
     if (!needs_measures_) return {};
     const std::vector<std::uint64_t> sizes = collective::words_of_all(stages_, mine_.size());
     mine_.resize(std::ranges::max(sizes));  // a number of 0 is no gradient
     all_.resize(mine_.size() * stages_.ranks());
     stages_.exchange(mine_, all_);
     return sum_in_order();
+  }
+  /// @throws usage_error   on every stage: the first setting that differs, and the stages
+  [[noreturn]] void refuse_settings()
+  {
+    collective::named_words mine;
+    for (const optimizer::setting& it : settings_) mine.add(it.name(), it.word(), it.text());
+    throw usage_error{mine.difference(
+        stages_, {"stages take different steps", "stage",
+                  "give all stages the same options and kernels, and load checkpoints of the same step"})};
   }
   /// What the talk gave that runs aside, or that takes place now.
   [[nodiscard]] gradient_measure hear()
@@ -298,6 +342,7 @@ class stage_step {
   step_key begun_{};                                            // of a talk aside
   std::optional<std::pair<step_key, gradient_measure>> heard_;  // of a step that did not end: nobody is asked again
   std::exception_ptr wrong_;                                    // what keeps this stage from the step
+  std::vector<optimizer::setting> settings_;                    // of the step, for the sentence of a refusal
   std::vector<std::uint64_t> mine_;
   std::vector<std::uint64_t> all_;
   std::vector<numbered_measure> measures_;

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -38,9 +39,12 @@ class agreed_measure {
  public:
   /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step:
   /// so they
+  /// @param refuse   `refuse(of_settings, words)`: throws where these words of all ranks differ. They are the settings,
+  ///   or tell which tensors have gradients. All ranks call it then
   /// @throws usage_error   on every rank: they are not; comm_error
-  template <class Communicator, class HasGradient>
-  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
+  template <class Communicator, class HasGradient, class Refuse>
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings,
+             Refuse refuse)
   {
     of_tensor_.assign(tensors, {});
     has_gradient_.resize(tensors);
@@ -49,23 +53,26 @@ class agreed_measure {
       has_gradient_[index] = has_gradient(index) ? 1 : 0;
       if (has_gradient_[index] != 0) set.add(index);
     }
-    const std::uint64_t mine[] = {set.value(), settings};
+    const std::uint64_t mine[] = {settings, set.value()};
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
-    for (std::size_t index = 1; index < all_.size(); index += 2)
-      expects(all_[index] == settings,
-              "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or "
-              "gathered and added other "
-              "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
+    for (std::size_t what = 0; what < 2; ++what) {
+      bool is_same = true;
+      for (std::size_t index = what; index < all_.size(); index += 2) is_same = is_same && all_[index] == all_[what];
+      if (is_same) continue;
+      std::vector<std::uint64_t> words;
+      for (std::size_t index = what; index < all_.size(); index += 2) words.push_back(all_[index]);
+      refuse(what == 0, std::as_const(words));
+    }
   }
-  /// Behind `begin`, on every rank. @param name_of   `name_of(tensor)`, for the message
-  /// @throws usage_error   on every rank: ranks have gradients of different tensors; comm_error   Cost: none, but where
-  ///   they have
-  template <class Communicator, class NameOf>
-  void expect_same_gradients(Communicator& ranks, NameOf name_of)
+  /// The same where nobody knows what they are made of.
+  template <class Communicator, class HasGradient>
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
   {
-    for (std::size_t index = 2; index < 2 * std::size_t{ranks.ranks()}; index += 2)
-      if (all_[index] != all_[0]) refuse_sets(ranks, name_of);
+    begin(ranks, tensors, has_gradient, settings, [](bool, const auto&) {
+      throw usage_error{
+          "ranks take a step with other settings, or with gradients of different weights (give all of them the same)"};
+    });
   }
 
   /// Takes in one unit. Every rank has to, in the same order.
@@ -116,38 +123,6 @@ class agreed_measure {
   }
 
  private:
-  /// Ranks tell each other which tensors have a gradient, a bit for each.
-  template <class Communicator, class NameOf>
-  [[noreturn, gnu::cold]] void refuse_sets(Communicator& ranks, NameOf name_of) const
-  {
-    constexpr std::size_t bits = 64;
-    std::vector<std::uint64_t> mine((has_gradient_.size() + bits - 1) / bits);
-    for (std::size_t tensor = 0; tensor < has_gradient_.size(); ++tensor)
-      mine[tensor / bits] |= std::uint64_t{has_gradient_[tensor]} << tensor % bits;
-    std::vector<std::uint64_t> all(mine.size() * ranks.ranks());
-    ranks.exchange(mine, all);
-    const auto has = [&](std::uint32_t rank, std::size_t tensor) {
-      return (all[rank * mine.size() + tensor / bits] >> tensor % bits & 1U) != 0;
-    };
-    std::uint32_t with = 0, without = 0;
-    std::size_t first = has_gradient_.size(), count = 0;
-    for (std::size_t tensor = has_gradient_.size(); tensor-- > 0;)
-      for (std::uint32_t rank = 1; rank < ranks.ranks(); ++rank) {
-        if (has(rank, tensor) == has(0, tensor)) continue;
-        with = has(0, tensor) ? 0 : rank;
-        without = has(0, tensor) ? rank : 0;
-        first = tensor;
-        ++count;
-        break;
-      }
-    throw usage_error{error_text{} << "chunkmem: ranks have gradients of different weights in one step: rank " << with
-                                   << " has one of '" << name_of(static_cast<std::uint32_t>(first)) << "', and rank "
-                                   << without << " has none; so it is with " << count
-                                   << (count == 1 ? " weight" : " weights")
-                                   << " (make gradients of the same weights on every rank: gradient_zero(weight) where "
-                                      "a rank has nothing to add)"};
-  }
-
   template <class Executor>
   static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words,
                            Executor& workers)

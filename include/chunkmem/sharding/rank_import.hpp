@@ -10,7 +10,11 @@
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/rank_content.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/same_file.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/shape.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -78,7 +82,8 @@ namespace checkpoint {
 /// As import_values for a manager: each rank reads what it owns. Every rank has to call it, and all have to see the
 /// file.
 /// @throws as that, on every rank what the first that failed threw; config_error   also: a part of a unit would stay as
-///   it is; comm_error
+///   it is; ranks see files with other values, and nothing was changed; comm_error
+/// @complexity   each rank reads what it owns, and before that all that the model takes, to compare it
 template <class Backend, class Ranks, class... Policies, file_folder Folder>
 imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
                               std::string_view file_name, const import_options& options = {})
@@ -104,6 +109,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
     items = sharding::detail::items_to_import(*content, *index);
     detail::begin_states_anew(content->items());
   });
+  sharding::expect_same_values(ranks, *index, *file, result.ignored);
   narrowing found{options.allow_overflow}, again{true};
   sharding::detail::check_narrowing_over_ranks(model, *content, items, *index, *file, true, found);
   result.rounded = sharding::detail::sum_over_ranks(ranks, found.total());
@@ -111,6 +117,11 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file, again);
   model.gather_weights();
+  std::uint32_t tensor = 0;
+  model.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
+    if (index->find(name) != nullptr) model.forget_values(tensor);
+    ++tensor;
+  });
   model.shares().content().end_load();
   return result;
 }

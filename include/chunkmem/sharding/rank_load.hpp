@@ -151,6 +151,7 @@ class generation_load_over_ranks {
     parallel_reader from{generation_, workers};
     sharding::detail::fill_over_ranks(model_, content_, tensors(), *index_, from, found);
     collective::all_or_none(ranks, [&] { model_.gather_weights(); });  // all have it, or none
+    model_.forget_values();
   }
   void end() noexcept
   {

@@ -4,6 +4,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/held_span.hpp>
 #include <chunkmem/manager/pin.hpp>
+#include <chunkmem/sharding/first_values.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
@@ -33,10 +34,13 @@ struct filling {
   std::uint64_t first = 0;                                 ///< element of the tensor with which that begins
   std::uint64_t begin = 0;                                 ///< element of the share that it becomes
   std::uint64_t elements = 0;
+  first_values* filled = nullptr;  ///< hears of the values when they end
+  std::uint32_t planned = 0;       ///< number of the tensor in the plan
 
   ~filling()
   {
     if (!kept.is_live()) return;
+    if (filled != nullptr) filled->note(planned, std::as_bytes(std::span{all}));
     if (whole != nullptr) std::copy_n(all.data(), all.size(), whole);
     std::copy_n(all.data() + first, elements, std::as_const(kept).data() + begin);
   }
@@ -115,6 +119,11 @@ class rank_pin {
     expects(!unit_.is_live(),
             "a weight that was acquired with access::read was to be written (acquire it with access::write)");
     return own_.writable();
+  }
+  /// Of a weight that is being written: its values on this rank. Empty of every other tensor.
+  [[nodiscard]] std::span<mutable_element> being_filled() const noexcept
+  {
+    return fill_ != nullptr ? std::span<mutable_element>{fill_->all} : std::span<mutable_element>{};
   }
   [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
   void release() noexcept

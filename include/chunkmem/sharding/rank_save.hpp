@@ -59,6 +59,7 @@ class rank_save {
     });
     content_->agree_on_names();
     model_.agree_on_model();
+    model_.agree_on_values();
     agree_on_keeping();
     const std::vector<std::string> empty = share_own_items(model_, *content_);
     collective::all_or_none(ranks(), [&] { plan(empty); });

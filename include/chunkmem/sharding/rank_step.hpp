@@ -2,24 +2,30 @@
 #pragma once
 
 #include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/setting.hpp>
 #include <chunkmem/optimizer/settings_word.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
+#include <chunkmem/sharding/first_values.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/model_tensors.hpp>
 #include <chunkmem/sharding/share_site.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,7 +36,7 @@ namespace sharding {
 /// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and the units that are kept
 /// whole are gathered. A part of sharded_model, which passes its group of ranks to each call:
 ///
-///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors};
+///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors, filled};
 ///     const auto outcome = steps.take(ranks, settle, kernel, options, workers);
 ///
 /// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
@@ -41,8 +47,8 @@ class rank_step {
  public:
   /// All that is passed outlives this.
   rank_step(Manager& m, const Plan& plan, gathered_units& units, unit_gradients<Manager>& gradients,
-            const unit_runs& runs, const model_tensors& tensors) noexcept
-      : m_{m}, plan_{plan}, units_{units}, gradients_{gradients}, runs_{runs}, tensors_{tensors}
+            const unit_runs& runs, const model_tensors& tensors, first_values& filled) noexcept
+      : m_{m}, plan_{plan}, units_{units}, gradients_{gradients}, runs_{runs}, tensors_{tensors}, filled_{filled}
   {
   }
   rank_step(const rank_step&) = delete;
@@ -64,9 +70,9 @@ class rank_step {
       if (m_.rehearsing()) {
         rehearse_measures(ranks, driver, options, workers);
       } else if (!driver.is_decided()) {
-        const step_key now{driver.version(), optimizer::settings_word(options)};
+        const step_key now{driver.version(), optimizer::settings_word(options, kernel)};
         if (!decided_by_ || decided_by_->first != now) {
-          const auto these_agree = [&] { agree(ranks, driver, options, workers); };
+          const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
           decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
         }
         driver.decide_by(decided_by_->second);
@@ -120,6 +126,7 @@ class rank_step {
   }
 
  private:
+  static constexpr std::uint64_t refused = 0;  // the word of a rank that cannot take the step
   using gradient_version = optimizer::detail::gradient_version;
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
 
@@ -156,12 +163,13 @@ class rank_step {
 
   /// All ranks take the same step, and measure all their gradients if the step needs that. A rank whose step failed,
   /// and which calls it again, talks to the others where it stopped.
-  template <class Ranks, class Driver, class Executor>
-  void agree(Ranks& ranks, Driver& driver, const optimizer::step_options& options, Executor& workers)
+  template <class Ranks, class Driver, class Kernel, class Executor>
+  void agree(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
-    const step_key now{driver.version(), optimizer::settings_word(options)};
+    const step_key now{driver.version(), optimizer::settings_word(options, kernel)};
     if (agreed_on_ != now) {
-      agree_on_settings(ranks, driver, options);
+      agree_on_settings(ranks, driver, kernel, options, now.second);
+      filled_.forget();
       agreed_on_ = now;
       measured_ = 0;
     }
@@ -185,12 +193,13 @@ class rank_step {
     });
   }
   /// If one rank cannot take the step, no rank takes it: that rank says why, and the others that ranks differ.
+  /// @param settings   as a word
   /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were
-  ///   given other ones
-  template <class Ranks, class Driver>
-  void agree_on_settings(Ranks& ranks, Driver& driver, const optimizer::step_options& options)
+  ///   given other ones, have kernels with other settings, or have filled weights with other values
+  template <class Ranks, class Driver, class Kernel>
+  void agree_on_settings(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options,
+                         std::uint64_t settings)
   {
-    constexpr std::uint64_t refused = 0;
     std::optional<usage_error> wrong;
     try {
       driver.check(options);
@@ -198,12 +207,14 @@ class rank_step {
     } catch (const usage_error& found) {
       wrong = found;
     }
-    const std::uint64_t word = wrong ? refused : same_in_step(options, driver.progress().number) | 1U;
+    const std::uint64_t updates = driver.progress().number;
+    const std::uint64_t word = wrong ? refused : same_in_step(settings, updates) | 1U;
     try {
       measure_.begin(
-          ranks, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word);
-      measure_.expect_same_gradients(
-          ranks, [this](std::uint32_t planned) { return tensors_.name_of(tensors_.tensor_of_plan(planned)); });
+          ranks, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word,
+          [&](bool of_settings, const std::vector<std::uint64_t>& words) {
+            of_settings ? refuse(ranks, words, kernel, options, updates) : refuse_gradients(ranks);
+          });
     } catch (const usage_error&) {
       if (wrong) throw *wrong;
       throw;
@@ -211,14 +222,62 @@ class rank_step {
     if (wrong) throw *wrong;
   }
   /// A word that has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded
-  /// checkpoints of different steps), and all that was gathered and added.
-  [[nodiscard]] std::uint64_t same_in_step(const optimizer::step_options& options, std::uint64_t updates) const
+  /// checkpoints of different steps), the micro-batches of the iteration, what weights were filled with since ranks
+  /// compared it, and all that was gathered and added. It is made in every step, and allocates nothing.
+  [[nodiscard]] std::uint64_t same_in_step(std::uint64_t settings, std::uint64_t updates) const
   {
     collective::fingerprint all;
-    all.add(optimizer::settings_word(options));
+    all.add(settings);
     all.add(updates);
+    all.add(gradients_.micro_batches());
+    all.add(filled_.word());
     all.add(runs_.moved.value());
     return all.value();
+  }
+  /// The words of ranks differ: finds in what. Every rank calls it.
+  /// @throws usage_error   on every rank: the first of those things that differs, and the ranks; comm_error
+  template <class Ranks, class Kernel>
+  [[noreturn]] void refuse(Ranks& ranks, const std::vector<std::uint64_t>& words, Kernel& kernel,
+                           const optimizer::step_options& options, std::uint64_t updates) const
+  {
+    if (const auto found = std::ranges::find(words, refused); found != words.end())
+      throw usage_error{error_text{} << "chunkmem: ranks take different steps: rank "
+                                     << static_cast<std::uint64_t>(found - words.begin())
+                                     << " cannot take this one, and says why (mend it there, and call step again on "
+                                        "every rank)"};
+    collective::named_words mine;
+    const auto add = [&](std::string_view what, std::uint64_t word) {
+      const optimizer::setting it{what, word};
+      mine.add(it.name(), it.word(), it.text());
+    };
+    optimizer::for_each_setting(options, kernel,
+                                [&](const optimizer::setting& it) { mine.add(it.name(), it.word(), it.text()); });
+    add("number of updates so far", updates);
+    add("number of micro-batches", gradients_.micro_batches());
+    for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
+      filled_.add_to(mine, planned, tensors_.name_of(tensors_.tensor_of_plan(planned)));
+    add("checksum of all gathers and sums so far", runs_.moved.value());
+    throw usage_error{mine.difference(
+        ranks, {"ranks take different steps", "rank",
+                "give all ranks the same settings, calls and values, and load checkpoints of the same step"})};
+  }
+
+  /// The same for their gradients.
+  template <class Ranks>
+  [[noreturn]] void refuse_gradients(Ranks& ranks) const
+  {
+    collective::named_words mine;
+    for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned) {
+      const bool is_there = gradients_.is_of_step(planned);
+      error_text text;
+      text << "a gradient of " << tensors_.name_of(tensors_.tensor_of_plan(planned));
+      mine.add(std::to_string(planned), is_there ? 1 : 0,
+               std::string{(is_there ? text : text << " is missing").view()});
+    }
+    throw usage_error{mine.difference(
+        ranks,
+        {"ranks have gradients of different weights in one step", "rank",
+         "make the gradients of the same weights on every rank: gradient_zero where a rank has nothing to add"})};
   }
 
   Manager& m_;
@@ -227,6 +286,7 @@ class rank_step {
   unit_gradients<Manager>& gradients_;
   const unit_runs& runs_;
   const model_tensors& tensors_;
+  first_values& filled_;
   agreed_measure measure_;
   std::optional<step_key> agreed_on_;
   std::optional<std::pair<step_key, gradient_measure>>

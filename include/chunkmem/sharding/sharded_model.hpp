@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
@@ -16,6 +18,7 @@
 #include <chunkmem/ownership/sharded.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/comm_error_about.hpp>
+#include <chunkmem/sharding/first_values.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/model_tensors.hpp>
@@ -214,6 +217,7 @@ class sharded_model {
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
       gradients_.reset(unit_of, units_.size(), options_, adder_);
+      filled_.reset(plan_.tensors());
       sealed_ = true;
     }
     return m_.seal();
@@ -301,6 +305,47 @@ class sharded_model {
                                        << " and rank 0 (give all of them the same: they move their units together)"};
     agreed_ = true;
   }
+  /// Ranks have given each weight the same name and filled it with the same values: of whole weights each keeps its
+  /// share alone. The first iteration asks, and a save; every rank has to call it. Weights that are filled later are
+  /// compared in the next step, where ranks talk anyway.
+  /// @throws usage_error   on every rank: the weight and the ranks that differ, or a weight that some have not filled
+  void agree_on_values()
+  {
+    seal_once();
+    collective::fingerprint mine;
+    for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
+      mine.add(filled_.named(planned, name_of(tensors_.tensor_of_plan(planned))));
+    const std::vector<std::uint64_t> all = collective::words_of_all(ranks(), mine.value());
+    if (std::ranges::any_of(all, [&](std::uint64_t it) { return it != all[0]; })) refuse_values();
+    filled_.forget();
+    compared_ = true;
+  }
+  /// Weights came from a file that all ranks see: what they were filled with before does not count. For loads.
+  void forget_values() noexcept { filled_.forget(); }
+  /// The same of one tensor. @param tensor   as a share_run names it
+  void forget_values(std::uint32_t tensor) noexcept
+  {
+    if (sharding::model_tensors::is_sharded(tensors_[tensor].part)) filled_.forget(tensors_[tensor].planned);
+  }
+  /// Gives all ranks the values of a weight that one rank has filled: what others have written does not count. Every
+  /// rank has to call it with the pin that it has of the weight.
+  ///
+  ///     auto pin = m.acquire(weight, access::write);
+  ///     for (float& it : pin.span()) it = random();  // those of rank 0 count
+  ///     m.broadcast(std::move(pin));
+  ///
+  /// Cost: the bytes of the weight go through a lease on the device, of a chunk at most.
+  /// @param from   the rank whose values count
+  /// @throws usage_error   no weight that is being written, or no such rank; out_of_memory, device_error, comm_error
+  template <element Element>
+  void broadcast(pin_type<Element>&& weight, rank_id from = rank_id{0})
+  {
+    expects(index_of(from) < ranks().ranks(), "values were to come from a rank that is not there");
+    const std::span<std::byte> all = std::as_writable_bytes(weight.being_filled());
+    expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
+    broadcast_bytes(all, from, tensors_.index_of(weight.of()));
+    weight.release();
+  }
 
   // Training.
 
@@ -322,11 +367,13 @@ class sharded_model {
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
 
-  /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models or other room
+  /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models, other room or other
+  /// first values
   [[nodiscard]] auto iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     seal_once();
     if (!agreed_ && !rehearsing()) agree_on_model();
+    if (!compared_ && !rehearsing()) agree_on_values();
     if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
@@ -460,9 +507,10 @@ class sharded_model {
   }
 
   /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.
-  /// Ranks have to give their kernels the same settings: those are not compared.
-  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
-  ///   call again to go on
+  /// Ranks compare what the step depends on: options, the loss scale, settings of the kernel (see names_settings), the
+  /// number of updates, and values that weights were filled with. They do it in the words that they exchange anyway.
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or one of those things differs: which
+  ///   one, and on which ranks; as optimizer::step: call again to go on
   template <optimizer_kernel Kernel, executor Executor = const serial>
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
                                Executor& workers = on_this_thread)
@@ -526,6 +574,31 @@ class sharded_model {
       return work();
     } catch (const comm_error& failed) {
       throw sharding::comm_error_about(name_of(wanted), ranks().rank(), failed);
+    }
+  }
+  [[noreturn]] void refuse_values()
+  {
+    collective::named_words mine;
+    for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
+      filled_.add_to(mine, planned, name_of(tensors_.tensor_of_plan(planned)));
+    throw usage_error{mine.difference(
+        ranks(), {"ranks have other first values", "rank",
+                  "fill each weight with the same values on every rank, or give its pin to broadcast"})};
+  }
+  /// In pieces that the device has room for. @param tensor   ranks that give others than this one differ
+  void broadcast_bytes(std::span<std::byte> all, rank_id from, std::uint32_t tensor)
+  {
+    const bool sends = ranks().rank() == from;
+    const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());
+    const auto room = seal_once().lease(tier::device, bytes{most}, worker_);
+    std::byte* const place = room.data();
+    for (std::size_t begin = 0; begin < all.size(); begin += most) {
+      const std::span<std::byte> piece = all.subspan(begin, std::min(most, all.size() - begin));
+      const bytes size{piece.size()};
+      if (sends) m_.backend().copy(place, piece.data(), size, worker_);
+      ranks().broadcast(m_.backend(), worker_, place, size, from, tensor);
+      settle();
+      if (!sends) m_.backend().copy(piece.data(), place, size, agent::host);
     }
   }
   [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
@@ -609,6 +682,8 @@ class sharded_model {
             "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     result->all.resize(it.elements);
+    result->filled = &filled_;
+    result->planned = it.planned;
     const std::uint32_t index = plan_.place(it.planned).unit;
     const sharding::unit_tensors& unit = units_[index];
     expects(!m_.gathered().has_master(unit.share.id),
@@ -654,8 +729,10 @@ class sharded_model {
   sharding::sharding_options options_;
   bool sealed_ = false;
   bool agreed_ = false;
+  bool compared_ = false;  // first values
+  sharding::first_values filled_;
 
-  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_};
+  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_, filled_};
 };
 
 }  // namespace chunkmem::inline v0

@@ -124,6 +124,8 @@ class unit_gradients {
     micro_batches_ = micro_batches;
     micro_batch_ = 0;
   }
+  /// Of the iteration that began last.
+  [[nodiscard]] std::uint32_t micro_batches() const noexcept { return micro_batches_; }
   /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later
   /// micro-batch, free to leave the device. @throws usage_error; as finish: called again it goes on
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
