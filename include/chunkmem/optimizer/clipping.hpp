@@ -53,7 +53,7 @@ constexpr void check(const clipping& clip)
 {
   const double factor = strict_fp::constant_quotient(strict_fp::to_double(limit), strict_fp::constant_sum(norm, 1e-6));
   if (factor >= 1.0) return 1.0F;
-  return factor < 1.0 ? strict_fp::constant_single(factor) : bits_as<float>(chunkmem::detail::nan_bits);
+  return factor < 1.0 ? strict_fp::constant_single(factor) : bits_as<float>(std::uint32_t{chunkmem::detail::nan_bits});
 }
 
 namespace detail {

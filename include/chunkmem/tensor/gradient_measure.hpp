@@ -90,7 +90,7 @@ struct measure_lane {
     if (largest < static_cast<std::int32_t>(infinity_bits)) return {squares, magnitudes, bits_as<float>(largest), true};
     const double infinite = bits_as<double>(std::uint64_t{0x7ff0000000000000U});
     const bool is_nan = largest > static_cast<std::int32_t>(infinity_bits);
-    return {infinite, infinite, bits_as<float>(is_nan ? nan_bits : infinity_bits), false};
+    return {infinite, infinite, bits_as<float>(choose(is_nan, nan_bits, infinity_bits)), false};
   }
 };
 
