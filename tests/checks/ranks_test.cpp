@@ -17,10 +17,10 @@
 namespace ranks_test {
 
 namespace cm = chunkmem;
-using namespace support::ranks;
 
 TEST_CASE("ranks over threads train under checks::full without a complaint, with the bits of one rank", "[checks]")
 {
+  using namespace support::ranks;
   job wanted;
   wanted.is_tight = true;
   const std::vector<std::string> nothing(wanted.ranks);
