@@ -465,6 +465,10 @@ TEST_CASE("a parameter that no optimizer can update is refused when both are dec
   (void)m.add<float>({4}, cm::role::parameter);
   m.use(kernel);  // the refusal did not tie it
   CHECK_THROWS_WITH(m.add<std::int32_t>({4}, cm::role::parameter), sentence);
+  cm::optimizer::sgd another;
+  CHECK_THROWS_WITH(m.use(another),
+                    ContainsSubstring("two registered states have one name, sgd/updates (use one object "
+                                      "of each kind: its groups may have other options)"));
   (void)m.add<std::int32_t>({4}, cm::role::frozen);
   CHECK(m.add<cm::bf16>({4}, cm::role::parameter).id == cm::tensor_id{2});
   CHECK_THROWS_WITH(m.list("adam/momentum"), ContainsSubstring("(there are value, gradient, sgd/momentum and master)"));
