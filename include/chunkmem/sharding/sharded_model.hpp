@@ -334,7 +334,7 @@ class sharded_model {
   ///     for (float& it : pin.span()) it = random();  // those of rank 0 count
   ///     m.broadcast(std::move(pin));
   ///
-  /// Cost: the bytes of the weight go through a lease on the device, of a chunk at most.
+  /// Cost: the bytes of the weight go through leases on the host and the device, of a chunk at most.
   /// @param from   the rank whose values count
   /// @throws usage_error   no weight that is being written, or no such rank; out_of_memory, device_error, comm_error
   template <element Element>
@@ -590,15 +590,21 @@ class sharded_model {
   {
     const bool sends = ranks().rank() == from;
     const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());
-    const auto room = seal_once().lease(tier::device, bytes{most}, worker_);
-    std::byte* const place = room.data();
+    const auto on_host = seal_once().lease(tier::host, bytes{most});
+    const auto on_device = m_.lease(tier::device, bytes{most}, worker_);
+    std::byte* const here = on_host.data();
+    std::byte* const there = on_device.data();
     for (std::size_t begin = 0; begin < all.size(); begin += most) {
       const std::span<std::byte> piece = all.subspan(begin, std::min(most, all.size() - begin));
       const bytes size{piece.size()};
-      if (sends) m_.backend().copy(place, piece.data(), size, worker_);
-      ranks().broadcast(m_.backend(), worker_, place, size, from, tensor);
+      if (sends) {
+        std::ranges::copy(piece, here);
+        m_.backend().copy(there, here, size, worker_);
+      }
+      ranks().broadcast(m_.backend(), worker_, there, size, from, tensor);
+      if (!sends) m_.backend().copy(here, there, size, worker_);
       settle();
-      if (!sends) m_.backend().copy(piece.data(), place, size, agent::host);
+      if (!sends) std::copy_n(here, piece.size(), piece.data());
     }
   }
   [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
