@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -38,6 +39,21 @@ TEST_CASE("nccl gives the bytes of a plain loop, with equal and unequal shares, 
       CHECK(end.world->aborts + end.world->destroys == static_cast<int>(ranks));
       for (const auto& fault : end.faults) CHECK(!fault);
     }
+}
+
+TEST_CASE("a scale that is nothing or infinite in fp16 is refused, since NCCL multiplies in the element type",
+          "[collective]")
+{
+  int refused = 0;
+  (void)run(1, [&](rank_rig& rig) {
+    const auto parts = collective::shares::of(bytes{600}, 1);
+    for (const float scale : {1e-9F, 1e6F, std::numeric_limits<float>::quiet_NaN()}) try {
+        rig.all.all_reduce(rig.gpu, agent::compute, rig.place, parts, {.type = dtype::float16, .scale = scale}, 1);
+      } catch (const usage_error&) {
+        ++refused;
+      }
+  });
+  CHECK(refused == 3);
 }
 
 TEST_CASE("whatever call of NCCL fails first, both ranks throw, and NCCL is only aborted after it", "[collective]")

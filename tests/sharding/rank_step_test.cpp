@@ -196,6 +196,20 @@ TEST_CASE(
   CHECK(refused[1] > 0);
 }
 
+TEST_CASE("a sum_scale that makes nothing or no number of gradients is refused", "[sharding]")
+{
+  for (const float wrong :
+       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    CHECK_THROWS_AS(sharding::check({.sum_scale = wrong}), config_error);
+  CHECK_NOTHROW(sharding::check({}));
+  const collective::thread_group group{1, {}};
+  collective::local_threads here{group, rank_id{0}};
+  trainer::memory_type memory{failure_plan{},
+                              backend::host_arena_options{.device_capacity = frame, .host_capacity = frame}};
+  using model_type = sharded_model<trainer::memory_type, collective::local_threads>;
+  CHECK_THROWS_AS((model_type{memory, here, {.chunk_bytes = frame}, {.sum_scale = 0.0F}}), config_error);
+}
+
 TEST_CASE("weights are made of shares that others changed, in every stage", "[sharding]")
 {
   for (const sharding::zero& divided : stages) {
