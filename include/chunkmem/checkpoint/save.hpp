@@ -34,9 +34,9 @@ struct save_options {
   std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
   bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
   bool check_older = true;                  ///< generations that stay are read: a damaged one does not count
-  /// over ranks: each writes this many bytes before they tell each other how it went; that
+  /// over ranks: each writes this many bytes before they tell each other how it went. Writing them takes less than the
+  /// deadline of their group
   bytes round{std::uint64_t{256} << 20};
-  ///< takes less than the deadline of their group
   /// whole older generations that stay while the new one is written; 0: all. A disk with room for fewer than `keep` + 1
   /// generations refuses each save, unless this is smaller than `keep`: with 1 it needs room for two. The older ones go
   /// before the new one is there: where that save fails, only so many are left. They are read before others go

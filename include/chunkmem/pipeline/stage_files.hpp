@@ -24,8 +24,8 @@ namespace pipeline {
 /// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
 ///
 /// A generation has one number on all stages. If a stage cannot save, no stage has the generation, and the older ones
-/// are untouched. Older ones go when all stages have the new one, and only such as are not among the newest
-/// `options.keep` that are whole on every stage.
+/// are untouched, but for those that `keep_while_writing` lets go. Older ones go when all stages have the new one, and
+/// only such as are not among the newest `options.keep` that are whole on every stage.
 ///
 /// After a power cut some stages may have one generation more than others: `load_stages` passes it over, and the next
 /// save removes it. So it is with the first save of a training, which counts when all stages have it.

@@ -37,8 +37,8 @@ namespace sharding {
 /// blocks of one unit, kept from step to step: for the same plan nothing is allocated again.
 class agreed_measure {
  public:
-  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step:
-  /// so they
+  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank
+  /// @param settings   a word for the settings of the step, the same on every rank
   /// @param refuse   `refuse(of_settings, words)`: throws where these words of all ranks differ. They are the settings,
   ///   or tell which tensors have gradients. All ranks call it then
   /// @throws usage_error   on every rank: they are not; comm_error
