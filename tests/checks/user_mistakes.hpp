@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/error.hpp>
+
+#include <span>
+#include <string>
+#include <string_view>
+
 /// Mistakes that a new user makes after a look at the pages. The list was written before anybody looked at what the
 /// library answers.
 ///
@@ -60,4 +66,30 @@
 /// - one rank alone rehearses
 /// - an activation plan of another budget
 namespace user_mistakes {
+
+/// One of them. Either something answers, or the page about silent mistakes has a row.
+struct user_mistake {
+  std::string_view what;
+  std::string (*make)();     ///< gives the answer, or "" for silence
+  std::string_view says;     ///< a part of the answer; empty: nothing answers
+  std::string_view row{};    ///< how its row on the page begins, where nothing answers
+};
+
+std::span<const user_mistake> of_activations();
+std::span<const user_mistake> of_pipelines();
+std::span<const user_mistake> of_ranks();
+std::span<const user_mistake> of_plans();
+
+/// What a typed error said, or "" where none came.
+template <class Work>
+std::string answer_of(Work work)
+{
+  try {
+    work();
+  } catch (const chunkmem::error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace user_mistakes
