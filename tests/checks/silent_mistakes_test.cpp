@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "activation_mistakes.hpp"
 #include "mistakes.hpp"
+#include "user_mistakes.hpp"
 
 #include <support/catch.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace silent_mistakes_test {
 
@@ -40,12 +46,49 @@ constexpr silent_mistake all[] = {
     {"a number of steps that was loaded and cannot be", a_number_of_steps_that_cannot_be},
 };
 
+std::string page_of_silent_mistakes()
+{
+  const auto tree = std::filesystem::path{__FILE__}.parent_path().parent_path().parent_path();
+  std::ifstream page{tree / "docs" / "silent_mistakes.md"};
+  return {std::istreambuf_iterator<char>{page}, {}};
+}
+
+/// Found or on the page, of those that are mistakes.
+struct tally {
+  int found = 0;
+  int total = 0;
+};
+
+void count(std::span<const user_mistakes::user_mistake> mistakes, const std::string& page, tally& into)
+{
+  for (const user_mistakes::user_mistake& it : mistakes) {
+    INFO(it.what);
+    const std::string answer = it.make();
+    INFO("it says: " << answer);
+    const bool answers = !it.says.empty() && answer.find(it.says) != std::string::npos;
+    const bool is_on_page = !it.row.empty() && page.find("\n| " + std::string{it.row}) != std::string::npos;
+    const bool is_right = it.says.empty() && answer.empty();  // what the page is silent about has the right bits
+    CHECK((answers || (is_right && (is_on_page || it.row.empty()))));
+    if (it.says.empty() && it.row.empty()) continue;
+    ++into.total;
+    into.found += answers || is_on_page ? 1 : 0;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("mistakes that were silent are found", "[checks]")
 {
-  int found = 0;
-  int total = 0;
+  tally of_users;
+  const std::string page = page_of_silent_mistakes();
+  for (const std::span<const user_mistakes::user_mistake> mistakes :
+       {std::span<const user_mistakes::user_mistake>{activation_mistakes::with_activations}, user_mistakes::of_pipelines(),
+                              user_mistakes::of_ranks(), std::span<const user_mistakes::user_mistake>{activation_mistakes::with_plans}})
+    count(mistakes, page, of_users);
+  CHECK(of_users.total >= 40);
+
+  int found = of_users.found;
+  int total = of_users.total;
   for (const silent_mistake& it : all) {
     // it takes no fork beside threads
     if (support::thread_sanitized && it.make == a_forked_child_that_trains) continue;

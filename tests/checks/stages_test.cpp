@@ -2,6 +2,7 @@
 // Stages of a pipeline under checks::full. Checks look at bytes, so they wait for agents: a link's receive that began
 // early would never end if they waited for it, since the other stage waits for this one.
 #include "checked_stages.hpp"
+#include "rank_mistakes.hpp"
 
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
@@ -100,3 +101,16 @@ TEST_CASE("a flip says that no version was read, whatever runs their steps named
 }
 
 }  // namespace stages_test
+
+namespace user_mistakes {
+
+std::span<const user_mistake> of_pipelines()
+{
+  return rank_mistakes::with_pipelines;
+}
+std::span<const user_mistake> of_ranks()
+{
+  return rank_mistakes::with_ranks;
+}
+
+}  // namespace user_mistakes

@@ -67,7 +67,8 @@
 /// - an activation plan of another budget
 namespace user_mistakes {
 
-/// One of them. Either something answers, or the page about silent mistakes has a row.
+/// One of them. Either something answers, or the page about silent mistakes has a row, or it is no mistake: where both
+/// are empty the bits are right.
 struct user_mistake {
   std::string_view what;
   std::string (*make)();     ///< gives the answer, or "" for silence
@@ -75,10 +76,8 @@ struct user_mistake {
   std::string_view row{};    ///< how its row on the page begins, where nothing answers
 };
 
-std::span<const user_mistake> of_activations();
 std::span<const user_mistake> of_pipelines();
 std::span<const user_mistake> of_ranks();
-std::span<const user_mistake> of_plans();
 
 /// What a typed error said, or "" where none came.
 template <class Work>

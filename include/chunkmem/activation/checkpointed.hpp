@@ -115,8 +115,10 @@ class checkpointed {
   /// Follow this plan from the next step on.
   /// @throws config_error   it is not a plan of this chain: names the step and the block, or the chain; the old plan
   ///   stays
+  /// @throws usage_error    in a callback
   void use(activation_plan given)
   {
+    expects(!is_running_, "a network was given a plan inside of its run (give it between two runs)");
     expect_plan_fits(given, chain());
     adopt(std::move(given));
     is_planned_ = is_planned_by_caller_ = true;
@@ -136,10 +138,41 @@ class checkpointed {
   }
 
   /// All blocks forward and backward, for one micro-batch.
-  /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block
+  /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block; an
+  ///   iteration of another manager; in a callback
   /// @throws               what a callback throws; all activations were dropped then
   template <class Iteration>
   void run(Iteration& iteration, const chain_moment& moment = {})
+  {
+    expects(!is_running_, "a network was run inside of its run (a block calls no other block)");
+    expect_own(iteration);
+    is_running_ = true;
+    const struct end {
+      bool& is_running;
+      ~end() { is_running = false; }
+    } ends{is_running_};
+    run_steps(iteration, moment);
+  }
+
+ private:
+  using tensors_type = block_tensors<Manager>;
+  using list_type = typename tensors_type::list;
+  static constexpr bool has_checks = Manager::engine_type::checks_type::is_on && Manager::engine_type::host_addressable;
+
+  /// Another manager would hear of the passes, and this one would record no step.
+  template <class Iteration>
+  void expect_own(const Iteration& iteration) const
+  {
+    if constexpr (requires(tensor_handle wanted) { iteration.is_of(wanted); })
+      for (const block_type& block : blocks_)
+        for (const list_type* const all : {&block.tensors().inner, &block.tensors().outputs})
+          for (const auto& each : *all)
+            return expects(iteration.is_of(each.handle),
+                           "a network was run in an iteration of another manager (take the network's own: "
+                           "network.iteration())");
+  }
+  template <class Iteration>
+  void run_steps(Iteration& iteration, const chain_moment& moment)
   try {
     if (plan_.steps.empty()) prepare();
     begin_run(moment);
@@ -158,11 +191,6 @@ class checkpointed {
     drop_all();
     throw;
   }
-
- private:
-  using tensors_type = block_tensors<Manager>;
-  using list_type = typename tensors_type::list;
-  static constexpr bool has_checks = Manager::engine_type::checks_type::is_on && Manager::engine_type::host_addressable;
 
   [[nodiscard]] chain_block chain_block_of(std::uint32_t index) const
   {
@@ -303,11 +331,26 @@ class checkpointed {
       if (is_forward && !manager_.rehearsing()) check_.input_before(manager_, before, is_again);
     const bool measures = is_measuring_ && !manager_.rehearsing();
     const double start = measures ? chain_clock::read(manager_) : 0;
+    const std::uint64_t gradients = gradients_opened();
     callback(run);
+    if (is_again && gradients_opened() != gradients)
+      throw usage_error{error_text{} << "chunkmem: block " << std::uint64_t{step.block} << " (\"" << block.name()
+                                     << "\") makes a gradient when it runs forward again in one step: it is added "
+                                        "twice, or once, as the plan of activations says (make gradients in the "
+                                        "backward callback, or where run.is_again() is false)"};
     if (measures) clock_.note(step.run, step.block, chain_clock::read(manager_) - start);
     if constexpr (has_checks)
       if (is_forward && !manager_.rehearsing())
         check_.ran(manager_, {options_.name, block.name(), step.block}, block.tensors(), before);
+  }
+
+  /// How often a gradient was asked for.
+  [[nodiscard]] std::uint64_t gradients_opened() const
+  {
+    if constexpr (requires { manager_.updates().gradients_opened(); })
+      return manager_.updates().gradients_opened();
+    else
+      return 0;
   }
 
   void drop_dead(std::uint32_t step)
@@ -352,6 +395,7 @@ class checkpointed {
   activation_plan without_times_;  // the planner's, until blocks are measured
   bool is_planned_ = false;
   bool is_planned_by_caller_ = false;
+  bool is_running_ = false;
   bool is_held_ = false;  // the plan was held against the device
   bool is_measuring_ = false;
   bool is_measured_ = false;

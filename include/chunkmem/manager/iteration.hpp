@@ -4,6 +4,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -62,6 +63,9 @@ class iteration {
     link_->engine->schedule().enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->external_memory().sample();
   }
+
+  /// It was begun by the manager that made this tensor.
+  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return wanted.owner == link_->owner(); }
 
   /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
   /// @throws usage_error   it was begun with more micro-batches than were named: it has ended

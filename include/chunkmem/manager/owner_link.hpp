@@ -20,6 +20,13 @@ struct owner_link {
   Engine* engine = nullptr;            ///< null once the manager is gone
   std::uint64_t holders = 0;           ///< live pins and leases
   micro_batch_ledger micro_batches{};  ///< of the iteration that runs, or ran last
+
+  /// Tells the handles of its manager from another's; never 0.
+  [[nodiscard]] std::uint32_t owner() const noexcept
+  {
+    const auto address = reinterpret_cast<std::uintptr_t>(this);
+    return static_cast<std::uint32_t>(address >> 3) | 1U;  // a link is at least 16 bytes from the next
+  }
 };
 
 /// The manager's end of the link: cuts it when the manager ends, and frees it where nothing is held any more.
@@ -43,11 +50,7 @@ class manager_link {
   [[nodiscard]] owner_link<Engine>* get() const noexcept { return link_; }
 
   /// Tells this manager's handles from another's; never 0.
-  [[nodiscard]] std::uint32_t owner() const noexcept
-  {
-    const auto address = reinterpret_cast<std::uintptr_t>(link_);
-    return static_cast<std::uint32_t>(address >> 3) | 1U;  // a link is at least 16 bytes from the next
-  }
+  [[nodiscard]] std::uint32_t owner() const noexcept { return link_->owner(); }
 
  private:
   owner_link<Engine>* link_;

@@ -115,7 +115,8 @@ class stage_runner {
                                      << "' (make them of the schedule and the stage that run)"};
     if (memory.size() < buffers.size().count())
       throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " has " << memory.size()
-                                     << " B for boundaries and needs " << buffers.size().count() << " B"};
+                                     << " B for boundaries and needs " << buffers.size().count()
+                                     << " B (lease as many: boundary_buffers::size)"};
     for (const stage_pair& pair : pairs_of(plan)) {
       if (pair.first != links.stage() && pair.second != links.stage()) continue;
       if (links.find(pair) == nullptr)
@@ -191,7 +192,8 @@ class stage_runner {
                           (moves<Stage> || (kind != offload && kind != reload));
     if (!is_there)
       throw usage_error{error_text{} << "chunkmem: the schedule has a step " << name_of(kind)
-                                     << ", and the stage has no such function"};
+                                     << ", and the stage has no such function (give the stage all functions that "
+                                        "pipeline_stage names for it, or take a schedule without such steps)"};
   }
 
   template <class Stage>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#pragma once
+
 #include "user_mistakes.hpp"
 
 #include <chunkmem/activation/checkpointed.hpp>
@@ -6,6 +8,7 @@
 #include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -17,7 +20,7 @@
 #include <string>
 #include <utility>
 
-namespace activation_mistakes_test {
+namespace activation_mistakes {
 
 namespace cm = chunkmem;
 namespace act = cm::activation;
@@ -29,11 +32,9 @@ using manager = cm::manager<arena, cm::checks::full>;
 using network_type = act::checkpointed<manager, act::keep_all>;
 using run_type = network_type::block_type::run_type;
 
-namespace {
-
-constexpr std::uint32_t blocks = 4;
-constexpr std::uint64_t width = 64;
-constexpr act::activation_budget budget{
+inline constexpr std::uint32_t blocks = 4;
+inline constexpr std::uint64_t width = 64;
+inline constexpr act::activation_budget budget{
     .device = 8_KiB, .to_host_bytes_per_second = 1e9, .to_device_bytes_per_second = 1e9};
 
 /// Four blocks y = w x, which save h = x. The loss is the sum of the last output.
@@ -120,7 +121,7 @@ struct chain {
 
 // --- Activations ---
 
-std::string a_tensor_of_another_block()
+inline std::string a_tensor_of_another_block()
 {
   chain it;
   it.block[1]->forward = [&](run_type& run) {
@@ -130,7 +131,7 @@ std::string a_tensor_of_another_block()
   return answer_of([&] { it.train(false); });
 }
 
-std::string an_input_that_no_plan_keeps()
+inline std::string an_input_that_no_plan_keeps()
 {
   chain it;
   it.block[2]->backward = [&](run_type& run) {
@@ -140,7 +141,7 @@ std::string an_input_that_no_plan_keeps()
   return answer_of([&] { it.train(false); });
 }
 
-std::string a_tensor_that_is_never_saved()
+inline std::string a_tensor_that_is_never_saved()
 {
   chain it;
   const auto forgotten = it.block[1]->saves<float>({width});
@@ -152,7 +153,7 @@ std::string a_tensor_that_is_never_saved()
 }
 
 /// A saved tensor is there until the backward run has ended, whoever asks for it.
-std::string a_saved_tensor_by_acquire()
+inline std::string a_saved_tensor_by_acquire()
 {
   chain it;
   it.block[1]->backward = [&](run_type& run) {
@@ -162,7 +163,7 @@ std::string a_saved_tensor_by_acquire()
   return answer_of([&] { it.train(true); });
 }
 
-std::string an_output_two_blocks_before()
+inline std::string an_output_two_blocks_before()
 {
   chain it;
   it.block[3]->forward = [&](run_type& run) {
@@ -173,7 +174,7 @@ std::string an_output_two_blocks_before()
 }
 
 /// As for an auxiliary loss of a block.
-std::string a_gradient_of_a_forward_run()
+inline std::string a_gradient_of_a_forward_run()
 {
   chain it;
   it.block[1]->forward = [&](run_type& run) {
@@ -184,7 +185,7 @@ std::string a_gradient_of_a_forward_run()
   return answer_of([&] { it.train(true); });
 }
 
-std::string the_output_after_the_run()
+inline std::string the_output_after_the_run()
 {
   chain it;
   it.fill();
@@ -195,7 +196,7 @@ std::string the_output_after_the_run()
   });
 }
 
-std::string an_iteration_of_another_manager()
+inline std::string an_iteration_of_another_manager()
 {
   chain it;
   chain other;
@@ -209,7 +210,7 @@ std::string an_iteration_of_another_manager()
   });
 }
 
-std::string a_pin_kept_until_backward()
+inline std::string a_pin_kept_until_backward()
 {
   chain it;
   std::optional<manager::pin_type<float>> kept;
@@ -224,7 +225,7 @@ std::string a_pin_kept_until_backward()
   return answer_of([&] { it.train(true); });
 }
 
-std::string leases_beyond_working()
+inline std::string leases_beyond_working()
 {
   chain it;
   it.block[1]->forward = [&](run_type& run) {
@@ -234,7 +235,7 @@ std::string leases_beyond_working()
   return answer_of([&] { it.train(false); });
 }
 
-std::string a_plan_given_in_a_callback()
+inline std::string a_plan_given_in_a_callback()
 {
   chain it;
   it.block[1]->backward = [&](run_type& run) {
@@ -244,7 +245,7 @@ std::string a_plan_given_in_a_callback()
   return answer_of([&] { it.train(false); });
 }
 
-std::string a_block_without_backward()
+inline std::string a_block_without_backward()
 {
   chain it;
   it.block[2]->backward = nullptr;
@@ -253,7 +254,7 @@ std::string a_block_without_backward()
 
 // --- Plans ---
 
-std::string a_rehearsal_without_backward()
+inline std::string a_rehearsal_without_backward()
 {
   chain it;
   return answer_of([&] {
@@ -265,7 +266,7 @@ std::string a_rehearsal_without_backward()
   });
 }
 
-std::string a_rehearsal_of_a_smaller_batch()
+inline std::string a_rehearsal_of_a_smaller_batch()
 {
   chain it;
   const auto step = [&](cm::bytes activations) {
@@ -287,14 +288,17 @@ std::string a_rehearsal_of_a_smaller_batch()
   });
 }
 
-std::string a_rehearsal_after_the_first_access()
+inline std::string a_rehearsal_after_the_first_access()
 {
   chain it;
   it.fill();
-  return answer_of([&] { (void)it.m.rehearse([&] { it.step(); }); });
+  return answer_of([&] { 
+    (void)it.m.rehearse([&] { it.step(); });
+    for (const float each : it.m.acquire(it.w[0], access::read).span()) cm::expects(each == 1.0F, "other bits");
+  });
 }
 
-std::string an_iteration_that_nobody_keeps()
+inline std::string an_iteration_that_nobody_keeps()
 {
   chain it;
   it.fill();
@@ -305,7 +309,7 @@ std::string an_iteration_that_nobody_keeps()
   });
 }
 
-std::string an_evaluation_under_the_name_of_training()
+inline std::string an_evaluation_under_the_name_of_training()
 {
   chain it;
   return answer_of([&] {
@@ -319,7 +323,7 @@ std::string an_evaluation_under_the_name_of_training()
   });
 }
 
-std::string a_stored_plan_of_another_model()
+inline std::string a_stored_plan_of_another_model()
 {
   chain it;
   it.train(false);
@@ -337,7 +341,7 @@ std::string a_stored_plan_of_another_model()
   });
 }
 
-std::string two_iterations_at_once()
+inline std::string two_iterations_at_once()
 {
   chain it;
   it.fill();
@@ -347,7 +351,7 @@ std::string two_iterations_at_once()
   });
 }
 
-std::string an_activation_plan_of_another_budget()
+inline std::string an_activation_plan_of_another_budget()
 {
   chain it;
   it.fill();
@@ -360,7 +364,7 @@ std::string an_activation_plan_of_another_budget()
   });
 }
 
-constexpr user_mistake with_activations[] = {
+inline constexpr user_mistake with_activations[] = {
     {"a block saves a tensor that another block declared", a_tensor_of_another_block,
      "block 1 (\"block 1\") saves a tensor that it did not declare"},
     {"a backward callback reads the input, and reads_input is not set", an_input_that_no_plan_keeps, "set reads_input"},
@@ -370,20 +374,21 @@ constexpr user_mistake with_activations[] = {
     {"a block reads the output of a block two places before", an_output_two_blocks_before,
      "reads an input that the block before does not output"},
     {"a gradient is made in a forward callback, and the block runs twice", a_gradient_of_a_forward_run,
-     "gradient of weight 'w1'"},
+     "makes a gradient when it runs forward again"},
     {"the last output is read after the run", the_output_after_the_run, "block 3 output 0"},
     {"a network runs in an iteration of another manager", an_iteration_of_another_manager, "another manager"},
     {"a pin of a saved tensor is kept from forward to backward", a_pin_kept_until_backward, "block 1 saved 0"},
-    {"a callback leases more than working tells", leases_beyond_working, "working"},
-    {"a plan is given in a callback", a_plan_given_in_a_callback, "inside of its run"},
+    {"a callback leases more than working tells", leases_beyond_working, "",
+     "leases of a block that are more than"},
+    {"a plan is given in a callback", a_plan_given_in_a_callback, "given a plan inside of its run"},
     {"a block has no backward callback", a_block_without_backward, "has no callback for its backward run"},
 };
 
-constexpr user_mistake with_plans[] = {
+inline constexpr user_mistake with_plans[] = {
     {"the rehearsed step has no backward pass", a_rehearsal_without_backward, "", "a rehearsed step that makes other"},
     {"the rehearsed step has a smaller batch than the trained one", a_rehearsal_of_a_smaller_batch, "",
      "a rehearsed step that makes other"},
-    {"a rehearsal after the first access", a_rehearsal_after_the_first_access, "rehears"},
+    {"a rehearsal after the first access", a_rehearsal_after_the_first_access, "", ""},
     {"an iteration that nobody keeps", an_iteration_that_nobody_keeps, "micro-batch"},
     {"an evaluation under the name of the training", an_evaluation_under_the_name_of_training, "",
      "an evaluation under the name"},
@@ -392,19 +397,4 @@ constexpr user_mistake with_plans[] = {
     {"an activation plan of another budget", an_activation_plan_of_another_budget, "the plan of activations needs"},
 };
 
-}  // namespace
-
-}  // namespace activation_mistakes_test
-
-namespace user_mistakes {
-
-std::span<const user_mistake> of_activations()
-{
-  return activation_mistakes_test::with_activations;
-}
-std::span<const user_mistake> of_plans()
-{
-  return activation_mistakes_test::with_plans;
-}
-
-}  // namespace user_mistakes
+}  // namespace activation_mistakes

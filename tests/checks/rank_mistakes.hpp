@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#pragma once
+
 #include "user_mistakes.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -6,6 +8,7 @@
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -19,9 +22,7 @@
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
 #include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <support/memory_folder.hpp>
 
 #include <array>
 #include <cstddef>
@@ -33,7 +34,7 @@
 #include <utility>
 #include <vector>
 
-namespace rank_mistakes_test {
+namespace rank_mistakes {
 
 namespace cm = chunkmem;
 namespace pl = cm::pipeline;
@@ -45,10 +46,8 @@ using arena = cm::backend::host_arena;
 using manager = cm::manager<arena, cm::checks::full>;
 using model = cm::sharded_model<arena, ends_type, cm::checks::full>;
 
-namespace {
-
-constexpr std::size_t width = 64;
-constexpr cm::collective::thread_group_options patience{.deadline = 500'000'000};  // ranks that wait for one that is not coming
+inline constexpr std::size_t width = 64;
+inline constexpr cm::collective::thread_group_options patience{.deadline = 500'000'000};  // ranks that wait for one that is not coming
 
 /// All answers of two ranks or stages, one on a line.
 template <class Work>
@@ -108,6 +107,13 @@ struct rank_of_two {
     }
   }
   void step() { m.step(sgd, {.learning_rate = 1.0F / 64}); }
+  /// Both ranks gave this many gradients of 1. @throws usage_error   the weights are others than that makes
+  void expect_steps(int steps)
+  {
+    for (const auto& each : {first, second})
+      for (const float it : m.acquire(each, access::read).span())
+        cm::expects(it == 1.0F - static_cast<float>(2 * steps) / 64, "other bits");
+  }
 };
 
 template <class Work>
@@ -123,7 +129,7 @@ std::string answers_of_ranks(Work work)
   });
 }
 
-std::string the_same_rows_on_all_ranks()
+inline std::string the_same_rows_on_all_ranks()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass(0.5F);  // the gradient of row 0, on both
@@ -131,19 +137,7 @@ std::string the_same_rows_on_all_ranks()
   });
 }
 
-std::string rank_0_alone_saves()
-{
-  support::memory_folder folder;
-  return answers_of_ranks([&](rank_of_two& here) {
-    here.pass();
-    here.step();
-    if (here.rank == 0) (void)cm::checkpoint::save(here.m, folder);
-    here.pass();
-    here.step();
-  });
-}
-
-std::string one_batch_more_on_one_rank()
+inline std::string one_batch_more_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     for (std::uint32_t batch = 0; batch < 2 + here.rank; ++batch) {
@@ -153,7 +147,7 @@ std::string one_batch_more_on_one_rank()
   });
 }
 
-std::string a_step_left_out_on_one_rank()
+inline std::string a_step_left_out_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass();
@@ -163,7 +157,7 @@ std::string a_step_left_out_on_one_rank()
   });
 }
 
-std::string a_gradient_that_is_never_done()
+inline std::string a_gradient_that_is_never_done()
 {
   return answers_of_ranks([](rank_of_two& here) {
     {
@@ -171,10 +165,11 @@ std::string a_gradient_that_is_never_done()
       for (const auto& each : {here.second, here.first}) here.add(each, 1.0F, false);
     }
     here.step();
+    here.expect_steps(1);
   });
 }
 
-std::string other_micro_batches_on_one_rank()
+inline std::string other_micro_batches_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass(1.0F, 1 + here.rank);
@@ -183,7 +178,7 @@ std::string other_micro_batches_on_one_rank()
 }
 
 /// As a clamp of weights on rank 0, that logs and saves.
-std::string a_weight_changed_on_one_rank()
+inline std::string a_weight_changed_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass();
@@ -194,7 +189,7 @@ std::string a_weight_changed_on_one_rank()
   });
 }
 
-std::string gradients_clipped_on_each_rank()
+inline std::string gradients_clipped_on_each_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass(here.rank == 0 ? 1.0F : 0.5F);  // each divided by its own norm
@@ -202,7 +197,7 @@ std::string gradients_clipped_on_each_rank()
   });
 }
 
-std::string weights_declared_in_another_order()
+inline std::string weights_declared_in_another_order()
 {
   const cm::collective::thread_group group{2U, patience};
   return answers_of_two([&](std::uint32_t rank) {
@@ -215,7 +210,7 @@ std::string weights_declared_in_another_order()
   });
 }
 
-std::string a_pin_across_a_step()
+inline std::string a_pin_across_a_step()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass();
@@ -224,7 +219,7 @@ std::string a_pin_across_a_step()
   });
 }
 
-std::string buffers_that_drift_apart()
+inline std::string buffers_that_drift_apart()
 {
   return answers_of_ranks([](rank_of_two& here) {
     here.pass();
@@ -233,7 +228,7 @@ std::string buffers_that_drift_apart()
   });
 }
 
-std::string a_rehearsal_on_one_rank()
+inline std::string a_rehearsal_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
     const auto whole = [&] {
@@ -242,32 +237,34 @@ std::string a_rehearsal_on_one_rank()
     };
     if (here.rank == 0) (void)here.m.rehearse(whole);
     for (int it = 0; it < 3; ++it) whole();
+    here.expect_steps(3);
   });
 }
 
-constexpr user_mistake with_ranks[] = {
+inline constexpr user_mistake with_ranks[] = {
     {"all ranks train on the same rows", the_same_rows_on_all_ranks, "", "all ranks that read the same rows"},
-    {"rank 0 alone saves", rank_0_alone_saves, "rank"},
-    {"one rank has a batch more than the others", one_batch_more_on_one_rank, "rank"},
-    {"one rank leaves a step out, because its own loss is NaN", a_step_left_out_on_one_rank, "rank"},
-    {"a gradient is written, and gradient_done never called", a_gradient_that_is_never_done, "gradient_done"},
+    {"one rank has a batch more than the others", one_batch_more_on_one_rank,
+     "has left its group"},
+    {"one rank leaves a step out, because its own loss is NaN", a_step_left_out_on_one_rank,
+     "rank"},
+    {"a gradient is written, and gradient_done never called", a_gradient_that_is_never_done, "", ""},
     {"one rank begins its iteration with other micro-batches", other_micro_batches_on_one_rank, "rank"},
     {"one rank changes a weight between two iterations", a_weight_changed_on_one_rank, "'first'"},
     {"each rank clips its own gradient before ranks add them up", gradients_clipped_on_each_rank, "",
      "gradients that each rank clips"},
     {"one rank declares two weights in another order", weights_declared_in_another_order, "first"},
     {"a pin is held across a step", a_pin_across_a_step, "'first'"},
-    {"buffers of the ranks drift apart", buffers_that_drift_apart, "", "over ranks, other values in a buffer"},
-    {"one rank alone rehearses", a_rehearsal_on_one_rank, "rank"},
+    {"buffers of the ranks drift apart", buffers_that_drift_apart, "", "running statistics and other buffers"},
+    {"one rank alone rehearses", a_rehearsal_on_one_rank, "", ""},
 };
 
 // --- Stages ---
 
-std::span<const float> floats(std::span<const std::byte> of)
+inline std::span<const float> floats(std::span<const std::byte> of)
 {
   return {reinterpret_cast<const float*>(of.data()), of.size() / sizeof(float)};
 }
-std::span<float> floats(std::span<std::byte> of)
+inline std::span<float> floats(std::span<std::byte> of)
 {
   return {reinterpret_cast<float*>(of.data()), of.size() / sizeof(float)};
 }
@@ -367,25 +364,31 @@ std::string answers_of_stages(const pl::schedule& plan, Choose choose)
     const auto boundaries = m.lease(cm::tier::device, buffers.size());
     auto links = here.links(memory);
     const auto place = std::as_writable_bytes(boundaries.template span<float>());
-    pl::stage_runner runner{plan, links, memory, buffers, place.first(place.size() - these.lacking)};
+    pl::stage_runner runner{plan,
+                            links,
+                            memory,
+                            buffers,
+                            place.first(place.size() - these.lacking),
+                            cm::agent::host,
+                            cm::checks::full{}};
     for (int time = 0; time < these.times; ++time) runner.run(it, these.first_batch);
     m.verify();
   });
 }
 
-const pl::schedule& usual()
+inline const pl::schedule& usual()
 {
   static const pl::schedule plan =
       pl::make_schedule(pl::one_f_one_b{}, {.stages = 2, .micro_batches = 4, .batches = 2});
   return plan;
 }
-const pl::schedule& with_two_versions()
+inline const pl::schedule& with_two_versions()
 {
   static const pl::schedule plan = pl::make_schedule(pl::no_flush{}, {.stages = 2, .micro_batches = 4, .batches = 2});
   return plan;
 }
 
-std::string schedules_that_differ()
+inline std::string schedules_that_differ()
 {
   const pl::schedule other = pl::make_schedule(pl::gpipe{}, {.stages = 2, .micro_batches = 4, .batches = 2});
   const pl::thread_stages all{usual(), patience};
@@ -399,44 +402,50 @@ std::string schedules_that_differ()
     const pl::boundary_buffers buffers{plan, stage, std::vector<cm::bytes>(2, cm::bytes{width * sizeof(float)})};
     const auto boundaries = m.lease(cm::tier::device, buffers.size());
     auto links = here.links(memory);
-    pl::stage_runner runner{plan, links, memory, buffers, std::as_writable_bytes(boundaries.template span<float>())};
+    pl::stage_runner runner{plan,
+                            links,
+                            memory,
+                            buffers,
+                            std::as_writable_bytes(boundaries.template span<float>()),
+                            cm::agent::host,
+                            cm::checks::full{}};
     runner.run(it);
   });
 }
 
-std::string boundaries_of_different_sizes()
+inline std::string boundaries_of_different_sizes()
 {
   return answers_of_stages(usual(), [](std::uint32_t stage, stage_of_two::ways&, runs& these) {
     if (stage == 1) these.input = 2 * width * sizeof(float);
   });
 }
 
-std::string half_of_an_output()
+inline std::string half_of_an_output()
 {
   return answers_of_stages(usual(), [](std::uint32_t stage, stage_of_two::ways& how, runs&) {
     if (stage == 0) how.written = width / 2;
   });
 }
 
-std::string no_gradient_of_the_input()
+inline std::string no_gradient_of_the_input()
 {
   return answers_of_stages(usual(), [](std::uint32_t stage, stage_of_two::ways& how, runs&) {
     how.writes_gradient = stage == 0;
   });
 }
 
-std::string micro_batches_of_all_batches()
+inline std::string micro_batches_of_all_batches()
 {
   return answers_of_stages(usual(), [](std::uint32_t, stage_of_two::ways& how, runs&) { how.counts_all = true; });
 }
 
-std::string versions_that_are_never_flipped()
+inline std::string versions_that_are_never_flipped()
 {
   return answers_of_stages(with_two_versions(),
                            [](std::uint32_t, stage_of_two::ways& how, runs&) { how.flips = false; });
 }
 
-std::string one_number_for_two_weights()
+inline std::string one_number_for_two_weights()
 {
   return answers_of_stages(usual(), [](std::uint32_t, stage_of_two::ways& how, runs&) {
     how.has_own_numbers = false;
@@ -444,64 +453,51 @@ std::string one_number_for_two_weights()
   });
 }
 
-std::string other_first_batches()
+inline std::string other_first_batches()
 {
   return answers_of_stages(usual(),
                            [](std::uint32_t stage, stage_of_two::ways&, runs& these) { these.first_batch = stage; });
 }
 
-std::string a_stage_that_does_not_divide()
+inline std::string a_stage_that_does_not_divide()
 {
   return answers_of_stages(pl::make_schedule(pl::zb_h1{}, {.stages = 2, .micro_batches = 4}),
                            [](std::uint32_t, stage_of_two::ways&, runs&) {});
 }
 
-std::string too_few_bytes_for_boundaries()
+inline std::string too_few_bytes_for_boundaries()
 {
   return answers_of_stages(
       usual(), [](std::uint32_t, stage_of_two::ways&, runs& these) { these.lacking = width * sizeof(float); });
 }
 
-std::string labels_by_the_count_of_calls()
+inline std::string labels_by_the_count_of_calls()
 {
   return answers_of_stages(usual(), [](std::uint32_t, stage_of_two::ways& how, runs&) { how.counts_calls = true; });
 }
 
-std::string a_runner_that_runs_twice()
+inline std::string a_runner_that_runs_twice()
 {
   return answers_of_stages(usual(), [](std::uint32_t, stage_of_two::ways&, runs& these) { these.times = 2; });
 }
 
-constexpr user_mistake with_pipelines[] = {
+inline constexpr user_mistake with_pipelines[] = {
     {"stages run different schedules", schedules_that_differ, "another schedule"},
-    {"stages have boundaries of different sizes", boundaries_of_different_sizes, "bytes"},
-    {"a forward run writes half of its output", half_of_an_output, "output"},
-    {"a backward run does not write the gradient of its input", no_gradient_of_the_input, "gradient of its input"},
-    {"pass is given the micro-batch as counted over all batches", micro_batches_of_all_batches, "micro-batch"},
+    {"stages have boundaries of different sizes", boundaries_of_different_sizes,
+     "send of 512 B"},
+    {"a forward run writes half of its output", half_of_an_output, "128 of 256 B of its output"},
+    {"a backward run does not write the gradient of its input", no_gradient_of_the_input, "were never written"},
+    {"pass is given the micro-batch as counted over all batches", micro_batches_of_all_batches,
+     "micro-batch 4 of an iteration that was begun with 4"},
     {"versions are updated and never flipped", versions_that_are_never_flipped, "flip"},
     {"weights of two stages have one place in the model", one_number_for_two_weights, "one number"},
-    {"stages go on with different batches after a load", other_first_batches, "batch"},
+    {"stages go on with different batches after a load", other_first_batches, "micro-batch"},
     {"a schedule of divided backward runs, and a stage that has one for both", a_stage_that_does_not_divide,
      "the stage has no such function"},
     {"boundaries in fewer bytes than they need", too_few_bytes_for_boundaries, "B for boundaries and needs"},
     {"labels are taken by a count of calls, and the schedule has another order", labels_by_the_count_of_calls, "",
-     "data or labels that a stage takes"},
-    {"a runner runs its schedule a second time", a_runner_that_runs_twice, "version"},
+     "labels or data of a counter of the stage's own"},
+    {"a runner runs its schedule a second time", a_runner_that_runs_twice, "is not kept any more"},
 };
 
-}  // namespace
-
-}  // namespace rank_mistakes_test
-
-namespace user_mistakes {
-
-std::span<const user_mistake> of_pipelines()
-{
-  return rank_mistakes_test::with_pipelines;
-}
-std::span<const user_mistake> of_ranks()
-{
-  return rank_mistakes_test::with_ranks;
-}
-
-}  // namespace user_mistakes
+}  // namespace rank_mistakes
