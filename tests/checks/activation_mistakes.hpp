@@ -292,7 +292,7 @@ inline std::string a_rehearsal_after_the_first_access()
 {
   chain it;
   it.fill();
-  return answer_of([&] { 
+  return answer_of([&] {
     (void)it.m.rehearse([&] { it.step(); });
     for (const float each : it.m.acquire(it.w[0], access::read).span()) cm::expects(each == 1.0F, "other bits");
   });
@@ -378,8 +378,7 @@ inline constexpr user_mistake with_activations[] = {
     {"the last output is read after the run", the_output_after_the_run, "block 3 output 0"},
     {"a network runs in an iteration of another manager", an_iteration_of_another_manager, "another manager"},
     {"a pin of a saved tensor is kept from forward to backward", a_pin_kept_until_backward, "block 1 saved 0"},
-    {"a callback leases more than working tells", leases_beyond_working, "",
-     "leases of a block that are more than"},
+    {"a callback leases more than working tells", leases_beyond_working, "", "leases of a block that are more than"},
     {"a plan is given in a callback", a_plan_given_in_a_callback, "given a plan inside of its run"},
     {"a block has no backward callback", a_block_without_backward, "has no callback for its backward run"},
 };

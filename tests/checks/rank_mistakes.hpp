@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,7 +48,8 @@ using manager = cm::manager<arena, cm::checks::full>;
 using model = cm::sharded_model<arena, ends_type, cm::checks::full>;
 
 inline constexpr std::size_t width = 64;
-inline constexpr cm::collective::thread_group_options patience{.deadline = 500'000'000};  // ranks that wait for one that is not coming
+inline constexpr cm::collective::thread_group_options patience{.deadline = 20'000'000'000};  // where nobody has to wait
+inline constexpr cm::collective::thread_group_options brief{.deadline = 300'000'000};        // one does not come
 
 /// All answers of two ranks or stages, one on a line.
 template <class Work>
@@ -117,9 +119,9 @@ struct rank_of_two {
 };
 
 template <class Work>
-std::string answers_of_ranks(Work work)
+std::string answers_of_ranks(Work work, const cm::collective::thread_group_options& deadline = patience)
 {
-  const cm::collective::thread_group group{2U, patience};
+  const cm::collective::thread_group group{2U, deadline};
   return answers_of_two([&](std::uint32_t rank) {
     ends_type ends{group, cm::rank_id{rank}};
     rank_of_two here{rank, ends};
@@ -149,12 +151,14 @@ inline std::string one_batch_more_on_one_rank()
 
 inline std::string a_step_left_out_on_one_rank()
 {
-  return answers_of_ranks([](rank_of_two& here) {
-    here.pass();
-    if (here.rank == 0) here.step();
-    here.pass();
-    here.step();
-  });
+  return answers_of_ranks(
+      [](rank_of_two& here) {
+        here.pass();
+        if (here.rank == 0) here.step();
+        here.pass();
+        here.step();
+      },
+      brief);
 }
 
 inline std::string a_gradient_that_is_never_done()
@@ -171,10 +175,12 @@ inline std::string a_gradient_that_is_never_done()
 
 inline std::string other_micro_batches_on_one_rank()
 {
-  return answers_of_ranks([](rank_of_two& here) {
-    here.pass(1.0F, 1 + here.rank);
-    here.step();
-  });
+  return answers_of_ranks(
+      [](rank_of_two& here) {
+        here.pass(1.0F, 1 + here.rank);
+        here.step();
+      },
+      brief);
 }
 
 /// As a clamp of weights on rank 0, that logs and saves.
@@ -219,6 +225,22 @@ inline std::string a_pin_across_a_step()
   });
 }
 
+inline std::string a_pin_of_one_rank_across_a_step()
+{
+  return answers_of_ranks([](rank_of_two& here) {
+    here.pass();
+    {
+      std::optional<model::pin_type<const float>> kept{here.m.acquire(here.first, access::read)};
+      if (here.rank == 1) kept.reset();
+      const std::string said = answer_of([&] { here.step(); });
+      cm::expects(said.find(here.rank == 0 ? "'first'" : "ranks") != said.npos, "another answer");
+    }
+    here.step();  // nothing had begun
+    here.expect_steps(1);
+    throw cm::usage_error{"refused on both, and taken again"};
+  });
+}
+
 inline std::string buffers_that_drift_apart()
 {
   return answers_of_ranks([](rank_of_two& here) {
@@ -243,17 +265,16 @@ inline std::string a_rehearsal_on_one_rank()
 
 inline constexpr user_mistake with_ranks[] = {
     {"all ranks train on the same rows", the_same_rows_on_all_ranks, "", "all ranks that read the same rows"},
-    {"one rank has a batch more than the others", one_batch_more_on_one_rank,
-     "has left its group"},
-    {"one rank leaves a step out, because its own loss is NaN", a_step_left_out_on_one_rank,
-     "rank"},
+    {"one rank has a batch more than the others", one_batch_more_on_one_rank, "has left its group"},
+    {"one rank leaves a step out, because its own loss is NaN", a_step_left_out_on_one_rank, "rank"},
     {"a gradient is written, and gradient_done never called", a_gradient_that_is_never_done, "", ""},
     {"one rank begins its iteration with other micro-batches", other_micro_batches_on_one_rank, "rank"},
-    {"one rank changes a weight between two iterations", a_weight_changed_on_one_rank, "'first'"},
+    {"one rank changes a weight between two iterations", a_weight_changed_on_one_rank, "weight first"},
     {"each rank clips its own gradient before ranks add them up", gradients_clipped_on_each_rank, "",
      "gradients that each rank clips"},
-    {"one rank declares two weights in another order", weights_declared_in_another_order, "first"},
-    {"a pin is held across a step", a_pin_across_a_step, "'first'"},
+    {"one rank declares two weights in another order", weights_declared_in_another_order, "weight first"},
+    {"a pin is held across a step", a_pin_across_a_step, "a step while a weight has a pin: it is one of 'first'"},
+    {"one rank alone holds a pin across a step", a_pin_of_one_rank_across_a_step, "refused on both, and taken again"},
     {"buffers of the ranks drift apart", buffers_that_drift_apart, "", "running statistics and other buffers"},
     {"one rank alone rehearses", a_rehearsal_on_one_rank, "", ""},
 };
@@ -272,12 +293,12 @@ inline std::span<float> floats(std::span<std::byte> of)
 /// A stage whose part multiplies by a weight, and what a trainer may do otherwise.
 struct stage_of_two {
   struct ways {
-    std::size_t written = width;       ///< elements of an output
-    bool writes_gradient = true;       ///< of the input
-    bool counts_all = false;           ///< gives pass() the micro-batch of all batches
+    std::size_t written = width;  ///< elements of an output
+    bool writes_gradient = true;  ///< of the input
+    bool counts_all = false;      ///< gives pass() the micro-batch of all batches
     bool flips = true;
-    bool has_own_numbers = true;       ///< each weight has a number of its own in the whole model
-    bool counts_calls = false;         ///< labels by the number of the call
+    bool has_own_numbers = true;  ///< each weight has a number of its own in the whole model
+    bool counts_calls = false;    ///< labels by the number of the call
     double norm = 0;
   };
   manager& m;
@@ -322,8 +343,7 @@ struct stage_of_two {
     const float label = static_cast<float>(how.counts_calls ? calls++ : run.step.micro_batch);
     for (std::size_t at = 0; at < width; ++at) {
       const float slope = run.output_gradient.empty() ? label : floats(run.output_gradient)[at];
-      g.span()[at] =
-          (g.beta() == 0 ? 0 : g.span()[at]) + slope * (run.input.empty() ? 1.0F : floats(run.input)[at]);
+      g.span()[at] = (g.beta() == 0 ? 0 : g.span()[at]) + slope * (run.input.empty() ? 1.0F : floats(run.input)[at]);
       if (!run.input_gradient.empty() && how.writes_gradient) floats(run.input_gradient)[at] = slope * w.span()[at];
     }
     if ((run.step.micro_batch + 1) % plan.micro_batches == 0) m.gradient_done(std::move(g));
@@ -364,13 +384,8 @@ std::string answers_of_stages(const pl::schedule& plan, Choose choose)
     const auto boundaries = m.lease(cm::tier::device, buffers.size());
     auto links = here.links(memory);
     const auto place = std::as_writable_bytes(boundaries.template span<float>());
-    pl::stage_runner runner{plan,
-                            links,
-                            memory,
-                            buffers,
-                            place.first(place.size() - these.lacking),
-                            cm::agent::host,
-                            cm::checks::full{}};
+    pl::stage_runner runner{
+        plan, links, memory, buffers, place.first(place.size() - these.lacking), cm::agent::host, cm::checks::full{}};
     for (int time = 0; time < these.times; ++time) runner.run(it, these.first_batch);
     m.verify();
   });
@@ -429,9 +444,8 @@ inline std::string half_of_an_output()
 
 inline std::string no_gradient_of_the_input()
 {
-  return answers_of_stages(usual(), [](std::uint32_t stage, stage_of_two::ways& how, runs&) {
-    how.writes_gradient = stage == 0;
-  });
+  return answers_of_stages(
+      usual(), [](std::uint32_t stage, stage_of_two::ways& how, runs&) { how.writes_gradient = stage == 0; });
 }
 
 inline std::string micro_batches_of_all_batches()
@@ -483,8 +497,7 @@ inline std::string a_runner_that_runs_twice()
 
 inline constexpr user_mistake with_pipelines[] = {
     {"stages run different schedules", schedules_that_differ, "another schedule"},
-    {"stages have boundaries of different sizes", boundaries_of_different_sizes,
-     "send of 512 B"},
+    {"stages have boundaries of different sizes", boundaries_of_different_sizes, "send of 512 B"},
     {"a forward run writes half of its output", half_of_an_output, "128 of 256 B of its output"},
     {"a backward run does not write the gradient of its input", no_gradient_of_the_input, "were never written"},
     {"pass is given the micro-batch as counted over all batches", micro_batches_of_all_batches,

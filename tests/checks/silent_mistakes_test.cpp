@@ -82,8 +82,9 @@ TEST_CASE("mistakes that were silent are found", "[checks]")
   tally of_users;
   const std::string page = page_of_silent_mistakes();
   for (const std::span<const user_mistakes::user_mistake> mistakes :
-       {std::span<const user_mistakes::user_mistake>{activation_mistakes::with_activations}, user_mistakes::of_pipelines(),
-                              user_mistakes::of_ranks(), std::span<const user_mistakes::user_mistake>{activation_mistakes::with_plans}})
+       {std::span<const user_mistakes::user_mistake>{activation_mistakes::with_activations},
+        user_mistakes::of_pipelines(), user_mistakes::of_ranks(),
+        std::span<const user_mistakes::user_mistake>{activation_mistakes::with_plans}})
     count(mistakes, page, of_users);
   CHECK(of_users.total >= 40);
 

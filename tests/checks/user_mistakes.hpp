@@ -49,7 +49,7 @@
 /// - one rank changes a weight between two iterations
 /// - each rank clips its own gradient before ranks add them up
 /// - one rank declares two weights in another order
-/// - a pin is held across a step
+/// - a pin is held across a step, on all ranks and on one
 /// - buffers of the ranks drift apart
 ///
 /// Plans:
@@ -71,9 +71,9 @@ namespace user_mistakes {
 /// are empty the bits are right.
 struct user_mistake {
   std::string_view what;
-  std::string (*make)();     ///< gives the answer, or "" for silence
-  std::string_view says;     ///< a part of the answer; empty: nothing answers
-  std::string_view row{};    ///< how its row on the page begins, where nothing answers
+  std::string (*make)();   ///< gives the answer, or "" for silence
+  std::string_view says;   ///< a part of the answer; empty: nothing answers
+  std::string_view row{};  ///< how its row on the page begins, where nothing answers
 };
 
 std::span<const user_mistake> of_pipelines();

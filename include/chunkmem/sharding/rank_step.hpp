@@ -19,6 +19,7 @@
 #include <chunkmem/sharding/model_tensors.hpp>
 #include <chunkmem/sharding/share_site.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -204,6 +205,7 @@ class rank_step {
     try {
       driver.check(options);
       driver.prepare(options);
+      expect_no_weight_pinned();
     } catch (const usage_error& found) {
       wrong = found;
     }
@@ -220,6 +222,19 @@ class rank_step {
       throw;
     }
     if (wrong) throw *wrong;
+  }
+  /// An update of a share would change the weight under its pin. @throws usage_error
+  void expect_no_weight_pinned()
+  {
+    for (std::uint32_t index = 0; index < units_.size(); ++index) {
+      if (!units_[index].is_trained || m_.state_of(units_[index].whole) != tensor_state::compute) continue;
+      error_text text;
+      text << "chunkmem: a step while a weight has a pin: it is one of";
+      for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
+        if (plan_.place(planned).unit == index)
+          text << " '" << tensors_.name_of(tensors_.tensor_of_plan(planned)) << '\'';
+      throw usage_error{text << " (release the pins of weights before the step)"};
+    }
   }
   /// A word that has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded
   /// checkpoints of different steps), the micro-batches of the iteration, what weights were filled with since ranks
