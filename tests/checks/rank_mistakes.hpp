@@ -241,6 +241,17 @@ inline std::string a_pin_of_one_rank_across_a_step()
   });
 }
 
+/// Replicas have equal gradients, so each would count once, and the other stages never.
+inline std::string a_step_of_stages_over_replicas()
+{
+  return answers_of_ranks([](rank_of_two& here) {
+    here.pass();
+    pl::stage_step<ends_type> steps{here.ranks};
+    (void)steps.take(here.m, here.sgd, {.learning_rate = 1.0F / 64, .clip = {.norm = 1}}, cm::on_this_thread,
+                     [](cm::tensor_handle it) { return cm::index_of(it.id); });
+  });
+}
+
 inline std::string buffers_that_drift_apart()
 {
   return answers_of_ranks([](rank_of_two& here) {
@@ -275,6 +286,8 @@ inline constexpr user_mistake with_ranks[] = {
     {"one rank declares two weights in another order", weights_declared_in_another_order, "weight first"},
     {"a pin is held across a step", a_pin_across_a_step, "a step while a weight has a pin: it is one of 'first'"},
     {"one rank alone holds a pin across a step", a_pin_of_one_rank_across_a_step, "refused on both, and taken again"},
+    {"a step of all stages is given the replicas of one", a_step_of_stages_over_replicas,
+     "was given the group of a stage's replicas"},
     {"buffers of the ranks drift apart", buffers_that_drift_apart, "", "running statistics and other buffers"},
     {"one rank alone rehearses", a_rehearsal_on_one_rank, "", ""},
 };

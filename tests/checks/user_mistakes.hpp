@@ -51,6 +51,7 @@
 /// - one rank declares two weights in another order
 /// - a pin is held across a step, on all ranks and on one
 /// - buffers of the ranks drift apart
+/// - a step of all stages is given the replicas of one (found later)
 ///
 /// Plans:
 /// - the rehearsed step has no backward pass

@@ -80,6 +80,8 @@ class stage_step {
                                NumberOf number_of)
   {
     if constexpr (requires { m.ranks(); }) {
+      expects(static_cast<const void*>(&stages_) != &m.ranks(),
+              "a step of all stages was given the group of a stage's replicas (make it of the stages: here.all())");
       return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
         propose(
             kernel, options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
