@@ -252,6 +252,43 @@ inline std::string a_step_of_stages_over_replicas()
   });
 }
 
+/// As a generator and its critic, which the ranks ask for in other orders.
+inline std::string two_models_in_another_order(bool have_names)
+{
+  struct one {
+    arena memory{{.device_capacity = 256_KiB, .host_capacity = 1_MiB}};
+    model m;
+    cm::tensor<float> weight;
+    explicit one(ends_type& ends) : m{memory, ends, {.chunk_bytes = 32_KiB}}
+    {
+      weight = m.add<float>({width}, cm::role::parameter);
+    }
+  };
+  const cm::collective::thread_group group{2U, patience};
+  return answers_of_two([&](std::uint32_t rank) {
+    ends_type ends{group, cm::rank_id{rank}};
+    std::array<one, 2> models{one{ends}, one{ends}};
+    for (int which = 0; which < 2; ++which) {
+      if (have_names) models[which].m.name(models[which].weight, which == 0 ? "generator" : "critic");
+      for (float& it : models[which].m.acquire(models[which].weight, access::write).span()) it = 1.0F;
+    }
+    const auto first = models[0].m.iteration();
+    const auto second = models[1].m.iteration();
+    for (const std::uint32_t turn : {rank, 1 - rank}) {
+      (void)models[turn].m.acquire(models[turn].weight, access::read);
+      models[turn].m.settle();
+    }
+  });
+}
+inline std::string named_models_in_another_order()
+{
+  return two_models_in_another_order(true);
+}
+inline std::string unnamed_models_in_another_order()
+{
+  return two_models_in_another_order(false);
+}
+
 inline std::string buffers_that_drift_apart()
 {
   return answers_of_ranks([](rank_of_two& here) {
@@ -288,6 +325,10 @@ inline constexpr user_mistake with_ranks[] = {
     {"one rank alone holds a pin across a step", a_pin_of_one_rank_across_a_step, "refused on both, and taken again"},
     {"a step of all stages is given the replicas of one", a_step_of_stages_over_replicas,
      "was given the group of a stage's replicas"},
+    {"ranks ask for the weights of two models in another order", named_models_in_another_order,
+     "ranks ask for different things"},
+    {"the same, and the models have no names", unnamed_models_in_another_order, "",
+     "two sharded models over one group"},
     {"buffers of the ranks drift apart", buffers_that_drift_apart, "", "running statistics and other buffers"},
     {"one rank alone rehearses", a_rehearsal_on_one_rank, "", ""},
 };

@@ -51,7 +51,10 @@
 /// - one rank declares two weights in another order
 /// - a pin is held across a step, on all ranks and on one
 /// - buffers of the ranks drift apart
-/// - a step of all stages is given the replicas of one (found later)
+///
+/// Found later:
+/// - a step of all stages is given the replicas of one
+/// - ranks ask for the weights of two models in another order, with names and without
 ///
 /// Plans:
 /// - the rehearsed step has no backward pass

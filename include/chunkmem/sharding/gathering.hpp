@@ -34,6 +34,7 @@ struct unit_runs {
     std::uint32_t chunks = 1;  ///< of that list
   };
   std::uint32_t chunks = 1;       ///< of a unit
+  std::uint32_t model = 0;        ///< tells these units from those of another model over the same ranks
   std::vector<run> runs;          ///< by label
   collective::fingerprint moved;  ///< all gathers and sums so far, in their order
 };
@@ -133,6 +134,7 @@ class gathering {
   {
     using collective::operation;
     auto& among = ranks_->of(step.among);
+    if (units_ != nullptr) label ^= units_->model;
     std::byte* const begin = whole + (index_of(step.first) - index_of(first.id)) * first.size.count() + step.begin;
     switch (step.what) {
       case operation::all_gather: return among.all_gather(backend, worker_, begin, step.parts, label);

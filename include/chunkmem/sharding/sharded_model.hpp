@@ -205,6 +205,7 @@ class sharded_model {
       });
       plan_.seal(chunk_bytes_, sharding::divide(ownership_, ranks_.world()));
       runs_.chunks = plan_.division().chunks;
+      runs_.model = number_of_names();
       runs_.runs.clear();
       for (; versions > 0; --versions)
         for (const sharding::unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
@@ -633,6 +634,19 @@ class sharded_model {
         name, [this](auto visit) { m_.for_each_list([&](list_id, const list_spec& spec) { visit(spec.name); }); },
         more);
     if (!sharding::model_tensors::is_sharded(part)) sharding::expect_no_unit_name(name);
+  }
+  /// Ranks that mean another of their models than the others differ in it, where models have names. 0: they have none.
+  [[nodiscard]] std::uint32_t number_of_names() const
+  {
+    collective::fingerprint all;
+    bool has_names = false;
+    for (std::uint32_t index = 0; index < tensors_.size(); ++index) {
+      const std::string name = tensors_.name_of(index);
+      if (name.starts_with("tensor.")) continue;
+      has_names = true;
+      for (const char it : name) all.add(static_cast<unsigned char>(it));
+    }
+    return has_names ? static_cast<std::uint32_t>(all.value()) & 0xFFFF'0000U : 0;
   }
   void name_own(std::uint32_t tensor)
   {
