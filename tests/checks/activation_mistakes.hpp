@@ -245,6 +245,28 @@ inline std::string a_plan_given_in_a_callback()
   return answer_of([&] { it.train(false); });
 }
 
+inline std::string a_block_changed_after_its_plan()
+{
+  chain it;
+  it.run_again();
+  it.block[2]->reads_input = true;
+  it.block[2]->backward = [&](run_type& run) {
+    (void)run.input(it.y[1]);
+    it.backward(2, run);
+  };
+  it.fill();
+  return answer_of([&] { it.step(); });
+}
+
+inline std::string a_tensor_declared_after_the_plan()
+{
+  chain it;
+  it.run_again();
+  (void)it.block[2]->saves<float>({width});
+  it.fill();
+  return answer_of([&] { it.step(); });
+}
+
 inline std::string a_block_without_backward()
 {
   chain it;
@@ -380,6 +402,8 @@ inline constexpr user_mistake with_activations[] = {
     {"a pin of a saved tensor is kept from forward to backward", a_pin_kept_until_backward, "block 1 saved 0"},
     {"a callback leases more than working tells", leases_beyond_working, "", "leases of a block that are more than"},
     {"a plan is given in a callback", a_plan_given_in_a_callback, "given a plan inside of its run"},
+    {"reads_input is set after the plan was given", a_block_changed_after_its_plan, "is not one of this chain"},
+    {"a tensor is declared after the plan was given", a_tensor_declared_after_the_plan, "is not one of this chain"},
     {"a block has no backward callback", a_block_without_backward, "has no callback for its backward run"},
 };
 

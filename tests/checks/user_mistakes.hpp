@@ -53,6 +53,7 @@
 /// - buffers of the ranks drift apart
 ///
 /// Found later:
+/// - reads_input is set, or a tensor is declared, after the plan of activations was given
 /// - a step of all stages is given the replicas of one
 /// - ranks ask for the weights of two models in another order, with names and without
 ///

@@ -269,7 +269,9 @@ class checkpointed {
   /// Before a plan is followed: it was made for a device that is there, or a rehearsal proved the step.
   void hold_against_device()
   {
-    if (is_held_ || manager_.rehearsing()) return;
+    if (is_held_) return;
+    expect_plan_fits(plan_, chain());  // blocks may have changed since they were planned
+    if (manager_.rehearsing()) return;
     if (manager_.rehearsed().size() == 0) {
       const per_tier<bytes> there = manager_.report().capacity;
       const bytes device = is_planned_by_caller_ ? plan_.costs.device_peak : options_.budget.device;
