@@ -31,7 +31,7 @@ struct silent {
   float sharpness = 1;
   [[nodiscard]] std::span<const list_spec> lists() const noexcept { return all; }
   void update(const optimizer::update_spans&, const optimizer::step_settings&) const noexcept {}
-  optimizer::step_progress progress;
+  optimizer::step_progress progress{};
 };
 struct telling : silent {
   static constexpr std::string_view name = "telling";

@@ -243,10 +243,10 @@ class simulated_folder {
   }
 
   /// Counts operations from 0 again.
-  void set_faults(const disk_faults& faults)
+  void set_faults(const disk_faults& planned)
   {
-    state_->faults = faults;
-    state_->chance = dice{faults.short_seed};
+    state_->faults = planned;
+    state_->chance = dice{planned.short_seed};
     state_->requests.clear();
     state_->failures = 0;
   }

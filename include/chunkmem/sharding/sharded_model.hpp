@@ -344,7 +344,7 @@ class sharded_model {
     expects(index_of(from) < ranks().ranks(), "values were to come from a rank that is not there");
     const std::span<std::byte> all = std::as_writable_bytes(weight.being_filled());
     expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
-    broadcast_bytes(all, from, tensors_.index_of(weight.of()));
+    broadcast_bytes(all, from, runs_.model ^ tensors_.index_of(weight.of()));
     weight.release();
   }
 
@@ -586,8 +586,8 @@ class sharded_model {
         ranks(), {"ranks have other first values", "rank",
                   "fill each weight with the same values on every rank, or give its pin to broadcast"})};
   }
-  /// In pieces that the device has room for. @param tensor   ranks that give others than this one differ
-  void broadcast_bytes(std::span<std::byte> all, rank_id from, std::uint32_t tensor)
+  /// In pieces that the device has room for. @param label   of the tensor, the same on every rank
+  void broadcast_bytes(std::span<std::byte> all, rank_id from, std::uint32_t label)
   {
     const bool sends = ranks().rank() == from;
     const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());
@@ -602,7 +602,7 @@ class sharded_model {
         std::ranges::copy(piece, here);
         m_.backend().copy(there, here, size, worker_);
       }
-      ranks().broadcast(m_.backend(), worker_, there, size, from, tensor);
+      ranks().broadcast(m_.backend(), worker_, there, size, from, label);
       if (!sends) m_.backend().copy(here, there, size, worker_);
       settle();
       if (!sends) std::copy_n(here, piece.size(), piece.data());
