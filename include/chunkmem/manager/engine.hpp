@@ -413,7 +413,7 @@ class engine {
     for (const tier where : all_tiers) {
       if (!parent.is_valid(where) || !parent.has_frames(where)) continue;
       frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
-      copies_.tracker().follow(agent::host, frame, frame.writers, wait_cause::other);
+      copies_.follow(agent::host, frame, frame.writers, wait_cause::other);
       return {copies_.address(where, parent.first_frame[where]) + slot_state.offset, slot_state.size};
     }
     return {};
