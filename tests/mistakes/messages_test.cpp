@@ -399,6 +399,7 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared", 
   m.name(it.scale, "scale");
   (void)m.seal();
   CHECK(named("tensor.5").find("number 5 and number 2") != std::string::npos);
+  CHECK(m.name_of(it.scale) == "scale");  // a name that is refused is not kept
 }
 
 TEST_CASE("two managers of one backend are told that the other one has its memory", "[mistakes]")

@@ -148,6 +148,7 @@ TEST_CASE("a scale that is skipped again and again at its smallest ends in an er
   loss_scale fixed = loss_scale::fixed(8.0F);
   for (int step = 0; step < 100; ++step) fixed.check_usable(), fixed.skipped();
   CHECK_THROWS_AS(fixed.check_usable(), usage_error);
+  fixed.check_usable();  // it was said: a trainer may go on, also with a checkpoint of these counts
   loss_scale patient = loss_scale::dynamic({.initial = 1.0F, .most_skips = 0});
   for (int step = 0; step < 1000; ++step) patient.check_usable(), patient.skipped();
 }

@@ -165,13 +165,22 @@ void make_value(Manager& m, const model_item& value, narrowing& found)
 {
   model_item master = value;
   master.list = value.master;
-  rounded_numbers lost;
   with_bytes(m, master, access::read, [&](std::span<const std::byte> from) {
     with_bytes(m, value, access::write, [&](std::span<std::byte> to) {
-      lost = checkpoint::convert(from, dtype::float32, to.data(), value.type);
+      std::uint64_t done = 0;  // elements
+      const auto convert_until = [&](std::uint64_t end) {
+        const std::size_t begin = done * sizeof(float), size = (end - done) * sizeof(float);
+        std::byte* const place = to.data() + done * size_of(value.type);
+        done = end;
+        return checkpoint::convert(from.subspan(begin, size), dtype::float32, place, value.type);
+      };
+      for (const item_piece& piece : value.pieces) {
+        (void)convert_until(piece.begin);  // nothing of a file
+        found.add(piece.name, convert_until(piece.begin + piece.elements), value.type);
+      }
+      (void)convert_until(from.size() / sizeof(float));
     });
   });
-  found.add(value.pieces.empty() ? value.name : value.pieces.front().name, lost, value.type);
 }
 
 }  // namespace detail

@@ -331,15 +331,22 @@ class registry {
   }
 
   /// What files and messages call a tensor; an empty text takes the name away.
-  /// @throws config_error   another tensor has this name, or no checkpoint could hold it
+  /// Guarantee: strong. @throws config_error   another tensor has this name, or no checkpoint could hold it
   void name(tensor_id id, std::string_view text)
   {
     if (!text.empty() && is_stored(id)) {
       name_rules::expect_tensor(text);
       expect_beside_lists(text);
     }
+    const std::string before{names_.of(index_of(id))};
     names_.set(index_of(id), text);
-    if (sealed_) expect_distinct_names();
+    if (!sealed_) return;
+    try {
+      expect_distinct_names();
+    } catch (...) {
+      names_.set(index_of(id), before);
+      throw;
+    }
   }
   /// By tensor, as far as names were given.
   [[nodiscard]] std::span<const std::string> names() const noexcept { return names_.all(); }

@@ -79,13 +79,14 @@ class loss_scale {
   [[nodiscard]] std::uint32_t updates_in_a_row() const noexcept { return state_.in_a_row; }
 
   /// Whether a step may be taken with it. @throws usage_error   its reciprocal is not finite, or the last `most_skips`
-  ///   steps were all skipped at the smallest scale. A load of other bytes begins to count anew
-  void check_usable() const
+  ///   steps were all skipped at the smallest scale. That is said once: then, and behind a load of other bytes, they are
+  ///   counted anew
+  void check_usable()
   {
     expect_scale(state_.scale, "a loss scale");
     if (options_.most_skips == 0 || hopeless() < options_.most_skips) return;
     error_text text;
-    text << "chunkmem: the last " << hopeless() << " steps were skipped at the smallest loss scale, "
+    text << "chunkmem: the last " << std::exchange(hopeless_, 0) << " steps were skipped at the smallest loss scale, "
          << options_.smallest
          << ": gradients are infinite or NaN whatever the scale (look for them in weights, data and the loss, and load "
             "a checkpoint from before";

@@ -78,7 +78,20 @@ class model_tensors {
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return of_plan_[planned]; }
   [[nodiscard]] tensor_handle handle_of(std::uint32_t tensor) const noexcept { return {tensor_id{tensor}, owner()}; }
   /// An empty text takes the name away. @throws config_error   another tensor has this name; usage_error   as index_of
-  void name(tensor_handle wanted, std::string_view text) { names_.set(index_of(wanted), text); }
+  /// @param is_sealed   all tensors are there. Guarantee: strong. @throws config_error   another tensor has this name
+  void name(tensor_handle wanted, std::string_view text, bool is_sealed = false)
+  {
+    const std::uint32_t tensor = index_of(wanted);
+    std::string before{names_.of(tensor)};
+    names_.set(tensor, text);
+    if (!is_sealed) return;
+    try {
+      expect_distinct_names();
+    } catch (...) {
+      names_.set(tensor, before);
+      throw;
+    }
+  }
   /// One without a name is "tensor.<number>", as one rank alone would call it.
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return names_.name_of(tensor); }
   /// @throws config_error   a tensor has the name that another has for want of one

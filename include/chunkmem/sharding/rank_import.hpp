@@ -116,7 +116,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   collective::all_or_none(ranks, [&] { model.drop_gradients(); });
   collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file, again);
-  model.gather_weights();
+  collective::all_or_none(ranks, [&] { model.gather_weights(); });
   std::uint32_t tensor = 0;
   model.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
     if (index->find(name) != nullptr) model.forget_values(tensor);

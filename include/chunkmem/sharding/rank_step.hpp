@@ -72,6 +72,10 @@ class rank_step {
         rehearse_measures(ranks, driver, options, workers);
       } else if (!driver.is_decided()) {
         const step_key now{driver.version(), optimizer::settings_word(options, kernel)};
+        expects(
+            !decided_by_ || decided_by_->first.first != now.first || decided_by_->first == now,
+            "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
+            "first call: other ranks update by them)");
         if (!decided_by_ || decided_by_->first != now) {
           const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
           decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};

@@ -44,6 +44,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -181,9 +182,8 @@ class sharded_model {
   void name(tensor_handle wanted, std::string_view text)
   {
     if (!text.empty()) expect_storable(tensors_.of(wanted).part, text);
-    tensors_.name(wanted, text);
+    tensors_.name(wanted, text, sealed_);
     name_own(index_of(wanted.id));
-    if (sealed_) tensors_.expect_distinct_names();
   }
   /// Bytes that must survive a restart, by name, on every rank. As a manager's.
   void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
@@ -337,14 +337,13 @@ class sharded_model {
   ///
   /// Cost: the bytes of the weight go through leases on the host and the device, of a chunk at most.
   /// @param from   the rank whose values count
-  /// @throws usage_error   no weight that is being written, or no such rank; out_of_memory, device_error, comm_error
+  /// @throws on every rank: usage_error   no weight that is being written, or no such rank; out_of_memory
+  /// @throws device_error, comm_error
   template <element Element>
   void broadcast(pin_type<Element>&& weight, rank_id from = rank_id{0})
   {
-    expects(index_of(from) < ranks().ranks(), "values were to come from a rank that is not there");
-    const std::span<std::byte> all = std::as_writable_bytes(weight.being_filled());
-    expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
-    broadcast_bytes(all, from, runs_.model ^ tensors_.index_of(weight.of()));
+    broadcast_bytes(std::as_writable_bytes(weight.being_filled()), from,
+                    [&] { return runs_.model ^ tensors_.index_of(weight.of()); });
     weight.release();
   }
 
@@ -586,15 +585,24 @@ class sharded_model {
         ranks(), {"ranks have other first values", "rank",
                   "fill each weight with the same values on every rank, or give its pin to broadcast"})};
   }
-  /// In pieces that the device has room for. @param label   of the tensor, the same on every rank
-  void broadcast_bytes(std::span<std::byte> all, rank_id from, std::uint32_t label)
+  /// In pieces that the device has room for. @param label   `label()`: of the tensor, the same on every rank
+  template <class Label>
+  void broadcast_bytes(std::span<std::byte> all, rank_id from, Label label)
   {
     const bool sends = ranks().rank() == from;
     const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());
-    const auto on_host = seal_once().lease(tier::host, bytes{most});
-    const auto on_device = m_.lease(tier::device, bytes{most}, worker_);
-    std::byte* const here = on_host.data();
-    std::byte* const there = on_device.data();
+    using lease_type = decltype(m_.lease(tier::host, bytes{}));
+    std::optional<lease_type> on_host, on_device;
+    std::uint32_t called = 0;
+    collective::all_or_none(ranks(), [&] {
+      expects(index_of(from) < ranks().ranks(), "values were to come from a rank that is not there");
+      expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
+      on_host.emplace(seal_once().lease(tier::host, bytes{most}));
+      on_device.emplace(m_.lease(tier::device, bytes{most}, worker_));
+      called = label();
+    });
+    std::byte* const here = on_host->data();
+    std::byte* const there = on_device->data();
     for (std::size_t begin = 0; begin < all.size(); begin += most) {
       const std::span<std::byte> piece = all.subspan(begin, std::min(most, all.size() - begin));
       const bytes size{piece.size()};
@@ -602,7 +610,7 @@ class sharded_model {
         std::ranges::copy(piece, here);
         m_.backend().copy(there, here, size, worker_);
       }
-      ranks().broadcast(m_.backend(), worker_, there, size, from, label);
+      ranks().broadcast(m_.backend(), worker_, there, size, from, called);
       if (!sends) m_.backend().copy(here, there, size, worker_);
       settle();
       if (!sends) std::copy_n(here, piece.size(), piece.data());

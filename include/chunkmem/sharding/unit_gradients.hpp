@@ -83,7 +83,7 @@ class unit_gradients {
     }
   }
 
-  /// @throws out_of_memory, device_error   nothing was opened
+  /// @pre expect_not_done @throws out_of_memory, device_error   nothing was opened
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
     detail::gradient_note& it = notes_[tensor];
@@ -91,7 +91,6 @@ class unit_gradients {
     expects(!of.is_summed,
             "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
             "again: gradient_done, pass or step; or drop_gradients)");
-    expects(!it.is_done, "a gradient was asked for after gradient_done (see expect_not_done)");
     const bool first = !of.is_open;
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
     if (first) {
@@ -110,8 +109,8 @@ class unit_gradients {
   template <class Name>
   void expect_not_done(std::uint32_t tensor, Name name) const
   {
-    if (!notes_[tensor].is_done) [[likely]]
-      return;
+    if (!notes_[tensor].is_done || open_[notes_[tensor].unit].is_summed) [[likely]]
+      return;  // `open` refuses a sum that is half done
     throw usage_error{error_text{} << "chunkmem: tensor '" << name()
                                    << "': a gradient was asked for after gradient_done, in micro-batch "
                                    << micro_batch_ + 1 << " of " << micro_batches_
