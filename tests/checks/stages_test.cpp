@@ -100,6 +100,20 @@ TEST_CASE("a flip says that no version was read, whatever runs their steps named
   CHECK_NOTHROW(versions.flip());
 }
 
+TEST_CASE("a stage that trains no weight flips without a version that was read", "[checks]")
+{
+  using manager_type = cm::manager<arena, cm::checks::full>;
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager_type m{memory, {.chunk_bytes = 256_B}};
+  const auto weight = m.add<float>({width}, cm::role::frozen);
+  pl::weight_versions<manager_type> versions{m, 2, cm::dtype::float32};
+  for (float& it : m.acquire(weight, access::write).span()) it = 1;
+  versions.start();
+  CHECK_NOTHROW(versions.flip());
+  (void)versions.update([] { return cm::optimizer::step_outcome{}; });
+  CHECK_NOTHROW(versions.flip());
+}
+
 }  // namespace stages_test
 
 namespace user_mistakes {
