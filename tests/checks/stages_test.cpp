@@ -100,6 +100,60 @@ TEST_CASE("a flip says that no version was read, whatever runs their steps named
   CHECK_NOTHROW(versions.flip());
 }
 
+TEST_CASE("a stage that trains no weight flips without a version that was read", "[checks]")
+{
+  using manager_type = cm::manager<arena, cm::checks::full>;
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager_type m{memory, {.chunk_bytes = 256_B}};
+  const auto weight = m.add<float>({width}, cm::role::frozen);
+  pl::weight_versions<manager_type> versions{m, 2, cm::dtype::float32};
+  for (float& it : m.acquire(weight, access::write).span()) it = 1;
+  versions.start();
+  CHECK_NOTHROW(versions.flip());
+  (void)versions.update([] { return cm::optimizer::step_outcome{}; });
+  CHECK_NOTHROW(versions.flip());
+}
+
+TEST_CASE("a stage whose weights may all lack a gradient takes the step of the others, else no stage updates",
+          "[checks]")
+{
+  using manager_type = cm::manager<arena, cm::checks::full>;
+  const pl::schedule plan = make_schedule(pl::one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::vector<std::string> said(2);
+  std::vector<float> found(2, 0);
+  std::vector<int> updated(2, 0);
+  pl::thread_stages{plan, patience}.run([&](pl::thread_stages::place& here) {
+    arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+    manager_type m{memory, {.chunk_bytes = 256_B}};
+    const auto weight = m.add<float>({width}, cm::role::parameter);
+    cm::optimizer::sgd sgd{{.momentum = 0}, {.masters = false}};
+    m.use(sgd);
+    for (float& it : m.acquire(weight, access::write).span()) it = 1;
+    pl::stage_step<ends_type> steps{here.all()};
+    const auto scope = m.iteration("batch");
+    if (here.stage() == 0) {
+      const auto gradient = m.gradient<float>(weight);
+      for (float& it : gradient.span()) it = gradient.beta() + 1;
+    }
+    const auto take = [&] {
+      return steps.take(m, sgd, {.learning_rate = 0.5F}, cm::on_this_thread,
+                        [&](cm::tensor_handle) { return here.stage(); });
+    };
+    try {
+      (void)take();
+    } catch (const cm::usage_error& refused) {
+      said[here.stage()] = refused.what();
+    }
+    found[here.stage()] = m.acquire(weight, access::read).span()[0];
+    if (here.stage() == 1) m.without_gradient(weight);
+    updated[here.stage()] = take() == cm::optimizer::step_result::updated ? 1 : 0;
+  });
+  for (const std::string& it : said)
+    CHECK_THAT(it, Catch::Matchers::ContainsSubstring("1 of 1 parameters have no gradient"));
+  CHECK(found == std::vector{1.0F, 1.0F});
+  CHECK(updated == std::vector{1, 1});
+}
+
 }  // namespace stages_test
 
 namespace user_mistakes {

@@ -24,6 +24,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace managed_stages_test {
@@ -326,21 +327,117 @@ TEST_CASE("stages refuse a step with other options, and none of them waits", "[p
     } catch (const usage_error&) {
       ++refused[here.stage()];
     }
-    sgd.group(group_id{3}, {.weight_decay = here.stage() == 0 ? 0.0F : 0.5F});
+    sgd.group(group_id{0}, {.weight_decay = here.stage() == 0 ? 0.0F : 0.5F});
     try {  // kernels with other options
       (void)step_by(0.1F);
     } catch (const usage_error& other) {
       said[here.stage()] = other.what();
     }
-    if (here.stage() == 1) sgd.group(group_id{3}, {});  // which are the common ones
+    if (here.stage() == 1) sgd.group(group_id{0}, {});  // which are the common ones
     updated[here.stage()] = step_by(0.1F) == optimizer::step_result::updated ? 1 : 0;
   });
   CHECK(updated == std::vector{1, 1});
   CHECK(refused == std::vector{4, 4});
   for (const std::string& it : said)
     CHECK_THAT(it,
-               Catch::Matchers::StartsWith("chunkmem: stages take different steps: weight_decay of group 3 = 0.5 on "
-                                           "stage 1, and nothing like it on stage 0 ("));
+               Catch::Matchers::ContainsSubstring("stages take different steps: weight_decay of group 0 = 0.5 on stage "
+                                                  "1, and other settings of this group on stage 0 ("));
+}
+
+TEST_CASE("stages compare the options that all groups share, and of groups that own weights on several stages",
+          "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 3});
+  std::vector<std::vector<std::string>> said(3);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const std::uint32_t stage = here.stage();
+    support::managed_layers<float> layers{8};
+    const auto weight = layers.m().add<float>({4}, role::parameter, group_id{stage == 0 ? 0U : 1U});
+    optimizer::sgd sgd{{}, {.masters = false}};
+    layers.m().use(sgd);
+    std::ranges::fill(layers.m().acquire(weight, access::write).span(), 1.0F);
+    stage_step steps{here.all()};
+    const auto step_by = [&](const optimizer::step_options& options) {
+      const auto scope = layers.m().iteration();
+      std::ranges::fill(layers.m().gradient<float>(weight).span(), 1.0F);
+      std::string& found = said[stage].emplace_back();
+      try {
+        (void)steps.take(layers.m(), sgd, options, on_this_thread, [&](tensor_handle) { return stage; });
+      } catch (const usage_error& refused) {
+        found = refused.what();
+        steps.forget();
+        layers.m().drop_gradients();
+      }
+    };
+    const std::vector<float> few{0.5F}, rates{0.5F, 0.25F}, others{0.5F, 0.125F};
+    for (const bool needs_norm : {false, true}) {
+      optimizer::step_options options{.learning_rate = 0.5F, .skip_nonfinite = needs_norm};
+      sgd.group(group_id{0}, {}).group(group_id{1}, {});
+      if (stage > 0) sgd.group(group_id{1}, {.rate_factor = 0.5F});
+      step_by(options);
+      sgd.group(group_id{1}, {.rate_factor = stage == 0 ? 9.0F : 0.5F});  // stage 0 owns no weight of it
+      step_by(options);
+      options.group_rates = stage == 0 ? few : rates;
+      step_by(options);
+      options.group_rates = stage == 0 ? few : stage == 1 ? rates : others;
+      step_by(options);
+      options.group_rates = {};
+      if (stage == 2) sgd.group(group_id{1}, {.momentum = 0.5F});
+      step_by(options);
+      if (stage == 2) sgd.group(group_id{1}, {});
+      step_by(options);
+    }
+  });
+  for (const std::vector<std::string>& of_stage : said) {
+    REQUIRE(of_stage.size() == 12);
+    for (const std::size_t first : {0U, 6U}) {
+      for (const std::size_t same : {0U, 1U, 2U}) CHECK(of_stage[first + same] == "");
+      CHECK_THAT(of_stage[first + 3],
+                 Catch::Matchers::ContainsSubstring("learning rate of group 1 = 0.25, rate_factor of group 1 = 0.5 on "
+                                                    "stage 1, and other settings of this group on stage 2 ("));
+      CHECK_THAT(of_stage[first + 4],
+                 Catch::Matchers::ContainsSubstring("rate_factor of group 1 = 0.5 on stage 1, and"));
+      CHECK_THAT(of_stage[first + 5],
+                 Catch::Matchers::ContainsSubstring("rate_factor of group 1 = 0.5 on stage 1, and"));
+    }
+  }
+}
+
+TEST_CASE("a stage without a gradient takes the step of the others, and one without any gradient is refused",
+          "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
+  std::vector<std::string> said(2);
+  std::vector<int> updated(2, 0);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    optimizer::sgd sgd{{}, {.masters = false}};
+    layers.m().use(sgd);
+    layers.fill();
+    stage_step steps{here.all()};
+    const auto number = [&](tensor_handle) { return here.stage(); };
+    for (const bool needs_norm : {false, true}) {
+      const auto scope = layers.m().iteration();
+      const optimizer::step_options options{.learning_rate = 0.5F, .skip_nonfinite = needs_norm};
+      const auto take = [&] { return steps.take(layers.m(), sgd, options, on_this_thread, number); };
+      try {
+        (void)take();
+      } catch (const usage_error& refused) {
+        said[here.stage()] += refused.what();
+      }
+      if (here.stage() == 0) layers.set_gradient(0, vector_type(width * width, 1));
+      if (needs_norm) steps.begin(layers.m(), sgd, options, number);
+      updated[here.stage()] += take() == optimizer::step_result::updated ? 1 : 0;
+    }
+  });
+  CHECK(updated == std::vector{2, 2});
+  for (const std::string& it : said) {
+    constexpr std::string_view sentence = "a step of all stages, and none of them has a gradient";
+    const std::size_t first = it.find(sentence);
+    REQUIRE(first != std::string::npos);
+    CHECK(it.find(sentence, first + 1) != std::string::npos);
+  }
 }
 
 TEST_CASE("copies of a weight that stages filled with other values are found", "[pipeline]")

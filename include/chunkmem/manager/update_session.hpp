@@ -71,9 +71,21 @@ class update_session {
   void expect_gradients(place_type from = place_type{})
   {
     if constexpr (call_guard<Engine>::is_on)
-      call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] { look_at_gradients(); });
+      call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] {
+        look_at_gradients();
+        expect_some_gradient();
+      });
     else
       expect_some_gradient();
+  }
+  /// The same of a part of a larger step, whose other parts may have all the gradients: this part may have none.
+  /// @return   some parameter has a gradient   @throws usage_error   with checks, as expect_gradients
+  [[nodiscard]] bool has_gradients_of_part(place_type from = place_type{})
+  {
+    if constexpr (call_guard<Engine>::is_on)
+      call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] { look_at_gradients(); });
+    builder_->expect_ready();
+    return has_some_gradient();
   }
   /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
   void keep_record() noexcept
@@ -225,13 +237,18 @@ class update_session {
     return !gradients_->is_fresh(slot_id{ordinal});
   }
 
+  [[nodiscard]] bool has_some_gradient() const
+  {
+    for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index)
+      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) return true;
+    return false;
+  }
   void expect_some_gradient()
   {
     const std::uint32_t count = engine_->tensors().parameters();
     if (is_rehearsing() || count == 0 || ledger_->measure_of_all() != nullptr) return;  // a part of a larger step
     builder_->expect_ready();
-    for (std::uint32_t index = 0; index < count; ++index)
-      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) return;
+    if (has_some_gradient()) return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step, and none of " << count
                                    << " parameters has a gradient (write gradients before each step, and take one step "
                                       "for them; leave the step out where there are none)"};
@@ -254,7 +271,7 @@ class update_session {
       names << (missing > 1 ? ", " : "");
       tensors.write_name(id, names);
     }
-    if (missing == 0) return expect_some_gradient();
+    if (missing == 0) return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of "
                                    << std::uint64_t{tensors.parameters()} << " parameters have no gradient: "
                                    << names.view() << (missing > most_named ? ", ..." : "")

@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -60,6 +61,12 @@ class setting {
     return result;
   }
 
+  /// None: of all groups.
+  [[nodiscard]] constexpr std::optional<group_id> group() const noexcept
+  {
+    if (group_ == 0) return std::nullopt;
+    return group_id{static_cast<std::uint32_t>(group_ - 1)};
+  }
   /// Such as "beta1 of group 2".
   [[nodiscard]] std::string name() const
   {

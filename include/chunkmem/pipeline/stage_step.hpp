@@ -5,9 +5,11 @@
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/setting.hpp>
 #include <chunkmem/optimizer/settings_word.hpp>
@@ -26,9 +28,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,9 +58,13 @@ namespace pipeline {
 /// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and makes a stage_step of the
 /// stages of that pipeline. All replicas then have the norm of all stages.
 ///
+/// Stages compare the options of the step, the loss scale, the type and lists of the kernel, the options that all
+/// groups share, and the number of updates. They compare what is set for a group where it owns parameters on more than
+/// one stage. A stage may have no gradient in a step, if another one has.
+///
 /// If one stage cannot begin the step, no stage takes it, and each says why. If a step throws, call it again on every
 /// stage that it threw on, as optimizer::step. Cost: one pass over the gradients that gradient_done did not measure,
-/// and 32 B from each stage to each other for each parameter. A stage waits for all others.
+/// and 32 B from each stage to each other for each parameter and group. A stage waits for all others.
 /// @tparam Ranks   a communicator of all stages: exchanges words
 template <class Ranks>
 class stage_step {
@@ -74,7 +82,8 @@ class stage_step {
   /// @throws comm_error    another stage failed or did not come
   /// @throws usage_error   a step was begun with other gradients or options, on this stage alone: call it again with
   ///   those of `begin`; on every stage: one cannot begin the step, stages were given other options or have made
-  ///   other numbers of updates, or two parameters with different gradients have one number; and as optimizer::step
+  ///   other numbers of updates, none has a gradient, or two parameters with different gradients have one number; and
+  ///   as optimizer::step
   template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                NumberOf number_of)
@@ -83,8 +92,14 @@ class stage_step {
       expects(static_cast<const void*>(&stages_) != &m.ranks(),
               "a step of all stages was given the group of a stage's replicas (make it of the stages: here.all())");
       return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
+        const auto begin = [&] {
+          agree();
+          bool has_any = false;
+          measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
+          return has_any;
+        };
         propose(
-            kernel, options, updates, agree, [&](auto visit) { measures.for_each(visit); }, number_of);
+            m.shares(), kernel, options, updates, begin, [&](auto visit) { measures.for_each(visit); }, number_of);
         return talk();
       });
     } else {
@@ -121,7 +136,8 @@ class stage_step {
     });
   }
   /// Copies of one weight on several stages, such as a tied table, are filled stage by stage: compares their bits.
-  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none.
+  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none. Where a
+  /// stage has replicas, it compiles for devices that the host can read.
   ///
   ///     steps.expect_equal_copies(m, here.stage() == 0 ? std::optional{table} : std::nullopt);
   ///
@@ -130,6 +146,10 @@ class stage_step {
   template <class Manager, element Element>
   void expect_equal_copies(Manager& m, const std::optional<tensor<Element>>& copy)
   {
+    if constexpr (requires { m.ranks(); })
+      static_assert(Manager::engine_type::host_addressable,
+                    "chunkmem: a stage with replicas has its weights whole on a device that the host cannot read; "
+                    "compare the values that copies of a weight are filled with (collective::words_of_all)");
     std::uint64_t word = 0;
     collective::all_or_none(stages_, [&] {
       if (!copy) return;
@@ -157,6 +177,14 @@ class stage_step {
 
  private:
   static constexpr std::size_t words_of_gradient = 1 + words_of_measure;
+  static constexpr std::uint64_t mark_of_group = std::uint64_t{1} << 33;  // numbers of parameters lie below
+  static constexpr std::uint64_t nothing_set = collective::fingerprint{}.value();
+  enum fact : std::uint64_t { has_gradient = 1, has_group_settings = 2 };
+  struct group_word {
+    std::uint64_t group = 0;
+    std::uint64_t stage = 0;
+    std::uint64_t word = 0;
+  };
   struct numbered_measure {
     std::uint32_t number = 0;
     gradient_measure measure{};
@@ -209,7 +237,7 @@ class stage_step {
     const auto begin = [&] {
       driver.check(options);
       driver.prepare(options);
-      m.updates().expect_gradients();  // with checks: before any stage updates
+      return m.updates().has_gradients_of_part();  // checks look before any stage updates
     };
     const auto measure = [&](auto visit) {
       m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
@@ -218,20 +246,39 @@ class stage_step {
         visit(it, driver.measure_of(it));
       });
     };
-    propose(kernel, options, driver.progress().number, begin, measure, number_of);
+    propose(m, kernel, options, driver.progress().number, begin, measure, number_of);
   }
   [[nodiscard]] static bool needs_measures(const optimizer::step_options& options)
   {
     return optimizer::detail::step_rules{options}.needs_measures();
   }
-  /// The same on every stage, if they take the same step.
-  template <class Kernel>
-  [[nodiscard]] static std::uint64_t word_of(Kernel& kernel, const optimizer::step_options& options,
-                                             std::uint64_t updates)
+  /// Collects what stages compare. @param own   manager of what this rank owns
+  template <class Manager, class Kernel>
+  void say_settings(Manager& own, Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates)
+  {
+    settings_.clear();
+    optimizer::for_each_setting(options, kernel, [&](const optimizer::setting& it) { settings_.push_back(it); });
+    settings_.push_back({"number of updates so far", updates});
+    word_ = word_of(std::nullopt);
+    groups_.clear();
+    own.for_each_parameter([&](tensor_handle, const tensor_info& info) {
+      if (groups_.empty() || groups_.back() != info.group) groups_.push_back(info.group);
+    });
+    std::ranges::sort(groups_);
+    groups_.erase(std::unique(groups_.begin(), groups_.end()), groups_.end());
+    for (const group_id group : groups_) {
+      const std::uint64_t word = word_of(group);
+      if (word != nothing_set) facts_ |= has_group_settings;
+      mine_.insert(mine_.end(), {mark_of_group + index_of(group), word});
+      mine_.resize(mine_.size() + words_of_gradient - 2);
+    }
+  }
+  /// Of the settings of a group, or of those that are of no group.
+  [[nodiscard]] std::uint64_t word_of(std::optional<group_id> group) const
   {
     collective::fingerprint word;
-    word.add(optimizer::settings_word(options, kernel));
-    word.add(updates);
+    for (const optimizer::setting& it : settings_)
+      if (it.group() == group) word.add(it.word());
     return word.value();
   }
 
@@ -245,21 +292,20 @@ class stage_step {
     return {driver.version(), all.value()};
   }
 
-  /// Collects what this stage says. @param begin   this stage's part of the beginning
+  /// Collects what this stage says. @param own   manager of what this rank owns
+  /// @param begin   this stage's part of the beginning: `begin()` says whether it has a gradient
   /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
-  template <class Kernel, class Begin, class Measure, class NumberOf>
-  void propose(Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates, Begin begin,
+  template <class Manager, class Kernel, class Begin, class Measure, class NumberOf>
+  void propose(Manager& own, Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates, Begin begin,
                Measure measure, NumberOf number_of)
   {
-    word_ = word_of(kernel, options, updates);
-    settings_.clear();
-    optimizer::for_each_setting(options, kernel, [&](const optimizer::setting& it) { settings_.push_back(it); });
-    settings_.push_back({"number of updates so far", updates});
     needs_measures_ = needs_measures(options);
     wrong_ = nullptr;
     mine_.clear();
+    facts_ = 0;
     try {
-      begin();
+      if (begin()) facts_ |= has_gradient;
+      say_settings(own, kernel, options, updates);
       if (!needs_measures_) return;
       measure([&](tensor_handle it, const gradient_measure& found) {
         mine_.push_back(number_of(it) + std::uint64_t{1});
@@ -292,23 +338,67 @@ class stage_step {
   [[nodiscard]] gradient_measure talk()
   {
     tell_what_is_wrong();
-    const std::vector<std::uint64_t> words = collective::words_of_all(stages_, word_);
-    if (std::ranges::any_of(words, [&](std::uint64_t it) { return it != words[0]; })) refuse_settings();
-    if (!needs_measures_) return {};
-    const std::vector<std::uint64_t> sizes = collective::words_of_all(stages_, mine_.size());
-    mine_.resize(std::ranges::max(sizes));  // a number of 0 is no gradient
+    const std::uint64_t first[] = {word_, facts_, mine_.size()};
+    all_.resize(std::size(first) * stages_.ranks());
+    stages_.exchange(first, all_);
+    std::uint64_t facts = 0, most = 0;
+    bool is_same = true;
+    for (std::size_t at = 0; at < all_.size(); at += std::size(first)) {
+      is_same = is_same && all_[at] == word_;
+      facts |= all_[at + 1];
+      most = std::max(most, all_[at + 2]);
+    }
+    if (!is_same) refuse_settings();
+    expects((facts & has_gradient) != 0,
+            "a step of all stages, and none of them has a gradient (write gradients before each step, and take one "
+            "step for them; leave the step out on every stage where there are none)");
+    if (!needs_measures_ && (facts & has_group_settings) == 0) return {};
+    mine_.resize(most);  // a number of 0 is no gradient
     all_.resize(mine_.size() * stages_.ranks());
     stages_.exchange(mine_, all_);
-    return sum_in_order();
+    expect_equal_groups();
+    return needs_measures_ ? sum_in_order() : gradient_measure{};
   }
   /// @throws usage_error   on every stage: the first setting that differs, and the stages
   [[noreturn]] void refuse_settings()
   {
     collective::named_words mine;
-    for (const optimizer::setting& it : settings_) mine.add(it.name(), it.word(), it.text());
+    for (const optimizer::setting& it : settings_)
+      if (!it.group()) mine.add(it.name(), it.word(), it.text());
     throw usage_error{mine.difference(
         stages_, {"stages take different steps", "stage",
-                  "give all stages the same options and kernels, and load checkpoints of the same step"})};
+                  "give all stages the same options and one type of kernel, and load checkpoints of the same step; "
+                  "options that differ are those of a group, which owns weights on one stage alone"})};
+  }
+  /// Stages that own parameters of one group have set the same for it.
+  /// @throws usage_error   on every stage: what is set on one of two stages
+  void expect_equal_groups()
+  {
+    groups_of_all_.clear();
+    for (std::size_t at = 0; at < all_.size(); at += words_of_gradient)
+      if (all_[at] >= mark_of_group)
+        groups_of_all_.push_back({all_[at] - mark_of_group, at / mine_.size(), all_[at + 1]});
+    std::ranges::stable_sort(groups_of_all_, {}, &group_word::group);
+    for (std::size_t index = 1; index < groups_of_all_.size(); ++index) {
+      const group_word& one = groups_of_all_[index - 1];
+      const group_word& other = groups_of_all_[index];
+      if (one.group == other.group && one.word != other.word)
+        one.word != nothing_set ? refuse_group(one, other) : refuse_group(other, one);
+    }
+  }
+  /// @throws usage_error   on every stage: `one` says what it has set
+  void refuse_group(const group_word& one, const group_word& other)
+  {
+    collective::all_or_none(stages_, [&] {
+      if (one.stage != index_of(stages_.rank())) return;
+      error_text all;
+      all << "chunkmem: stages take different steps: ";
+      std::string_view between;
+      for (const optimizer::setting& it : settings_)
+        if (it.group() && index_of(*it.group()) == one.group) all << std::exchange(between, ", ") << it.text();
+      throw usage_error{all << " on stage " << one.stage << ", and other settings of this group on stage "
+                            << other.stage << " (give all stages that own weights of a group the same options for it)"};
+    });
   }
   /// What the talk gave that runs aside, or that takes place now.
   [[nodiscard]] gradient_measure hear()
@@ -323,7 +413,8 @@ class stage_step {
   {
     measures_.clear();
     for (std::size_t at = 0; at < all_.size(); at += words_of_gradient)
-      if (all_[at] != 0) measures_.push_back({static_cast<std::uint32_t>(all_[at] - 1), measure_in(&all_[at + 1])});
+      if (all_[at] != 0 && all_[at] < mark_of_group)
+        measures_.push_back({static_cast<std::uint32_t>(all_[at] - 1), measure_in(&all_[at + 1])});
     std::ranges::stable_sort(measures_, {}, &numbered_measure::number);
     const float_environment standard;
     gradient_measure sum;
@@ -339,13 +430,16 @@ class stage_step {
   }
 
   Ranks& stages_;
-  std::uint64_t word_ = 0;
+  std::uint64_t word_ = 0;   // of the settings of no group
+  std::uint64_t facts_ = 0;  // bits of fact
   bool needs_measures_ = false;
   step_key begun_{};                                            // of a talk aside
   std::optional<std::pair<step_key, gradient_measure>> heard_;  // of a step that did not end: nobody is asked again
   std::exception_ptr wrong_;                                    // what keeps this stage from the step
   std::vector<optimizer::setting> settings_;                    // of the step, for the sentence of a refusal
-  std::vector<std::uint64_t> mine_;
+  std::vector<group_id> groups_;                                // that own parameters on this stage
+  std::vector<group_word> groups_of_all_;
+  std::vector<std::uint64_t> mine_;  // groups, and gradients
   std::vector<std::uint64_t> all_;
   std::vector<numbered_measure> measures_;
   gradient_measure answer_{};            // of a talk aside

@@ -117,13 +117,13 @@ class weight_versions {
   /// The oldest version makes room for a new one, which `update` makes. Between two iterations: the one that begins
   /// then has the update first. Save behind the update: a load into other versions refuses what was saved before it.
   /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned; with
-  ///   checks::full also where nobody asked for any version since the last flip
+  ///   checks::full also where weights are trained, and nobody asked for any version since the last flip
   void flip()
   {
     expects(now_.state == updated, "versions of weights were flipped twice without an update between");
     if constexpr (has_checks)
       expects(
-          versions_ == 1 || m_.rehearsing() || was_read_,
+          versions_ == 1 || m_.rehearsing() || was_read_ || !has_weights(),
           "no version of the weights was read since the last flip: runs read what the manager has, whatever version "
           "their step names (acquire weights with versions.acquire(weight, run.step.version))");
     std::uint32_t age = versions_ - 1;
@@ -173,6 +173,13 @@ class weight_versions {
       return m_.shares();
     else
       return m_;
+  }
+  /// Some weight is trained here.
+  [[nodiscard]] bool has_weights() const
+  {
+    bool found = false;
+    own().for_each_parameter([&](tensor_handle, const tensor_info&) { found = true; });
+    return found;
   }
   /// The step writes the weight as a whole, from its master. Some weights of a share may have no gradient.
   [[nodiscard]] bool is_written(tensor_handle it, const tensor_info& info) const
