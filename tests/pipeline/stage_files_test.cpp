@@ -52,6 +52,11 @@ struct small_folder : support::memory_folder {
       throw io::failed("creating", name, ENOSPC);
     return memory_folder::create(name);
   }
+  /// As a save that does not end leaves it.
+  void claim(std::string_view number)
+  {
+    (void)memory_folder::create("generation-" + std::string{number} + ".claim.tmp");
+  }
   [[nodiscard]] std::size_t size() const
   {
     std::size_t all = 0;
@@ -247,6 +252,7 @@ TEST_CASE("stages that are one generation apart load the older one, and save und
     std::vector<std::string> all;
     for (int number = 0; number < 3; ++number) all.push_back(save(here, m, folder));
     if (here.stage() == 1) (void)checkpoint::save(m, folder);  // a power cut in the middle
+    folder.claim("000004");
     return all;
   });
   CHECK(newest_of(saved[0]) == 3);
@@ -459,6 +465,7 @@ TEST_CASE("a first save that did not end on all stages is passed over, and the t
     folders saved(2);
     on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
     CHECK(saved[killed].remove("generation-000001.manifest"));
+    for (small_folder& each : saved) each.claim("000001");
     const answers found = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
       std::vector<std::string> all{load(here, m, folder)};
       all.push_back(answer_of([&] {
@@ -476,6 +483,64 @@ TEST_CASE("a first save that did not end on all stages is passed over, and the t
     CHECK(found[0][2] == found[0][3]);
     CHECK(found[0] == found[1]);
   }
+}
+
+TEST_CASE("a training does not begin anew where one stage lost the manifest of the only generation", "[pipeline]")
+{
+  for (const std::size_t lost : {0U, 1U})
+    for (const bool is_claimed : {false, true}) {
+      CAPTURE(lost, is_claimed);
+      folders saved(2);
+      on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
+      const small_folder whole = saved[lost].copy();
+      CHECK(saved[lost].remove("generation-000001.manifest"));
+      if (is_claimed) saved[lost].claim("000001");  // as in a folder of another training, whose first save did not end
+      const std::vector<std::vector<std::string>> names{saved[0].names(), saved[1].names()};
+      const answers found = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
+        std::vector<std::string> all{load(here, m, folder, {.allow_fresh_start = true})};
+        all.push_back(save(here, m, folder));
+        return all;
+      });
+      for (const std::size_t call : {0U, 1U}) both_say(found, call, "the folder that it had, with all its files");
+      CHECK(std::vector{saved[0].names(), saved[1].names()} == names);
+      saved[lost] = whole.copy();
+      both_say(
+          on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{load(here, m, folder)}; }), 0,
+          "1");
+    }
+}
+
+TEST_CASE("a generation whose manifest one stage lost stays on the others until newer ones replace it", "[pipeline]")
+{
+  folders saved(2);
+  std::vector<std::vector<std::uint64_t>> left;
+  const answers found = on_two_stages(saved, [&](auto& here, auto& m, auto& folder) {
+    std::vector<std::string> all;
+    for (int number = 0; number < 3; ++number) all.push_back(save(here, m, folder));
+    if (here.stage() == 1) CHECK(folder.remove("generation-000003.manifest"));
+    all.push_back(load(here, m, folder));
+    for (const std::size_t most : {std::size_t{0}, SIZE_MAX, SIZE_MAX}) {
+      if (here.stage() == 1) folder.most_before = most;
+      all.push_back(save(here, m, folder));
+      if (here.stage() == 0) left.push_back(checkpoint::generations_in(folder));
+    }
+    return all;
+  });
+  both_say(found, 3, "2");
+  both_say(found, 4, "no room is left");
+  both_say(found, 5, "4");
+  both_say(found, 6, "5");
+  CHECK(left == std::vector<std::vector<std::uint64_t>>{{3, 2}, {4, 3, 2}, {5, 4}});
+}
+
+TEST_CASE("generations go before the claims that prove that their save did not end", "[pipeline]")
+{
+  folders saved(2);
+  on_two_stages(saved, [](auto& here, auto& m, auto& folder) { return std::vector{save(here, m, folder)}; });
+  saved[0].claim("000001");
+  checkpoint::remove_generations(saved[0], {1});
+  CHECK(saved[0].names() == std::vector<std::string>{"generation-000001.claim.tmp"});
+  CHECK(checkpoint::remove_leftovers(saved[0]) == 1);
 }
 
 TEST_CASE("a disk with room for less than keep + 1 generations says how to save, and that works", "[pipeline]")

@@ -209,7 +209,7 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
 }
 
 /// Removes generations. A manifest goes first, and is gone for good before its files go. One whose manifest stays keeps
-/// its files. @throws io_error   some may be left
+/// its files. A claim stays, and goes with leftovers. @throws io_error   some may be left
 template <file_folder Folder>
 void remove_generations(Folder& folder, std::vector<std::uint64_t> old)
 {
@@ -218,7 +218,9 @@ void remove_generations(Folder& folder, std::vector<std::uint64_t> old)
   folder.sync();
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);
-    if (label && std::find(old.begin(), old.end(), label->generation) != old.end()) (void)folder.remove(name);
+    if (label && label->what != file_label::kind::claim &&
+        std::find(old.begin(), old.end(), label->generation) != old.end())
+      (void)folder.remove(name);
   }
 }
 

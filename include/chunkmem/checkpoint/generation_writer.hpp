@@ -82,7 +82,7 @@ class manifest_writer {
 /// Use:
 ///
 ///     generation_writer writer{folder, next_generation(folder)};
-/// writer.begin_file(header_bytes);
+///     writer.begin_file(header_bytes);
 ///     writer.write(content);                 // as often as needed
 ///     writer.end_file();
 ///     writer.commit(std::move(manifest));    // now the generation is there

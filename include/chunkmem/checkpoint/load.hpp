@@ -354,7 +354,7 @@ class generation_load {
 ///
 ///     manager_load loading{m, folder, options};
 ///     loading.prepare();
-///     loading.open(loading.generations().front()), loading.fill(workers), loading.end();
+///     loading.open(loading.generations(false).front()), loading.fill(workers), loading.end();
 template <class Manager, file_folder Folder>
 class manager_load {
  public:

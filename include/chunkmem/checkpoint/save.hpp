@@ -17,7 +17,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,10 +143,10 @@ class manager_save {
     } else {
       expect_own_folder(folder_, m_.content().run());
       rest_ = plan_.rest;
-      is_claimed_ = true;
-      rest_.generation = number;
       rest_.run = m_.content().run();
+      claim_ = detail::claim_name(number);
       rest_.generation = claim_generation(folder_, number);
+      if (rest_.generation != number) claim_ = detail::claim_name(rest_.generation);
       remove_leftovers(folder_, number);
     }
     writer_.emplace(folder_, rest_.generation);
@@ -174,10 +173,11 @@ class manager_save {
   {
     return {writer_->generation(), writer_->files(), bytes{writer_->size()}, {}};
   }
-  /// The claim goes: the manifest has the number now, or nothing ever will.
+  /// The claim goes: the manifest has the number now, or nothing ever will. A claim that stays goes with the leftovers
+  /// of a later save.
   void unclaim() noexcept
   {
-    if (is_claimed_) (void)folder_.remove(detail::claim_name(rest_.generation));
+    if (!claim_.empty()) (void)folder_.remove(claim_);
   }
   /// Older generations go. @return   as save
   [[nodiscard]] saved_generation finish()
@@ -201,7 +201,7 @@ class manager_save {
   manifest rest_;
   std::optional<lock_type> held_;
   std::optional<generation_writer<Folder>> writer_;
-  bool is_claimed_ = false;
+  std::string claim_;  // the name of a file
 };
 
 /// A save of a manager, step by step; of a sharded_model: rank_save. For code that saves either.

@@ -87,7 +87,8 @@ class pending_save {
     expects(work_ != nullptr, "a pending save was asked for its end that was moved from");
     return work_->writing.queue().is_over();
   }
-  /// @throws io_error   the folder did not take all bytes; older generations are untouched. std::bad_alloc   likewise
+  /// @throws io_error   the folder did not take all bytes; older generations are untouched, but for those that
+  ///   `keep_while_writing` let go. std::bad_alloc   likewise
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");

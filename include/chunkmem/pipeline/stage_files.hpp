@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
-#include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
@@ -14,8 +12,8 @@
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/pipeline/stage_folders.hpp>
 
+#include <cstdint>
 #include <exception>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -28,7 +26,9 @@ namespace pipeline {
 /// only such as are not among the newest `options.keep` that are whole on every stage.
 ///
 /// After a power cut some stages may have one generation more than others: `load_stages` passes it over, and the next
-/// save removes it. So it is with the first save of a training, which counts when all stages have it.
+/// save removes it. So it is with the first save of a training, which counts when all stages have it. Claims of all
+/// stages prove that the save did not end. Where one lacks a manifest without them, the file was lost: the generation
+/// of the others stays until newer ones replace it, and folders without any generation in common are refused.
 ///
 ///     io::posix_folder folder{"runs/a/stage-" + std::to_string(here.stage())};
 ///     pipeline::save_stages(here.all(), m, folder);

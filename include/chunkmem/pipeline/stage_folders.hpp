@@ -36,11 +36,9 @@ namespace detail {
 ///     if (!all.common().empty()) load(all.common().front());
 class stage_generations {
  public:
-  /// @param by_rank   newest first, of each rank of the stages   @param has_traces   of each: files of some save
-  /// @param stage_of   each
-  stage_generations(std::vector<std::vector<std::uint64_t>> by_rank, std::vector<std::uint64_t> has_traces,
-                    std::vector<std::uint32_t> stage_of)
-      : by_rank_{std::move(by_rank)}, has_traces_{std::move(has_traces)}, stage_of_{std::move(stage_of)}
+  /// @param by_rank   newest first, of each rank of the stages   @param stage_of   each
+  stage_generations(std::vector<std::vector<std::uint64_t>> by_rank, std::vector<std::uint32_t> stage_of)
+      : by_rank_{std::move(by_rank)}, stage_of_{std::move(stage_of)}
   {
   }
 
@@ -61,6 +59,20 @@ class stage_generations {
     std::erase_if(all, [&](std::uint64_t number) { return lacking(number).has_value(); });
     return all;
   }
+  /// Those that are newer than all that the stages have in common, newest first.
+  [[nodiscard]] std::vector<std::uint64_t> newer() const
+  {
+    const std::vector<std::uint64_t> shared = common();
+    std::vector<std::uint64_t> all = of_any();
+    std::erase_if(all, [&](std::uint64_t number) { return !shared.empty() && number <= shared.front(); });
+    return all;
+  }
+  /// Its save is known not to have ended.
+  void add_unfinished(std::uint64_t number) { unfinished_.push_back(number); }
+  [[nodiscard]] bool is_unfinished(std::uint64_t number) const
+  {
+    return std::ranges::find(unfinished_, number) != unfinished_.end();
+  }
   /// The first stage that does not have it.
   [[nodiscard]] std::optional<std::uint32_t> lacking(std::uint64_t number) const
   {
@@ -68,23 +80,19 @@ class stage_generations {
       if (std::ranges::find(by_rank_[rank], number) == by_rank_[rank].end()) return stage_of_[rank];
     return {};
   }
-  /// Folders of one training differ by the save that did not end: each has at most one generation that is newer than
-  /// all that they have in common. Where they have none in common, that was the first save: each of them has files of
-  /// it. @throws config_error   they differ by more
+  /// Folders of one training differ by the save that did not end, and by at most one more generation that is newer than
+  /// all that they have in common: a manifest of it was lost. Where they have none in common, they differ by the first
+  /// save alone: else a training would begin anew and replace what is left of them. @throws config_error   they differ
+  /// by more
   void expect_together() const
   {
     const std::vector<std::uint64_t> shared = common();
     const std::uint64_t newest = shared.empty() ? 0 : shared.front();
-    const auto is_newer = [newest](std::uint64_t it) { return it > newest; };
-    bool are_apart = shared.empty() && of_any().size() > 1;
-    bool has_any = false;
-    bool has_empty = false;
-    for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
-      are_apart = are_apart || std::ranges::count_if(by_rank_[rank], is_newer) > 1;
-      has_any = has_any || !by_rank_[rank].empty();
-      has_empty = has_empty || (by_rank_[rank].empty() && has_traces_[rank] == 0);
-    }
-    if (!are_apart && !(has_any && has_empty)) return;
+    const std::ptrdiff_t most_apart = shared.empty() ? 0 : 1;
+    const auto differs = [&](std::uint64_t it) { return it > newest && !is_unfinished(it); };
+    if (std::ranges::all_of(by_rank_,
+                            [&](const auto& own) { return std::ranges::count_if(own, differs) <= most_apart; }))
+      return;
     const auto newest_of = [&](std::size_t rank) { return by_rank_[rank].empty() ? 0 : by_rank_[rank].front(); };
     std::size_t least = 0;
     std::size_t most = 0;
@@ -95,13 +103,14 @@ class stage_generations {
     throw config_error{error_text{} << "chunkmem: the folder of stage " << stage_of_[most] << " has generation "
                                     << newest_of(most) << ", and that of stage " << stage_of_[least]
                                     << " has generation " << newest_of(least) << (newest_of(least) == 0 ? ": none" : "")
-                                    << " (give each stage the folder that it had, or an empty one to all of them)"};
+                                    << " (give each stage the folder that it had, with all its files, or an empty one "
+                                       "to all of them)"};
   }
 
  private:
   std::vector<std::vector<std::uint64_t>> by_rank_;
-  std::vector<std::uint64_t> has_traces_;
   std::vector<std::uint32_t> stage_of_;
+  std::vector<std::uint64_t> unfinished_;
 };
 
 [[nodiscard]] inline std::string lacking_text(std::uint32_t stage)
@@ -165,11 +174,7 @@ class stage_folders {
   [[nodiscard]] stage_generations find(bool with_foreign = false)
   {
     std::vector<std::uint64_t> own;
-    std::uint64_t traces = 0;
-    collective::all_or_none(stages_, [&] {
-      own = generations(with_foreign);
-      traces = has_traces();
-    });
+    collective::all_or_none(stages_, [&] { own = generations(with_foreign); });
     const std::vector<std::uint64_t> counts = collective::words_of_all(stages_, own.size());
     own.resize(static_cast<std::size_t>(std::ranges::max(counts)));
     std::vector<std::uint64_t> all(own.size() * stages_.ranks());
@@ -179,7 +184,11 @@ class stage_folders {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * own.size());
       by_rank.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(counts[rank]));
     }
-    return {std::move(by_rank), collective::words_of_all(stages_, traces), stage_of_};
+    stage_generations found{std::move(by_rank), stage_of_};
+    if (with_foreign) return found;
+    for (const std::uint64_t number : found.newer())
+      if (is_claimed_by_all(number)) found.add_unfinished(number);
+    return found;
   }
   /// A number that no file of any folder has. @throws as checkpoint::next_generation, on every stage; comm_error
   [[nodiscard]] std::uint64_t next_number()
@@ -207,18 +216,19 @@ class stage_folders {
       return 0;
     });
   }
-  /// Removes generations of a save that did not end: newer ones than all stages have, of this training. Where they have
-  /// none in common, it was a first save, of this or of another training. @pre   known.expect_together()
+  /// Removes generations of a save that is known not to have ended: newer ones than all stages have, of this training.
+  /// Where they have none in common, it was a first save, which drew another number of the training. Its claims stay,
+  /// so that a removal that does not end is gone on with. @pre   known.expect_together()
   void remove_newer(const stage_generations& known)
   {
     const std::vector<std::uint64_t> shared = known.common();
     with_first([&] {
       std::vector<std::uint64_t> newer = checkpoint::generations_in(folder_);
       std::erase_if(newer, [&](std::uint64_t it) {
+        if (!known.is_unfinished(it)) return true;
         if (shared.empty()) return false;
-        const std::optional<checkpoint::manifest> found =
-            it > shared.front() ? checkpoint::readable_manifest(folder_, it, [](auto) {}) : std::nullopt;
-        return it <= shared.front() || (found && found->run != content().run());
+        const std::optional<checkpoint::manifest> found = checkpoint::readable_manifest(folder_, it, [](auto) {});
+        return found && found->run != content().run();
       });
       checkpoint::remove_generations(folder_, newer);
       return 0;
@@ -334,14 +344,18 @@ class stage_folders {
     else
       return with_foreign ? checkpoint::all_generations_in(folder_) : checkpoint::generations_in(folder_);
   }
-  /// Files of any save, whole or not.
-  [[nodiscard]] std::uint64_t has_traces()
+  /// Every stage has the claim of a save. The first of them goes when all stages have the generation: while one lacks
+  /// it, the save did not end. @throws as find
+  [[nodiscard]] bool is_claimed_by_all(std::uint64_t number)
   {
-    return word_of_first(with_first([&] {
-      const std::vector<std::string> names = folder_.names();
-      return std::uint64_t{
-          std::ranges::any_of(names, [](const std::string& it) { return checkpoint::label_of(it).has_value(); })};
-    }));
+    std::uint64_t own = 0;
+    collective::all_or_none(stages_, [&] {
+      own = word_of_first(with_first([&] {
+        const std::vector<std::string> names = folder_.names();
+        return std::uint64_t{std::ranges::find(names, checkpoint::detail::claim_name(number)) != names.end()};
+      }));
+    });
+    return std::ranges::min(collective::words_of_all(stages_, own)) != 0;
   }
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {

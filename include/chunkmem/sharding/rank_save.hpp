@@ -25,6 +25,7 @@
 #include <exception>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -89,8 +90,9 @@ class rank_save {
     });
     collective::all_or_none(ranks(), [&] {
       if (!is_first()) return;
-      number = checkpoint::claim_generation(folder_,
-                                            least);  // before leftovers go: who still writes those has another number
+      // before leftovers go: who still writes those has another number
+      number = checkpoint::claim_generation(folder_, least);
+      claim_ = checkpoint::detail::claim_name(number);
       checkpoint::remove_leftovers(folder_, number);
     });
     number = collective::words_of_all(ranks(), number)[0];
@@ -166,10 +168,11 @@ class rank_save {
     result.size = bytes{size};
     return result;
   }
-  /// The claim goes: the manifest has the number now, or nothing ever will.
+  /// The claim goes: the manifest has the number now, or nothing ever will. A claim that stays goes with the leftovers
+  /// of a later save.
   void unclaim() noexcept
   {
-    if (is_first() && part_) (void)folder_.remove(checkpoint::detail::claim_name(part_->generation()));
+    if (!claim_.empty()) (void)folder_.remove(claim_);
   }
   /// Older generations go. @return   as checkpoint::save
   [[nodiscard]] checkpoint::saved_generation finish()
@@ -200,9 +203,9 @@ class rank_save {
   /// asked.
   void agree_on_keeping()
   {
-    collective::agree_on(
-        ranks(), checkpoint::keeping_of(options_),
-        "ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)");
+    collective::agree_on(ranks(), checkpoint::keeping_of(options_),
+                         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep, "
+                         "keep_while_writing and check_older)");
   }
   void plan(const std::vector<std::string>& empty)
   {
@@ -229,7 +232,8 @@ class rank_save {
   older_generations<typename Model::communicator_type, Folder> older_;
   std::optional<rank_content<Model>> content_;
   checkpoint::save_plan plan_;
-  std::optional<lock_type> held_;  // rank 0 alone, as the next
+  std::optional<lock_type> held_;  // rank 0 alone, as the next two
+  std::string claim_;              // the name of a file
   checkpoint::manifest_writer<Folder> manifest_;
   std::optional<checkpoint::generation_part<Folder>> part_;
 };
@@ -255,7 +259,7 @@ template <class Backend, class Ranks, class... Policies, file_folder Folder>
 /// shards): files synced on every rank, sizes and checksums agreed on, the manifest by rank 0, success. Memory beside
 /// the pins: none but tables
 /// @throws as save, on every rank what the first that failed threw: no rank then has the generation, and older ones are
-///   untouched
+///   untouched, but for those that `keep_while_writing` lets go
 /// @throws comm_error   a rank is gone, or did not answer within the deadline: the generation is there whole, or it is
 ///   not there
 /// @throws usage_error, config_error   ranks have other models or settings: what differs

@@ -113,7 +113,8 @@ class rank_pending_save {
                                                                                   : goes_on);
     return std::ranges::count(all, std::uint64_t{failed}) > 0 || std::ranges::count(all, std::uint64_t{goes_on}) == 0;
   }
-  /// The generation is there. @throws as save; then it is not, older ones are untouched, and this is no save any more
+  /// The generation is there. @throws as save; then it is not, older ones are untouched, but for those that
+  /// `keep_while_writing` let go, and this is no save any more
   checkpoint::saved_generation wait()
   {
     if (result_) return *result_;
