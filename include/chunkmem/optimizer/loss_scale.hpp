@@ -79,8 +79,8 @@ class loss_scale {
   [[nodiscard]] std::uint32_t updates_in_a_row() const noexcept { return state_.in_a_row; }
 
   /// Whether a step may be taken with it. @throws usage_error   its reciprocal is not finite, or the last `most_skips`
-  ///   steps were all skipped at the smallest scale. That is said once: then, and behind a load of other bytes, they are
-  ///   counted anew
+  ///   steps were all skipped at the smallest scale. That is said once. Then they are counted anew, as behind a load of
+  ///   other bytes
   void check_usable()
   {
     expect_scale(state_.scale, "a loss scale");
