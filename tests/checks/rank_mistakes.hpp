@@ -563,7 +563,7 @@ inline constexpr user_mistake with_pipelines[] = {
      "the stage has no such function"},
     {"boundaries in fewer bytes than they need", too_few_bytes_for_boundaries, "B for boundaries and needs"},
     {"labels are taken by a count of calls, and the schedule has another order", labels_by_the_count_of_calls, "",
-     "labels or data of a counter of the stage's own"},
+     "labels or data chosen by a counter of the stage's own"},
     {"a runner runs its schedule a second time", a_runner_that_runs_twice, "is not kept any more"},
 };
 
