@@ -54,8 +54,8 @@ enum class thing : std::uint8_t {
 struct scenario {
   std::uint32_t ranks;
   sharding::zero divided;
-  std::vector<std::uint64_t> sizes;
-  std::vector<bool> is_frozen;
+  std::vector<std::uint64_t> sizes{};
+  std::vector<bool> is_frozen{};
   thing what = thing::nothing;
   std::uint32_t rank = 0;   // that differs
   std::size_t tensor = 0;   // by which
