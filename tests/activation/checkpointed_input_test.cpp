@@ -467,10 +467,10 @@ TEST_CASE("networks draw other numbers for another name, seed or replica, and th
   };
   std::vector<std::vector<std::uint16_t>> all;
   for (const char* const name : {"encoder", "decoder", "encoder2", "a"})
-    for (const std::uint64_t seed : {0, 1})
-      for (const std::uint32_t replica : {0, 1})
-        for (const std::uint64_t step : {0, 1})
-          for (const std::uint32_t batch : {0, 1})
+    for (const std::uint64_t seed : {0U, 1U})
+      for (const std::uint32_t replica : {0U, 1U})
+        for (const std::uint64_t step : {0U, 1U})
+          for (const std::uint32_t batch : {0U, 1U})
             all.push_back(drawn_by({.budget = budget, .seed = seed, .name = name, .replica = replica}, step, batch));
   for (std::size_t left = 0; left < all.size(); ++left)
     for (std::size_t right = 0; right < left; ++right) REQUIRE(common(all[left], all[right]) < 3);

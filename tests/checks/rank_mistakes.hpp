@@ -268,7 +268,7 @@ inline std::string two_models_in_another_order(bool have_names)
   return answers_of_two([&](std::uint32_t rank) {
     ends_type ends{group, cm::rank_id{rank}};
     std::array<one, 2> models{one{ends}, one{ends}};
-    for (int which = 0; which < 2; ++which) {
+    for (std::size_t which = 0; which < 2; ++which) {
       if (have_names) models[which].m.name(models[which].weight, which == 0 ? "generator" : "critic");
       for (float& it : models[which].m.acquire(models[which].weight, access::write).span()) it = 1.0F;
     }

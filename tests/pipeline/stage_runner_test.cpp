@@ -692,10 +692,9 @@ struct careless_stage {
     const bool half = is_wrong(run.step, boundary_mistake::half_an_input_gradient);
     for (float& it : out.first(half ? out.size() / 2 : out.size()))
       it = is_wrong(run.step, boundary_mistake::adds_to_the_input_gradient) ? it + 1 : 1;
-    for (const std::byte& it : run.output_gradient.first(run.output_gradient.size() / sizeof(float))) {
+    for (std::size_t at = 0; at + sizeof(float) <= run.output_gradient.size(); at += sizeof(float)) {
       float value = 0;
-      std::memcpy(&value, run.output_gradient.data() + (&it - run.output_gradient.data()) * sizeof(float),
-                  sizeof value);
+      std::memcpy(&value, run.output_gradient.data() + at, sizeof value);
       has_read_nan = has_read_nan || value != value;
     }
   }

@@ -236,9 +236,9 @@ class adam {
   {
     options_.for_each_setting(
         [](const adam_options& it) {
-          return std::array{setting{"beta1", it.beta1},         setting{"beta2", it.beta2},
-                            setting{"epsilon", it.epsilon},     setting{"weight_decay", it.weight_decay},
-                            setting{"decoupled", it.decoupled}, setting{"rate_factor", it.rate_factor}};
+          return std::array<setting, 6>{setting{"beta1", it.beta1},         setting{"beta2", it.beta2},
+                                        setting{"epsilon", it.epsilon},     setting{"weight_decay", it.weight_decay},
+                                        setting{"decoupled", it.decoupled}, setting{"rate_factor", it.rate_factor}};
         },
         visit);
   }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
@@ -39,7 +40,7 @@ class setting {
   }
   template <std::integral Number>
   constexpr setting(std::string_view name, Number value) noexcept
-      : name_{name}, bits_{static_cast<std::uint64_t>(value)}, kind_{value < 0 ? kind::negative : kind::count}
+      : name_{name}, bits_{static_cast<std::uint64_t>(value)}, kind_{kind_of(value)}
   {
   }
   constexpr setting(std::string_view name, bool value) noexcept
@@ -103,6 +104,14 @@ class setting {
 
  private:
   enum class kind : std::uint8_t { count, negative, single, number, choice };
+  template <class Number>
+  [[nodiscard]] static constexpr kind kind_of(Number value) noexcept
+  {
+    if constexpr (std::is_signed_v<Number>)
+      return value < 0 ? kind::negative : kind::count;
+    else
+      return kind::count;
+  }
 
   static constexpr void add(collective::fingerprint& all, std::string_view text) noexcept
   {

@@ -200,9 +200,9 @@ class sgd {
   {
     options_.for_each_setting(
         [](const sgd_options& it) {
-          return std::array{setting{"momentum", it.momentum}, setting{"dampening", it.dampening},
-                            setting{"weight_decay", it.weight_decay}, setting{"nesterov", it.nesterov},
-                            setting{"rate_factor", it.rate_factor}};
+          return std::array<setting, 5>{setting{"momentum", it.momentum}, setting{"dampening", it.dampening},
+                                        setting{"weight_decay", it.weight_decay}, setting{"nesterov", it.nesterov},
+                                        setting{"rate_factor", it.rate_factor}};
         },
         visit);
   }
