@@ -257,7 +257,7 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
           "micro-batches and name each by pass())");
     CHECK(early[rank].find("an optimizer step after 2 of the 3 micro-batches of an iteration") != std::string::npos);
     CHECK(nothing[rank].find("an optimizer step, and no weight has a gradient on any rank") != std::string::npos);
-    CHECK(different[rank].find("rank 1 has one of 'high', and rank 0 has none; so it is with 1 weight (") !=
+    CHECK(different[rank].find("a gradient of high on rank 1, and a gradient of high is missing on rank 0 (") !=
           std::string::npos);
   }
 }

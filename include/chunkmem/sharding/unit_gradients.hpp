@@ -83,7 +83,7 @@ class unit_gradients {
     }
   }
 
-  /// @pre expect_not_done @throws out_of_memory, device_error   nothing was opened
+  /// @throws usage_error   as expect_not_done, which names the tensor; out_of_memory, device_error   nothing was opened
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
     detail::gradient_note& it = notes_[tensor];
@@ -91,6 +91,7 @@ class unit_gradients {
     expects(!of.is_summed,
             "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
             "again: gradient_done, pass or step; or drop_gradients)");
+    expects(!it.is_done, "a gradient was asked for after gradient_done in this micro-batch");
     const bool first = !of.is_open;
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
     if (first) {
