@@ -124,7 +124,7 @@ TEST_CASE("a resumed network draws the numbers of the training that was saved, o
   network saved{42};
   saved.m.use(saved.numbers);
   (void)checkpoint::save(saved.m, folder);
-  for (const std::uint64_t seed : {0, 42, 7}) {
+  for (const std::uint64_t seed : {0U, 42U, 7U}) {
     network again{seed};
     again.m.use(again.numbers);
     (void)checkpoint::load(again.m, folder);
