@@ -393,7 +393,7 @@ class manager_load {
     now_->fill(workers, found_);
   }
   void end() noexcept { now_->end(); }
-  /// What a narrower type has lost of the generation that was filled.
+  /// Counts of the numbers that a narrower type has lost in the load.
   [[nodiscard]] const rounded_numbers& rounded() const noexcept { return found_.total(); }
 
  private:

@@ -23,7 +23,7 @@ namespace checkpoint {
   return from == to || (is_real(from) && is_real(to));
 }
 
-/// What rounding has lost.
+/// Counts of the numbers that rounding has lost.
 ///
 ///     const rounded_numbers found = read_elements(from, value, 0, elements, to, dtype::float16);
 struct rounded_numbers {

@@ -122,7 +122,7 @@ class manager_save {
   manager_save(Manager& m, Folder& folder, const save_options& options) : m_{m}, folder_{folder}, options_{options} {}
   manager_save(const manager_save&) = delete;
 
-  /// What is to be written is known; nothing is written yet.
+  /// Collects the content of the save; writes nothing yet.
   void prepare()
   {
     expects(options_.keep > 0 && options_.file_size.count() > 0,

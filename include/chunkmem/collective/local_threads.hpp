@@ -117,7 +117,7 @@ class local_threads {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return rendezvous_->ranks(); }
-  /// What ranks of this group are called in its errors. Any rank may say it; the first names stay.
+  /// Sets the names of the ranks in errors of this group. Any rank may set them; the first names stay.
   void call_members(const member_names& names) { rendezvous_->call_members(names); }
   void tell_rank(error_text& text, std::uint32_t rank) const noexcept { rendezvous_->tell_rank(text, rank); }
   void tell_group(error_text& text) const noexcept { rendezvous_->tell_group(text); }

@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What a group and its ranks are called outside of the group, for the sentences of its errors.
+/// Names of a group and its ranks outside of the group, for the sentences of its errors.
 ///
 /// A group of two stages has ranks 0 and 1, and an error that names these two helps nobody. With names it says "rank 1
 /// (stage 3)". Any communicator of this library takes them: `call_members`. Cost: none until there is an error.
