@@ -25,8 +25,9 @@ rm "$folder/stage-1/generation-000003.manifest"
 out=$("$gpt" $small --stages 2 --schedule 2bw --precision bf16 --resume "$folder" --checkpoint "$folder" \
   --eviction lru --device-memory 700KiB --verify) || fail "$out"
 echo "$out" | grep -q "resumed from generation 2" || fail "it did not resume from the second generation: $out"
+# The next save takes a number that no stage has: what is left of the third one stays as it is.
 for stage in 0 1; do
-  [ -e "$folder/stage-$stage/generation-000003.manifest" ] || fail "stage $stage was not saved again"
+  [ -e "$folder/stage-$stage/generation-000004.manifest" ] || fail "stage $stage was not saved again"
 done
 
 # A run that is always started in the same way begins where nothing is, and so it does where its first save was cut
@@ -38,7 +39,12 @@ for words in "nothing to resume" "nothing to resume" "resumed from generation"; 
   echo "$out" | grep -q "$words" || fail "no '$words': $out"
   [ -e "$folder/was_cut" ] && continue
   : >"$folder/was_cut"
+  # Without the claims of all stages the manifest was lost: nothing begins anew.
   rm "$always/stage-0/generation-000001.manifest"
+  # shellcheck disable=SC2086
+  if said=$("$gpt" $small --stages 2 --resume "$always" --checkpoint "$always" 2>&1); then fail "a manifest was lost"; fi
+  echo "$said" | grep -q "the folder of stage 1 has generation 1" || fail "another sentence for a lost manifest: $said"
+  for stage in 0 1; do : >"$always/stage-$stage/generation-000001.claim.tmp"; done
 done
 
 # refused SENTENCE OPTION...
@@ -64,9 +70,9 @@ refused "of $folder/short.txt" --stages 2 --schedule "$folder/short.txt"
 # A file whose schedule cannot run: its text is whole, and no stage has a step.
 printf 'chunkmem schedule 1\nname mine\nmicro_batches 1\nbatches 1\nversions 1\ngradient_sets 1\nsends_in_flight 2
 parts 2\nstages 2\npart 0 stage 0\npart 1 stage 1\nstage 0 steps 0\nstage 1 steps 0\nend\n' >"$folder/idle.txt"
-refused "$folder/idle.txt: stage 0" --stages 2 --schedule "$folder/idle.txt"
+refused "$folder/idle.txt: a micro-batch has no forward run" --stages 2 --schedule "$folder/idle.txt"
 # Other stages go on with it, with as many versions to the bits of one device, and save into folders of their own.
-rm "$folder"/stage-?/generation-000003.*
+rm "$folder"/stage-?/generation-00000[34].*
 for stages in 1 3; do
   # shellcheck disable=SC2086
   out=$("$gpt" $small --stages $stages --schedule 2bw --precision bf16 --resume "$folder" \
