@@ -203,7 +203,7 @@ TEST_CASE("a checkpoint of another model is refused on all ranks with what diffe
   };
   expect_said("it does not have: momentum/other",
               [](std::uint32_t, model_type& m, auto& t) { m.name(t.large, "other"); });
-  expect_said("ranks have other models: here is parameter other of float32 300 70",
+  expect_said("ranks have other models: parameter other of float32 300 70",
               [](std::uint32_t rank, model_type& m, auto& t) {
                 if (rank == 1) m.name(t.large, "other");
               });

@@ -199,9 +199,10 @@ TEST_CASE(
 TEST_CASE("a sum_scale that makes nothing or no number of gradients is refused", "[sharding]")
 {
   for (const float wrong :
-       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+       {0.0F, -1.0F, 1e-45F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     CHECK_THROWS_AS(sharding::check({.sum_scale = wrong}), config_error);
   CHECK_NOTHROW(sharding::check({}));
+  CHECK_NOTHROW(sharding::check({.sum_scale = std::numeric_limits<float>::min()}));
   const collective::thread_group group{1, {}};
   collective::local_threads here{group, rank_id{0}};
   trainer::memory_type memory{failure_plan{},

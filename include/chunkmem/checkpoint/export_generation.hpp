@@ -82,7 +82,7 @@ struct exported {
   };
   std::vector<exported> all;
   for (const auto& [name, value] : index.all()) {
-    if (name.starts_with("state/") || is_beside_weight(name)) continue;
+    if (name.starts_with(name_rules::state_prefix) || is_beside_weight(name)) continue;
     const std::size_t own = name_rules::looks_divided(name) ? name.rfind("[rank ") : name.npos;
     if (own != name.npos && is_of_other_rank(name.substr(own), options.rank)) continue;
     const bool changes = options.type && is_convertible(value.type, *options.type);

@@ -66,6 +66,16 @@ class fingerprint {
     add(std::uint64_t{next.root} << 32U | next.label);
     add(next.scale);
   }
+  /// Its length too: two texts one after the other are not one.
+  constexpr void add(std::string_view text) noexcept
+  {
+    add(text.size());
+    for (std::size_t begin = 0; begin < text.size(); begin += 8) {
+      std::uint64_t word = 0;
+      for (const char it : text.substr(begin, 8)) word = word << 8U | static_cast<unsigned char>(it);
+      add(word);
+    }
+  }
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
 
   [[nodiscard]] constexpr bool operator==(const fingerprint&) const noexcept = default;

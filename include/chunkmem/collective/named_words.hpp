@@ -4,6 +4,7 @@
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error_text.hpp>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ class named_words {
   void add(std::string_view key, std::uint64_t word, std::string text)
   {
     fingerprint of_key, of_word;
-    for (const char it : key) of_key.add(static_cast<unsigned char>(it));
+    of_key.add(key);
     of_word.add(word);
     mine_.push_back({of_key.value(), of_word.value() | 1U, std::move(text)});
   }
@@ -70,7 +71,7 @@ class named_words {
     std::memcpy(text.data(), said.data(), std::min(said.size(), text_bytes));
     std::vector<std::uint64_t> texts(text.size() * ranks.ranks());
     ranks.exchange(text, texts);
-    return text_of(words, texts, sentence);
+    return text_of(ranks, words, texts, sentence);
   }
 
  private:
@@ -108,7 +109,8 @@ class named_words {
       if (std::ranges::count(words, words[rank]) > std::ranges::count(words, words[found])) found = rank;
     return found;
   }
-  [[nodiscard]] static error_text text_of(const std::vector<std::uint64_t>& words,
+  template <class Communicator>
+  [[nodiscard]] static error_text text_of(const Communicator& ranks, const std::vector<std::uint64_t>& words,
                                           const std::vector<std::uint64_t>& texts, const difference_sentence& sentence)
   {
     const std::size_t reference = usual(words);
@@ -121,10 +123,19 @@ class named_words {
       return std::string{text.data()};
     };
     error_text all;
+    const auto say = [&](std::size_t member) {
+      all << said_by(member) << " on ";
+      if (sentence.member == "rank")
+        detail::tell_rank_of(ranks, all, static_cast<std::uint32_t>(member));
+      else
+        all << sentence.member << " " << member;
+    };
     all << "chunkmem: " << sentence.what << ": ";
-    if (!others.empty())
-      all << said_by(others[0]) << " on " << sentence.member << " " << others[0] << ", and " << said_by(reference)
-          << " on " << sentence.member << " " << reference;
+    if (!others.empty()) {
+      say(others[0]);
+      all << ", and ";
+      say(reference);
+    }
     if (others.size() > 1) {
       all << "; " << sentence.member << "s";
       for (std::size_t index = 0; index < std::min(others.size(), most_members); ++index)

@@ -15,7 +15,6 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -5,10 +5,8 @@
 #include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/ids.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -80,8 +78,8 @@ class setting {
   [[nodiscard]] constexpr std::uint64_t word() const noexcept
   {
     collective::fingerprint all;
-    add(all, name_);
-    add(all, choice_);
+    all.add(name_);
+    all.add(choice_);
     all.add(group_);
     all.add(static_cast<std::uint64_t>(kind_));
     all.add(bits_);
@@ -111,17 +109,6 @@ class setting {
       return value < 0 ? kind::negative : kind::count;
     else
       return kind::count;
-  }
-
-  static constexpr void add(collective::fingerprint& all, std::string_view text) noexcept
-  {
-    all.add(text.size());
-    for (std::size_t begin = 0; begin < text.size(); begin += 8) {
-      std::uint64_t word = 0;
-      for (std::size_t at = begin; at < std::min(begin + 8, text.size()); ++at)
-        word = word << 8U | static_cast<unsigned char>(text[at]);
-      all.add(word);
-    }
   }
 
   std::string_view name_;

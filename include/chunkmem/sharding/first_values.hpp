@@ -71,7 +71,7 @@ class first_values {
   [[nodiscard]] std::uint64_t named(std::uint32_t tensor, std::string_view name) const noexcept
   {
     collective::fingerprint all;
-    for (const char it : name) all.add(static_cast<unsigned char>(it));
+    all.add(name);
     all.add(of(tensor));
     return all.value();
   }

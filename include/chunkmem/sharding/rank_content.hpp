@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/tensor/role.hpp>
@@ -85,41 +86,23 @@ class rank_content {
   }
 
   /// All ranks have tensors, lists and states of the same names and sizes. Every rank has to call it.
-  /// @throws config_error   on every rank: the first that differs; comm_error
+  /// @throws config_error   on every rank: the first that differs, and the ranks; comm_error
   void agree_on_names()
   {
     const std::vector<std::string> mine = descriptions();
-    std::vector<std::uint64_t> prefixes;
     collective::fingerprint all;
-    for (const std::string& it : mine) {
-      for (const char c : it) all.add(static_cast<unsigned char>(c));
-      prefixes.push_back(all.value());
+    for (const std::string& it : mine) all.add(it);
+    const std::vector<std::uint64_t> words = collective::words_of_all(model_.ranks(), all.value());
+    if (std::ranges::all_of(words, [&](std::uint64_t it) { return it == words[0]; })) return;
+    collective::named_words named;
+    for (std::size_t place = 0; place < mine.size(); ++place) {
+      collective::fingerprint word;
+      word.add(mine[place]);
+      named.add(std::to_string(place), word.value(), mine[place]);
     }
-    const auto are_equal = [&](std::size_t count) {  // the first of them
-      const auto words = collective::words_of_all(model_.ranks(), count > mine.size() ? 0
-                                                                  : count == 0        ? 1
-                                                                                      : prefixes[count - 1]);
-      return std::ranges::all_of(words, [&](std::uint64_t it) { return it == words[0]; });
-    };
-    const auto counts = collective::words_of_all(model_.ranks(), mine.size());
-    const std::size_t most = *std::ranges::max_element(counts);
-    if (are_equal(most)) return;
-    std::size_t low = 0;  // so many are equal
-    std::size_t high = most;
-    while (high - low > 1) {
-      const std::size_t middle = low + (high - low) / 2;
-      (are_equal(middle) ? low : high) = middle;
-    }
-    const std::string own = low < mine.size() ? mine[low] : "nothing more";
-    collective::fingerprint word;
-    for (const char c : own) word.add(static_cast<unsigned char>(c));
-    const auto words = collective::words_of_all(model_.ranks(), word.value());
-    collective::all_or_none(model_.ranks(), [&] {
-      if (word.value() != words[0])
-        throw config_error{error_text{} << "chunkmem: ranks have other models: here is " << own
-                                        << ", which rank 0 does not have in this place "
-                                        << "(declare the same tensors, names, lists and states on every rank)"};
-    });
+    throw config_error{named.difference(model_.ranks(),
+                                        {"ranks have other models", "rank",
+                                         "declare the same tensors, names, lists and states on every rank"})};
   }
 
  private:

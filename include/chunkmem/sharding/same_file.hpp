@@ -87,7 +87,7 @@ class summed_tensors {
   [[nodiscard]] static std::uint64_t word_of(const entry& it)
   {
     collective::fingerprint all;
-    all.add(io::checksum_of(std::as_bytes(std::span{it.name})));
+    all.add(it.name);
     all.add(static_cast<std::uint64_t>(it.value->type));
     for (const std::uint64_t extent : it.value->extents) all.add(extent);
     all.add(it.sum.value());

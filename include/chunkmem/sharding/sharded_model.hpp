@@ -652,7 +652,7 @@ class sharded_model {
       const std::string name = tensors_.name_of(index);
       if (name.starts_with("tensor.")) continue;
       has_names = true;
-      for (const char it : name) all.add(static_cast<unsigned char>(it));
+      all.add(name);
     }
     return has_names ? static_cast<std::uint32_t>(all.value()) & 0xFFFF'0000U : 0;
   }

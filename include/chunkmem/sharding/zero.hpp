@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 
-#include <limits>
+#include <cmath>
 
 namespace chunkmem::inline v0 {
 
@@ -42,9 +42,9 @@ struct sharding_options {
 /// @throws config_error   sums of gradients would be nothing, or no numbers
 inline void check(const sharding_options& options)
 {
-  if (options.sum_scale > 0.0F && options.sum_scale <= std::numeric_limits<float>::max()) return;
+  if (std::isnormal(options.sum_scale) && options.sum_scale > 0.0F) return;
   throw config_error{error_text{} << "chunkmem: a sum_scale of " << options.sum_scale
-                                  << " (give a finite one above 0: 1 makes sums, and 1 / ranks makes means)"};
+                                  << " (give a finite one from 1.2e-38 on: 1 makes sums, and 1 / ranks makes means)"};
 }
 
 }  // namespace sharding
