@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/headers/check.py finds what it is for, and nothing precedes a header in its chains but what it includes.
+"""tests/headers/check.py and check_symbols.py find what they are for, and nothing precedes a header in its chains but
+what it includes.
 
     python3 tests/headers/check_the_checker.py compiler
 """
@@ -9,11 +10,13 @@ import io
 import itertools
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 import unittest
 
 import check
+import check_symbols
 
 COMPILER = sys.argv.pop() if len(sys.argv) > 1 else "g++"
 
@@ -102,6 +105,25 @@ class Headers(unittest.TestCase):
             passed, said = self.run_on(base, user)
             self.assertFalse(passed, said)
             self.assertIn(wanted, said)
+
+
+class Symbols(unittest.TestCase):
+    def test_strong_ones_alone_are_named(self):
+        listed = "_Z1fv W 0 21\n_Z1gv T 10 8\ncount B 0 4\nshared u 0 4\nvalue D 4 4\ntable V 0 8\n"
+        self.assertEqual(check_symbols.strong_symbols(listed), ["_Z1gv", "count", "value"])
+
+    def test_an_object_of_headers(self):
+        for text, strong in (("inline int one() { return 1; }\ninline int two = one();\n", False),
+                             ("int one() { return 1; }\n", True)):
+            with tempfile.TemporaryDirectory() as folder:
+                made = f"{folder}/unit.o"
+                subprocess.run([*COMPILER.split(), "-std=c++20", "-c", "-x", "c++", "-", "-o", made], input=text,
+                               text=True, check=True)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    if strong:
+                        self.assertRaises(SystemExit, check_symbols.main, "nm", made)
+                    else:
+                        check_symbols.main("nm", made)
 
 
 if __name__ == "__main__":

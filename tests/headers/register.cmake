@@ -35,6 +35,9 @@ else()
 endif()
 set_tests_properties(headers PROPERTIES COST 1000) # the longest starts first
 chunkmem_test(headers.checker COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_the_checker.py" "${CMAKE_CXX_COMPILER}")
+# A function that is not inline, in whatever header, would be defined by every unit of a program.
+chunkmem_test(headers.one_unit COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_symbols.py" ${CMAKE_NM}
+                                       $<TARGET_OBJECTS:chunkmem_one_unit>)
 
 chunkmem_test(core.include_preprocessed_lines LABELS figures
               COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DCOMPILER=${CMAKE_CXX_COMPILER}
