@@ -100,9 +100,9 @@ class rank_content {
       word.add(mine[place]);
       named.add(std::to_string(place), word.value(), mine[place]);
     }
-    throw config_error{named.difference(model_.ranks(),
-                                        {"ranks have other models", "rank",
-                                         "declare the same tensors, names, lists and states on every rank"})};
+    throw config_error{named.difference(
+        model_.ranks(),
+        {"ranks have other models", "rank", "declare the same tensors, names, lists and states on every rank"})};
   }
 
  private:
