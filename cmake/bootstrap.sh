@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then configures, builds and tests each preset
-# in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
+# in turn (demo quick test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
 # missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
 # skipped without it: that is installed where apt has it, and no failure if not.
 # Tests end with a list of the documented ways that were not run on this machine (cmake/not_run.py).
@@ -16,9 +16,9 @@ for word in "$@"; do
   case $word in
     --yes | -y) yes=yes ;;
     --) ;;
-    demo | test | bench | asan | tsan | slow | gpu) presets="$presets $word" ;;
+    demo | quick | test | bench | asan | tsan | slow | gpu) presets="$presets $word" ;;
     *)
-      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|test|bench|asan|tsan|slow|gpu ...]" >&2
+      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|quick|test|bench|asan|tsan|slow|gpu ...]" >&2
       exit 1
       ;;
   esac
@@ -89,6 +89,7 @@ for preset in $presets; do
   [ "$preset" = demo ] || has_command python3 || needs_package python3
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
+    quick) packages="catch2" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2" ;;
     asan | tsan)
       number=$(clang_number)
@@ -104,7 +105,7 @@ for preset in $presets; do
       ;;
   esac
   for package in $packages; do needs_package "$package"; done
-  if [ "$preset" != gpu ]; then
+  if [ "$preset" != gpu ] && [ "$preset" != quick ]; then
     wants_package nlohmann-json3-dev
     wants_package libxxhash-dev
   fi
@@ -229,5 +230,6 @@ for preset in $presets; do
   parts="$parts${parts:+,} $part"
 done
 echo "chunkmem: all passed in $(minutes "$begin" "$(date +%s)"):$parts"
+case $presets in " demo" | " quick") exit 0 ;; esac
 # shellcheck disable=SC2086  # a list of words
-[ "$presets" = " demo" ] || python3 -B cmake/not_run.py $presets
+python3 -B cmake/not_run.py $presets

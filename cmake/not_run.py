@@ -51,7 +51,10 @@ def ways_of(root):
 
 
 def presets_of(root):
-    return [it["name"] for it in json.loads((root / "CMakePresets.json").read_text(encoding="utf-8"))["buildPresets"]]
+    """Those that build something that no other one builds: not some of the tests alone."""
+    presets = json.loads((root / "CMakePresets.json").read_text(encoding="utf-8"))
+    some = {it["name"] for it in presets.get("configurePresets", ()) if "CHUNKMEM_ONLY_TESTS" in it.get("cacheVariables", ())}
+    return [it["name"] for it in presets["buildPresets"] if it["configurePreset"] not in some]
 
 
 def commands_of(root):

@@ -7,6 +7,7 @@ option(CHUNKMEM_INSTALL "Add install rules and the exported package" ${PROJECT_I
 option(CHUNKMEM_WERROR "Treat warnings in our own programs as errors" OFF)
 set(CHUNKMEM_WITH_CUDA AUTO CACHE STRING "The CUDA backend: AUTO where a toolkit is found, ON, OFF")
 set_property(CACHE CHUNKMEM_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(CHUNKMEM_ONLY_TESTS "" CACHE STRING "Names of the test programs to build, such as core;manager, without the tests of the tree; empty: all")
 set(CHUNKMEM_SANITIZE "" CACHE STRING "Sanitizers of our own programs: address;undefined or thread")
 
 if(PROJECT_IS_TOP_LEVEL)

@@ -45,7 +45,7 @@ target_link_libraries(chunkmem_test_main PUBLIC chunkmem_catch2)
 
 # Every other header in one unit, with warnings that trainers have as errors and our tests have not: where g++ and where clang
 # compile the tests. The ctest headers.one_unit looks at what it defines.
-if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
+if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE AND NOT CHUNKMEM_ONLY_TESTS)
   file(GLOB_RECURSE chunkmem_headers RELATIVE "${PROJECT_SOURCE_DIR}/include/chunkmem" CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/include/chunkmem/*.hpp")
   list(REMOVE_ITEM chunkmem_headers ${chunkmem_opt_in})
@@ -122,7 +122,9 @@ endmacro()
 # once: each test has a namespace of its own name, and a file that defines a macro is compiled alone. While editing one test,
 # -DCMAKE_UNITY_BUILD=OFF compiles each alone.
 function(chunkmem_add_test_program name)
-  if("thread" IN_LIST CHUNKMEM_SANITIZE AND NOT "threads" IN_LIST chunkmem_labels)
+  if(CHUNKMEM_ONLY_TESTS AND NOT name IN_LIST CHUNKMEM_ONLY_TESTS)
+    return()
+  elseif("thread" IN_LIST CHUNKMEM_SANITIZE AND NOT "threads" IN_LIST chunkmem_labels)
     return()
   elseif(chunkmem_why_not)
     chunkmem_skipped_test(${name} "${chunkmem_why_not}" LABELS ${chunkmem_labels})
