@@ -258,6 +258,22 @@ build/demo/bin/known --third
                     "bench/results/cpu.json: `build/test/bin/test_gone`: there is no program test_gone")
 
 
+class Floors(PlantedMistakes):
+    copied = ("cmake", "include", "docs")
+    TOOL = "../../tools/floors"
+
+    def run_checker(self, name, *arguments):
+        return super().run_checker(name, "--check", *arguments)
+
+    def test_the_drawing_is_that_of_the_headers(self):
+        self.expect_good(self.TOOL)
+
+    def test_another_include_and_a_folder_without_a_line_are_told(self):
+        self.replace("include/chunkmem/io/checksum.hpp", "#pragma once\n", "#pragma once\n#include <chunkmem/trace/trace_event.hpp>\n")
+        self.replace("docs/architecture.md", "`interop/`", "interop")
+        self.expect(self.TOOL, "floors.svg is not what the headers include", "does not say what is in interop/")
+
+
 class Stage(unittest.TestCase):
     def test_initializers_are_shown_without_the_dots_of_designators(self):
         sys.path.insert(0, str(ROOT / "docs/site"))

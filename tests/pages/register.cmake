@@ -19,6 +19,7 @@ chunkmem_test(docs.programs COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/programs
 chunkmem_test(docs.links COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/links.py")
 chunkmem_test(docs.api COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/api_names.py")
 chunkmem_test(docs.toctrees COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/toctrees.py")
+chunkmem_test(docs.floors COMMAND ${check} "${PROJECT_SOURCE_DIR}/tools/floors.py" --check)
 chunkmem_test(docs.commands COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/commands.py")
 chunkmem_test(docs.numbers LABELS figures COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/numbers.py")
 chunkmem_test(docs.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
