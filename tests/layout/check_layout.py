@@ -4,7 +4,7 @@
 
     python3 tests/layout/check_layout.py [<top of the tree>]
 
-Headers: names, includes, floors, the umbrella header. Tests: their tags. All sources: their licence and the width of
+Headers: names, includes, floors, the umbrella header. Tests: their tags, and what their oracles include. All sources: their licence and the width of
 their lines.
 Every violation is told, each with what to change.
 """
@@ -195,6 +195,15 @@ def tag_violations(root):
                 yield f"tag: {path}:{text.count(chr(10), 0, case.start()) + 1} {has}, write [{parts[1]}] first"
 
 
+def oracle_violations(root):
+    """An oracle, `<name>_oracle.hpp`, computes what has to come without the library that it judges."""
+    for path in tree.cpp_files_of(root):
+        if path.endswith("_oracle.hpp"):
+            for _, included in INCLUDE.findall((root / path).read_text(encoding="utf-8")):
+                if included not in STD_HEADERS:
+                    yield f"oracle: {path} includes {included}, and may include the standard library alone"
+
+
 def licence_violations(root):
     """Each source says its licence in its first line; the line may follow `#!...` or `// expect: ...`."""
     for path in tree.files_of(root):
@@ -213,7 +222,7 @@ def violations_of(root):
         return [f"no headers in {headers.include}/chunkmem"]
     rules = (opt_in_violations, floor_violations, name_violations, include_violations, umbrella_violations)
     found = [violation for rule in rules for violation in rule(headers)]
-    for rule in (width_violations, catch_violations, tag_violations, licence_violations):
+    for rule in (width_violations, catch_violations, tag_violations, oracle_violations, licence_violations):
         found += rule(root)
     return found
 

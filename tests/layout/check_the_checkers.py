@@ -185,6 +185,12 @@ class Sources(TinyTree):
         self.expect("tag: tests/core/a_test.cpp:2 has the first tag [old], write [core] first",
                     "a_test.cpp:3 has no tag", "a_test.cpp:5 has the first tag [.slow]")
 
+    def test_an_oracle_includes_nothing_that_it_judges(self):
+        self.source("tests/core/sum_oracle.hpp", "#include <vector>")
+        self.expect()
+        self.source("tests/core/sum_oracle.hpp", "#include <chunkmem/core/a.hpp>", '#include "toy.hpp"')
+        self.expect("sum_oracle.hpp includes chunkmem/core/a.hpp", "sum_oracle.hpp includes toy.hpp")
+
     def test_each_source_says_its_licence(self):
         self.source("tests/core/a_test.cpp")
         self.write("tests/compile_fail/b.cpp", "// expect: a message", f"// {LICENCE}")
