@@ -42,7 +42,7 @@ TEST_CASE("the first word that differs is named, with the ranks that differ from
         "chunkmem: they differ: b = 9 on rank 1, and b = 2 on rank 0; ranks 1, 3 differ from rank 0 (do the same)");
 }
 
-TEST_CASE("a rank without the word says so, and a long text is cut", "[collective]")
+TEST_CASE("a rank without the word says so, and of a long text both ends are said", "[collective]")
 {
   const words usual{{0, "a = 0"}};
   CHECK(said({usual, {{0, "a = 0"}, {0, "b = 0"}}}) ==
@@ -50,8 +50,10 @@ TEST_CASE("a rank without the word says so, and a long text is cut", "[collectiv
   CHECK(said({{{1, "a = 1"}, {3, "c = 3"}}, {{1, "a = 1"}, {2, "b = 2"}, {3, "c = 3"}}}) ==
         "chunkmem: they differ: b = 2 on rank 1, and nothing like it on rank 0 (do the same)");
   CHECK(said({usual, {}}) == "chunkmem: they differ: nothing like it on rank 1, and a = 0 on rank 0 (do the same)");
-  CHECK(said({usual, {{1, "a" + std::string(500, 'x')}}}).find(std::string(126, 'x') + " on rank 1") !=
-        std::string::npos);
+  const auto of_long_name = [](const std::string& end) { return "weight " + std::string(500, 'x') + end; };
+  const std::string all = said({{{1, of_long_name(" of 3")}}, {{2, of_long_name(" of 4")}}});
+  for (const char* one : {"weight xxx", "x ... x", "xxx of 3 on rank 0", "xxx of 4 on rank 1"})
+    CHECK(all.find(one) != all.npos);
 }
 
 }  // namespace named_words_test

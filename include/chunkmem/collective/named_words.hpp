@@ -41,7 +41,7 @@ struct difference_sentence {
 /// Cost: three exchanges, and memory for all words of all ranks: for the way to an error alone.
 class named_words {
  public:
-  /// @param key   words of one key are compared   @param text   for a sentence; what is longer than 127 B is cut
+  /// @param key   words of one key are compared   @param text   for a sentence; of what is longer than 127 B, both ends
   void add(std::string_view key, std::uint64_t word, std::string text)
   {
     fingerprint of_key, of_word;
@@ -67,8 +67,8 @@ class named_words {
     const auto [key, words] = first_difference(all, own.size(), ranks.ranks());
     std::array<std::uint64_t, text_words> text{};
     const auto found = std::ranges::find(mine_, key, &entry::key);
-    const std::string_view said = found != mine_.end() ? std::string_view{found->text} : "nothing like it";
-    std::memcpy(text.data(), said.data(), std::min(said.size(), text_bytes));
+    const std::string said = found != mine_.end() ? shortened(found->text) : "nothing like it";
+    std::memcpy(text.data(), said.data(), said.size());
     std::vector<std::uint64_t> texts(text.size() * ranks.ranks());
     ranks.exchange(text, texts);
     return text_of(ranks, words, texts, sentence);
@@ -85,6 +85,12 @@ class named_words {
   static constexpr std::size_t text_bytes = text_words * sizeof(std::uint64_t) - 1;  // a zero after it
   static constexpr std::size_t most_members = 8;                                     // that a sentence lists
 
+  /// A name is as long as its owner likes, and what differs may stand behind it.
+  [[nodiscard]] static std::string shortened(const std::string& text)
+  {
+    constexpr std::size_t end = (text_bytes - 5) / 2;
+    return text.size() <= text_bytes ? text : text.substr(0, end) + " ... " + text.substr(text.size() - end);
+  }
   /// @param each   numbers of a rank @return   the key, and the words of all ranks; a key of 0 where nothing differs
   [[nodiscard]] static key_and_words first_difference(const std::vector<std::uint64_t>& all, std::size_t each,
                                                       std::uint32_t ranks)
