@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Small mistakes in headers, chosen by chance, and whether the tests find them.
+
+    python3 tools/mutants.py list [--count 60] [--seed 20261128]
+    python3 tools/mutants.py judge [--count 60] [--seed 20261128] [--from N] [--to N] [--work FOLDER] > verdicts.jsonl
+
+A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside of
+WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not compile is
+no mutant: the next draw takes its place.
+
+A mutant is judged by tests, the cheapest first: the test files that include its header directly, then all of its
+folder, then those of the folders whose headers include it. The first that fails kills it, if it passes without the
+mutant. A test that takes longer than SECONDS fails: a mutant may be a loop without an end. What no test kills survives
+(`"killed_by": null`). Test files are compiled one by one, without optimisation. Cost: some minutes for each mutant, and
+an hour for one that survives in a low folder.
+"""
+import argparse
+import json
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WAITING = ("sharding", "planner", "configurator")  # to be written anew
+SECONDS = 600  # of one test program
+OPERATORS = (
+    (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
+    (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" / ", " * "), (r" && ", " || "), (r" \|\| ", " && "),
+    (r"\+\+", "--"), (r" \+= ", " -= "), (r" -= ", " += "), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
+    (r"(?<=\()!(?=\w)", ""), (r"\bstd::min\b", "std::max"), (r"\bstd::max\b", "std::min"), (r"(?<![\w.])0(?![\w.])", "1"),
+    (r"(?<![\w.])1(?![\w.])", "2"), (r"\bcontinue;", "break;"), (r"\bbreak;", "continue;"))
+
+
+def lines_of(root):
+    """Each line of code that an operator can change: its header, its number, its text without a comment."""
+    for path in sorted((root / "include/chunkmem").rglob("*.hpp")):
+        header = str(path.relative_to(root / "include"))
+        if header.count("/") < 2 or header.split("/")[1] in WAITING:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            code = line.split("//")[0]
+            is_code = code.strip() and not re.match(r"\s*(#|template|static_assert|using|namespace)", code)
+            if is_code and '"' not in code and any(re.search(pattern, code) for pattern, _ in OPERATORS):
+                yield header, number, code
+
+
+def draws(root, seed):
+    """Mutants without an end, each one once."""
+    chance = random.Random(seed)
+    lines = list(lines_of(root))
+    seen = set()
+    while True:
+        header, number, code = chance.choice(lines)
+        places = [(found.span(), change) for pattern, change in OPERATORS for found in re.finditer(pattern, code)]
+        (begin, end), change = chance.choice(places)
+        if (header, number, begin, change) not in seen:
+            seen.add((header, number, begin, change))
+            yield {"header": header, "line": number, "was": code.strip(), "is": (code[:begin] + change + code[end:]).strip(),
+                   "begin": begin, "end": end, "change": change}
+
+
+def apply(mutant, include):
+    path = include / mutant["header"]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    line = lines[mutant["line"] - 1]
+    lines[mutant["line"] - 1] = line[:mutant["begin"]] + mutant["change"] + line[mutant["end"]:]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def judges(root, header):
+    """Sets of test files, the cheapest first."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "tests").glob("*/*_test.cpp"))}
+    direct = [path for path, text in texts.items() if f"<{header}>" in text]
+    folder = header.split("/")[1]
+    including = {str(path.relative_to(root / "include")).split("/")[1]
+                 for path in sorted((root / "include/chunkmem").rglob("*.hpp"))
+                 if f"#include <{header}>" in path.read_text(encoding="utf-8")} - {folder, *WAITING}
+    yield direct
+    yield [path for path in texts if path.parent.name == folder and path not in direct]
+    for other in sorted(including):
+        yield [path for path in texts if path.parent.name == other and path not in direct]
+
+
+class Bench:
+    """A copy of the headers, in which one mutant lies at a time."""
+
+    def __init__(self, work):
+        self.work = work
+        self.include = work / "include"
+        self.flags = ["-std=c++20", "-O0", "-g0", "-pthread", f"-I{self.include}", f"-I{ROOT / 'tests'}"]
+        work.mkdir(parents=True, exist_ok=True)
+        self.clean()
+        self.main = work / "main.o"
+        self.run("g++", *self.flags, "-c", ROOT / "tests/support/main.cpp", "-o", self.main)
+
+    def clean(self):
+        shutil.rmtree(self.include, ignore_errors=True)
+        shutil.copytree(ROOT / "include", self.include)
+
+    def run(self, *words, seconds=None):
+        try:
+            return subprocess.run([str(word) for word in words], cwd=self.work, capture_output=True, text=True,
+                                  timeout=seconds, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def compiles(self, mutant):
+        unit = self.work / "unit.cpp"
+        unit.write_text(f"#include <{mutant['header']}>\n", encoding="utf-8")
+        return self.run("g++", *self.flags, "-fsyntax-only", unit)
+
+    def passes(self, test):
+        """None where it does not compile: it needs what is not here."""
+        program = self.work / "program"
+        if not self.run("g++", *self.flags, test, self.main, "-o", program):
+            return None
+        return self.run(program, "~[.]", seconds=SECONDS)
+
+    def verdict(self, mutant):
+        tried = 0
+        for test in (test for files in judges(ROOT, mutant["header"]) for test in files):
+            apply(mutant, self.include)
+            passed = self.passes(test)
+            self.clean()
+            tried += passed is not None
+            if passed is False and self.passes(test):
+                return {**mutant, "killed_by": str(test.relative_to(ROOT)), "tried": tried}
+        return {**mutant, "killed_by": None, "tried": tried}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="small mistakes in headers, and whether the tests find them")
+    parser.add_argument("what", choices=("list", "judge"))
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=20261128)
+    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--to", type=int)
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/mutants")
+    given = parser.parse_args()
+    bench = Bench(given.work.resolve())
+    good = 0
+    for mutant in draws(ROOT, given.seed):
+        if good == (given.count if given.to is None else min(given.to, given.count)):
+            break
+        apply(mutant, bench.include)
+        compiles = bench.compiles(mutant)
+        bench.clean()
+        if not compiles:
+            continue
+        good += 1
+        if good > given.first:
+            print(json.dumps(bench.verdict(mutant) if given.what == "judge" else mutant), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
