@@ -9,8 +9,11 @@
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace declaring_on_ranks_test {
@@ -82,7 +85,16 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared, a
 
 TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
 {
-  for (const int difference : {0, 1, 2, 3, 4}) {
+  const std::array<std::string_view, 7> sentences{
+      "",
+      "capacities of the device: rank 1 and rank 0",
+      "tensors: parameter tensor.0 of float32 70000 in group 0 on rank 1, and parameter tensor.0 of float32 4 in",
+      "tensors: parameter tensor.0 of float32 4 in group 1 on rank 1, and parameter tensor.0 of float32 4 in group 0 "
+      "on",
+      "sharding_options: rank 1 and rank 0",
+      "tensors: parameter tensor.0 of float32 2 2 in group 0 on rank 1, and parameter tensor.0 of float32 4 in group 0",
+      "tensors: frozen tensor.0 of float32 4 on rank 1, and parameter tensor.0 of float32 4 in group 0 on rank 0"};
+  for (std::size_t difference = 0; difference < sentences.size(); ++difference) {
     std::vector<std::string> said(2);
     const collective::thread_group group{2, {}};
     support::on_ranks(2, [&](std::uint32_t rank) {
@@ -91,8 +103,9 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
       collective::local_threads here{group, rank_id{rank}};
       sharded_model<backend::host_arena, collective::local_threads> m{
           memory, here, {.chunk_bytes = bytes{65536}}, {.sum_scale = difference == 4 && rank == 1 ? 0.5F : 1.0F}};
-      (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter,
-                         group_id{difference == 3 && rank == 1 ? 1U : 0U});
+      const auto is = [&](std::size_t which) { return difference == which && rank == 1; };
+      (void)m.add<float>(is(5) ? shape{2, 2} : shape{is(2) ? 70'000U : 4U}, is(6) ? role::frozen : role::parameter,
+                         group_id{is(3) ? 1U : 0U});
       try {
         const auto scope = m.iteration();
       } catch (const usage_error& refused) {
@@ -100,7 +113,11 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
       }
     });
     INFO(difference);
-    for (const std::string& it : said) CHECK((it.find("ranks have other ") != std::string::npos) == (difference != 0));
+    for (const std::string& it : said) {
+      INFO(it);
+      CHECK((difference == 0 ? it.empty()
+                             : it.starts_with("chunkmem: ranks have other " + std::string{sentences[difference]})));
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/role.hpp>
@@ -105,10 +104,6 @@ class model_tensors {
   {
     for (const entry& it : entries_)
       expects(it.part != role::parameter || it.type == type, "a weight has another element type than its versions");
-  }
-  void add_to(collective::fingerprint& sum) const noexcept
-  {
-    for (const entry& it : entries_) sum.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
   }
 
  private:

@@ -295,15 +295,17 @@ class sharded_model {
                                                  "chunk_bytes",
                                                  "sharding_options",
                                                  "ownerships",
-                                                 "tensors"};
+                                                 "tensors"};  // the last: refuse_tensors names the first
     const std::array<std::uint64_t, std::size(names)> mine = settings_words();
     std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
     ranks().exchange(mine, all);
     for (std::size_t index = 0; index < all.size(); ++index)
-      if (const std::size_t what = index % mine.size(); all[index] != all[what])
+      if (const std::size_t what = index % mine.size(); all[index] != all[what]) {
+        if (what + 1 == mine.size()) refuse_tensors();
         throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank "
                                        << index / mine.size()
                                        << " and rank 0 (give all of them the same: they move their units together)"};
+      }
     agreed_ = true;
   }
   /// Ranks have given each weight the same name and filled it with the same values: of whole weights each keeps its
@@ -576,14 +578,47 @@ class sharded_model {
       throw sharding::comm_error_about(name_of(wanted), ranks().rank(), failed);
     }
   }
+  [[nodiscard]] group_id group_of(const sharding::model_tensors::entry& weight) const
+  {
+    return plan_.units()[plan_.place(weight.planned).unit].group;
+  }
+  /// Extents, role, type and group of a tensor.
+  [[nodiscard]] std::uint64_t word_of(std::uint32_t tensor) const
+  {
+    const sharding::model_tensors::entry& it = tensors_[tensor];
+    collective::fingerprint all;
+    all.add(static_cast<std::uint64_t>(it.part) << 8U | static_cast<std::uint64_t>(it.type));
+    all.add(it.extents.rank());
+    for (std::size_t axis = 0; axis < it.extents.rank(); ++axis) all.add(it.extents[axis]);
+    if (it.part == role::parameter) all.add(index_of(group_of(it)));  // the rates of its updates
+    return all.value();
+  }
+  [[nodiscard]] std::string text_of(std::uint32_t tensor) const
+  {
+    const sharding::model_tensors::entry& it = tensors_[tensor];
+    error_text all;
+    all << chunkmem::name_of(it.part) << " " << tensors_.name_of(tensor) << " of " << chunkmem::name_of(it.type);
+    for (std::size_t axis = 0; axis < it.extents.rank(); ++axis) all << " " << it.extents[axis];
+    if (it.part == role::parameter) all << " in group " << index_of(group_of(it));
+    return std::string{all.view()};
+  }
+  [[noreturn]] void refuse_tensors()
+  {
+    collective::named_words mine;
+    for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
+      mine.add(std::to_string(tensor), word_of(tensor), text_of(tensor));
+    throw usage_error{mine.difference(
+        ranks(), {"ranks have other tensors", "rank", "declare the same tensors in the same order on every rank"})};
+  }
   [[noreturn]] void refuse_values()
   {
     collective::named_words mine;
     for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
       filled_.add_to(mine, planned, name_of(tensors_.tensor_of_plan(planned)));
-    throw usage_error{mine.difference(
-        ranks(), {"ranks have other first values", "rank",
-                  "fill each weight with the same values on every rank, or give its pin to broadcast"})};
+    throw usage_error{mine.difference(ranks(), {"ranks have other first values", "rank",
+                                                "declare the same weights in the same order, and fill each with the "
+                                                "same values on every rank, or give its pin to "
+                                                "broadcast"})};
   }
   /// In pieces that the device has room for. @param label   `label()`: of the tensor, the same on every rank
   template <class Label>
@@ -624,7 +659,7 @@ class sharded_model {
       tensors.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
       tensors.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
     }
-    tensors_.add_to(tensors);
+    for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) tensors.add(word_of(tensor));
     return {m_.backend().capacity(tier::device).count(),
             m_.backend().capacity(tier::host).count(),
             chunk_bytes_.count(),
