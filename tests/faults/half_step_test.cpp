@@ -291,7 +291,9 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
     return std::string{};
   };
   support::memory_folder folder;
-  const std::string rest = " while an optimizer step is half done (call step again, or load a checkpoint)";
+  const std::string rest =
+      " while an optimizer step is half done (call step again; over one rank a load outside of the iteration ends it "
+      "too)";
   CHECK(says([&] { (void)cm::checkpoint::save(it.m, folder); }) == "chunkmem: a checkpoint was to be made" + rest);
   CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients were to be dropped" + rest);
   it.m.rehearse([&] {

@@ -184,8 +184,9 @@ class mpi_group {
     names_.tell_rank(text << " on ", rank_);
     text << " of " << ranks_ << ", waited " << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
     if (failed_rank != UINT32_MAX) names_.tell_rank(text << ", ", failed_rank);
-    text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
-                                               : " (see what that rank says, and start the ranks again)");
+    text << (failure == comm_failure::deadline
+                 ? " (see what has become of that rank: it may wait in other calls; or raise the deadline)"
+                 : " (see what that rank says, and start the ranks again)");
     return {text,
             {.failure = failure,
              .rank = failed_rank,

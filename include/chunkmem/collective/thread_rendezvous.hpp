@@ -333,7 +333,8 @@ class thread_rendezvous {
     names_.tell_rank(text << "chunkmem: ", missing);
     names_.tell_rank(text << " did not come within " << deadline_ / 1'000'000 << " ms: ", rank);
     text << " waits in its call " << own.begun << ", ";
-    describe(text, own.request.asked) << " (see what that rank does, or raise the deadline)";
+    describe(text, own.request.asked)
+        << " (see what that rank does: it may wait in other calls; or raise the deadline)";
     return {text,
             {.failure = comm_failure::deadline,
              .rank = missing,

@@ -137,9 +137,9 @@ class gradient_ledger {
   void expect_no_update(std::string_view what) const
   {
     if (weights_ == weights::updated_in_part) [[unlikely]]
-      throw usage_error{
-          error_text{} << "chunkmem: " << what
-                       << " while an optimizer step is half done (call step again, or load a checkpoint)"};
+      throw usage_error{error_text{} << "chunkmem: " << what
+                                     << " while an optimizer step is half done (call step again; over one rank a load "
+                                        "outside of the iteration ends it too)"};
   }
   /// @throws usage_error   a load was cut short
   void expect_no_load(std::string_view what) const

@@ -475,7 +475,7 @@ class step_driver {
   {
     expects(!is_begun() || kernel_.progress.settings == word_of(options),
             "a step that is half done was called again with other options: give it those it began with (those of the "
-            "kernel's groups too), or load a checkpoint");
+            "kernel's groups too)");
   }
 
   void check_parameter(const tensor_info& info) const
