@@ -134,7 +134,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
   collective::all_or_none(stages, [&] { loading.prepare(); });
   detail::stage_folders folders{stages, m, folder};
   const detail::stage_generations own = folders.find();
-  own.expect_together();  // a save would refuse them later
+  own.expect_together();                                                 // a save would refuse them later
   collective::all_or_none(stages, [&] { folders.expect_own_stage(); });  // before what its tensors are called
   const detail::stage_generations all = folders.find(true);
   checkpoint::loaded_generation found;
