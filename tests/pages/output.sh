@@ -1,15 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Is what the README shows of the first command still what it prints? The GPT trains as it does there, and everything but times is compared with the
-# record: sh output.sh <gpt> <record> [write]. On another text than the record's (Debian's licences) there is nothing to compare, so it is skipped.
+# record: sh output.sh <gpt> <record> [write]. The hash of the parameters is compared with its twin alone: Eigen cuts sums by the caches of the
+# processor, so another processor has other last bits. On another text than the record's (Debian's licences) there is nothing to compare, so it is skipped.
 set -eu
+without_hash() { sed 's/ identical (\([0-9a-f]*\), \1)/ identical/'; }
+record=$(mktemp)
+trap 'rm -f "$record"' EXIT
 printed=$("$1" --verify | sed '/ tokens\/s /d; /^waited /d')
 if [ "${3:-}" = write ]; then
   printf '%s\n' "$printed" >"$2"
 elif [ "$(printf '%s\n' "$printed" | head -n 1)" != "$(head -n 1 "$2")" ]; then
   echo "SKIPPED: $(printf '%s\n' "$printed" | head -n 1)"
   exit 4
-elif ! printf '%s\n' "$printed" | diff "$2" -; then
+elif ! { without_hash <"$2" >"$record" && printf '%s\n' "$printed" | without_hash | diff "$record" -; }; then
   echo "write it anew with: sh tests/pages/output.sh $1 $2 write; then the README (ctest -R docs.numbers says which lines)"
   exit 1
 fi
