@@ -4,8 +4,8 @@
 
     python3 tests/layout/check_layout.py [<top of the tree>]
 
-Headers: names, includes, floors, the umbrella header. Tests: their tags, and what their oracles include. All sources: their licence and the width of
-their lines.
+Headers: names, includes, floors, the umbrella header. Tests: their tags, and what their oracles include. All sources:
+their licence and the width of their lines.
 Every violation is told, each with what to change.
 """
 import pathlib

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace declaring_on_ranks_test {
@@ -85,15 +84,16 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared, a
 
 TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
 {
-  const std::array<std::string_view, 7> sentences{
-      "",
-      "capacities of the device: rank 1 and rank 0",
-      "tensors: parameter tensor.0 of float32 70000 in group 0 on rank 1, and parameter tensor.0 of float32 4 in",
-      "tensors: parameter tensor.0 of float32 4 in group 1 on rank 1, and parameter tensor.0 of float32 4 in group 0 "
-      "on",
-      "sharding_options: rank 1 and rank 0",
-      "tensors: parameter tensor.0 of float32 2 2 in group 0 on rank 1, and parameter tensor.0 of float32 4 in group 0",
-      "tensors: frozen tensor.0 of float32 4 on rank 1, and parameter tensor.0 of float32 4 in group 0 on rank 0"};
+  const auto tensors = [](const std::string& other) {
+    return "tensors: " + other + " on rank 1, and parameter tensor.0 of float32 4 in unit 0, group 0 on rank 0 (";
+  };
+  const std::array<std::string, 7> sentences{"",
+                                             "capacities of the device: rank 1 and rank 0",
+                                             tensors("parameter tensor.0 of float32 70000 in unit 0, group 0"),
+                                             tensors("parameter tensor.0 of float32 4 in unit 0, group 1"),
+                                             "sharding_options: rank 1 and rank 0",
+                                             tensors("parameter tensor.0 of float32 2 2 in unit 0, group 0"),
+                                             tensors("frozen tensor.0 of float32 4 in unit 0, group 0")};
   for (std::size_t difference = 0; difference < sentences.size(); ++difference) {
     std::vector<std::string> said(2);
     const collective::thread_group group{2, {}};
@@ -115,8 +115,7 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
     INFO(difference);
     for (const std::string& it : said) {
       INFO(it);
-      CHECK((difference == 0 ? it.empty()
-                             : it.starts_with("chunkmem: ranks have other " + std::string{sentences[difference]})));
+      CHECK((difference == 0 ? it.empty() : it.starts_with("chunkmem: ranks have other " + sentences[difference])));
     }
   }
 }

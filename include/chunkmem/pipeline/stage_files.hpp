@@ -134,8 +134,9 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
   collective::all_or_none(stages, [&] { loading.prepare(); });
   detail::stage_folders folders{stages, m, folder};
   const detail::stage_generations own = folders.find();
-  own.expect_together();                                                 // a save would refuse them later
-  collective::all_or_none(stages, [&] { folders.expect_own_stage(); });  // before what its tensors are called
+  own.expect_together();  // a save would refuse them later
+  // Before tensors are looked up: swapped folders would be told as a wrong model.
+  collective::all_or_none(stages, [&] { folders.expect_own_stage(); });
   const detail::stage_generations all = folders.find(true);
   checkpoint::loaded_generation found;
   for (const std::uint64_t number : checkpoint::generations_up_to(options.newest, all.of_any())) {

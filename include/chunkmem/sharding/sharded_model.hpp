@@ -578,11 +578,7 @@ class sharded_model {
       throw sharding::comm_error_about(name_of(wanted), ranks().rank(), failed);
     }
   }
-  [[nodiscard]] group_id group_of(const sharding::model_tensors::entry& weight) const
-  {
-    return plan_.units()[plan_.place(weight.planned).unit].group;
-  }
-  /// Extents, role, type and group of a tensor.
+  /// Extents, role and type of a tensor; of a weight, its unit and the group whose rates it has.
   [[nodiscard]] std::uint64_t word_of(std::uint32_t tensor) const
   {
     const sharding::model_tensors::entry& it = tensors_[tensor];
@@ -590,7 +586,10 @@ class sharded_model {
     all.add(static_cast<std::uint64_t>(it.part) << 8U | static_cast<std::uint64_t>(it.type));
     all.add(it.extents.rank());
     for (std::size_t axis = 0; axis < it.extents.rank(); ++axis) all.add(it.extents[axis]);
-    if (it.part == role::parameter) all.add(index_of(group_of(it)));  // the rates of its updates
+    if (sharding::model_tensors::is_sharded(it.part)) {
+      const std::uint32_t unit = plan_.place(it.planned).unit;
+      all.add(std::uint64_t{unit} << 32U | index_of(plan_.units()[unit].group));
+    }
     return all.value();
   }
   [[nodiscard]] std::string text_of(std::uint32_t tensor) const
@@ -599,7 +598,10 @@ class sharded_model {
     error_text all;
     all << chunkmem::name_of(it.part) << " " << tensors_.name_of(tensor) << " of " << chunkmem::name_of(it.type);
     for (std::size_t axis = 0; axis < it.extents.rank(); ++axis) all << " " << it.extents[axis];
-    if (it.part == role::parameter) all << " in group " << index_of(group_of(it));
+    if (sharding::model_tensors::is_sharded(it.part)) {
+      const std::uint32_t unit = plan_.place(it.planned).unit;
+      all << " in unit " << unit << ", group " << index_of(plan_.units()[unit].group);
+    }
     return std::string{all.view()};
   }
   [[noreturn]] void refuse_tensors()
@@ -617,8 +619,7 @@ class sharded_model {
       filled_.add_to(mine, planned, name_of(tensors_.tensor_of_plan(planned)));
     throw usage_error{mine.difference(ranks(), {"ranks have other first values", "rank",
                                                 "declare the same weights in the same order, and fill each with the "
-                                                "same values on every rank, or give its pin to "
-                                                "broadcast"})};
+                                                "same values on every rank, or give its pin to broadcast"})};
   }
   /// In pieces that the device has room for. @param label   `label()`: of the tensor, the same on every rank
   template <class Label>
@@ -655,10 +656,6 @@ class sharded_model {
   {
     const std::uint64_t divided = (options_.divided.gradients ? 1U : 0U) + (options_.divided.parameters ? 2U : 0U);
     collective::fingerprint tensors;
-    for (const sharding::unit& it : plan_.units()) {
-      tensors.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
-      tensors.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
-    }
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) tensors.add(word_of(tensor));
     return {m_.backend().capacity(tier::device).count(),
             m_.backend().capacity(tier::host).count(),
