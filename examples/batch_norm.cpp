@@ -3,13 +3,12 @@
 // any activation. The running statistics are a buffer: they outlive the step, so they change in the first run alone.
 // Training has the same bits whether activations are kept or computed again.
 #include <chunkmem/activation/checkpointed.hpp>
-#include <chunkmem/activation/keep_all.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 #include <algorithm>
 #include <cmath>

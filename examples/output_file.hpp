@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/replaced_file.hpp>
+#include <chunkmem/core/posix_file.hpp>
 
 #include <filesystem>
 #include <memory>

@@ -2,7 +2,7 @@
 // An eviction policy of one's own: a rule of a few lines, and nothing else is touched.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/scanning.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <iostream>
 #include <string_view>

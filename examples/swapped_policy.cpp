@@ -2,8 +2,8 @@
 // Another eviction policy is another template argument, and the bits do not change: only what moves.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 #include <concepts>
 #include <iostream>

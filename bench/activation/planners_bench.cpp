@@ -8,16 +8,13 @@
 // is `brief`.
 #include "../transfer/planning_figures.hpp"
 
-#include <chunkmem/activation/activation_bound.hpp>
-#include <chunkmem/activation/blocking.hpp>
-#include <chunkmem/activation/capacity_prefix.hpp>
+#include <chunkmem/activation/activation_planner.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
 #include <chunkmem/activation/pofo.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/swap_all.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/picture_problems.hpp>
 

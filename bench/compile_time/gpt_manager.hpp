@@ -4,17 +4,12 @@
 #include "adamw.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/any_eviction.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 // The manager of examples/plain_loops as manager/compiled_manager.hpp declares the default one: compiled elsewhere.

@@ -14,7 +14,7 @@
 #include <chunkmem/configurator/placement_search.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 #include <configurator/placement_rules.hpp>
 #include <configurator/usual_node.hpp>
 #include <support/oracles/dice.hpp>

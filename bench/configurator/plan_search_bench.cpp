@@ -15,7 +15,7 @@
 #include <chunkmem/configurator/plan_space.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 #include <configurator/exhaustive_search.hpp>
 #include <configurator/planner_rules.hpp>
 #include <configurator/usual_node.hpp>

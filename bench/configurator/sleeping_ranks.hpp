@@ -3,13 +3,13 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
+#include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>

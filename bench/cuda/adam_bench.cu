@@ -8,7 +8,7 @@
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/device_step.hpp>
+#include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/launch_kernels.cuh>
 #include <gpu/machine.hpp>
 

@@ -9,7 +9,7 @@
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/launch_kernels.cuh>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <gpu/dense_trainer.hpp>
 #include <gpu/machine.hpp>
 

@@ -9,12 +9,11 @@
 
 #include "../transfer/managed_run.hpp"
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <chrono>

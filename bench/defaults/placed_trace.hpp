@@ -4,8 +4,8 @@
 #include "../eviction/gpt_trace.hpp"
 
 #include <chunkmem/chunk/chunk_size_search.hpp>
-#include <chunkmem/chunk/place_all.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>

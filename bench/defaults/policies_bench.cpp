@@ -9,11 +9,8 @@
 #include "../transfer/managed_run.hpp"
 #include "../transfer/retention_of_record.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/fifo.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <algorithm>

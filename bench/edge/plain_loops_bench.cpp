@@ -16,10 +16,8 @@
 #include <plain_trainer.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/placement/any_placement.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/placement/policies.hpp>
 
 #include <sys/resource.h>
 #include <algorithm>

@@ -9,8 +9,8 @@
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <algorithm>

@@ -9,11 +9,7 @@
 #include "byte_bound.hpp"
 #include "gpt_trace.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/fifo.hpp>
-#include <chunkmem/eviction/list_order.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include "bench_figure.hpp"
 #include "gpt_trace.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/policies.hpp>
 
 #include <glpk.h>
 

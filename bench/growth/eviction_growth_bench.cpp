@@ -9,10 +9,7 @@
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/fifo.hpp>
-#include <chunkmem/eviction/list_order.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 
 #include <algorithm>
 #include <cstdint>

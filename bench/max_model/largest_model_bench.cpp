@@ -6,7 +6,7 @@
 // on each device instead of 1.2: what NCCL and cuBLAS take as well is not known before a run.
 #include "../transfer/planning_figures.hpp"
 
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 #include <planned.hpp>
 

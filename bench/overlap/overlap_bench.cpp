@@ -22,10 +22,8 @@
 #include "trainer.hpp"
 
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/placement/update_share.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/throttled_arena.hpp>
 

@@ -11,19 +11,16 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <support/throttled_end.hpp>
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 
 #include <chunkmem/planner/joint_step_bound.hpp>
 #include <chunkmem/planner/plan_activations.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <algorithm>

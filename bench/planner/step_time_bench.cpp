@@ -15,7 +15,7 @@
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/training_forecast.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <algorithm>

@@ -24,7 +24,7 @@
 #include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/step_bound.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <algorithm>

@@ -22,7 +22,7 @@
 #include <chunkmem/checkpoint/model_writer.hpp>
 #include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/rank_training.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>

@@ -13,7 +13,7 @@
 #include <support/throttled_arena.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <algorithm>

@@ -5,12 +5,12 @@
 #include "ring_chain.hpp"
 #include "step_work.hpp"
 
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/transfer/lease_tide.hpp>
+#include <chunkmem/transfer/stays.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/expects.hpp>
-#include <chunkmem/transfer/retention_input.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 #include <chunkmem/transfer/planned.hpp>
 

@@ -13,10 +13,8 @@
 #include "planning_figures.hpp"
 #include "retention_of_record.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 #include "../eviction/gpt_trace.hpp"
 
-#include <chunkmem/transfer/retention_input.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -6,11 +6,10 @@
 
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/keep_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
-#include <chunkmem/activation/tensor_ends.hpp>
+#include <chunkmem/activation/chain_timeline.hpp>
 
 #include <cstdint>
 #include <string>

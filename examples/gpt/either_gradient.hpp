@@ -3,8 +3,7 @@
 
 #include "options.hpp"
 
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 namespace gpt {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 namespace gpt {
 

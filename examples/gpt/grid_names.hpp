@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/member_names.hpp>
+#include <chunkmem/collective/communicator.hpp>
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 #include "activations.hpp"
 #include "network.hpp"
 
-#include <chunkmem/activation/tensor_ends.hpp>
+#include <chunkmem/activation/chain_timeline.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <algorithm>
 #include <cmath>

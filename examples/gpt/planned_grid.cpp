@@ -20,9 +20,9 @@
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/eviction/any_eviction.hpp>
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/fifo.hpp>
-#include <chunkmem/eviction/list_order.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/placement/any_placement.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 namespace gpt {

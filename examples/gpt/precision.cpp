@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "precision.hpp"
 
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 namespace gpt::kernels {
 namespace {

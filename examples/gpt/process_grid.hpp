@@ -4,7 +4,6 @@
 #include "grid_names.hpp"
 
 #include <chunkmem/collective/mpi.hpp>
-#include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/mpi_stages.hpp>

@@ -6,7 +6,7 @@
 #include "file_trace.hpp"
 #include "run.hpp"
 
-#include <chunkmem/activation/plan_report.hpp>
+#include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <algorithm>

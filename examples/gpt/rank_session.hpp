@@ -8,7 +8,7 @@
 #include "run.hpp"
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/ownership/collective_step.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #ifdef GPT_HAS_CHECKPOINTS
 #include <chunkmem/sharding/rank_load.hpp>

@@ -6,7 +6,6 @@
 #include "rank_on_host.hpp"
 
 #include <chunkmem/collective/mpi.hpp>
-#include <chunkmem/collective/mpi_nodes.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 
 #include <chrono>

@@ -6,7 +6,7 @@
 #include "schedule.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstdint>

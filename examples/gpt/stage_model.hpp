@@ -3,7 +3,6 @@
 
 #include "model.hpp"
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>

@@ -14,7 +14,7 @@
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>

@@ -4,7 +4,6 @@
 #include "grid_names.hpp"
 
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>

@@ -9,7 +9,7 @@
 #include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 

@@ -5,10 +5,9 @@
 #include "extents.hpp"
 #include "options.hpp"
 
-#include <chunkmem/activation/activation_budget.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/keep_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
 

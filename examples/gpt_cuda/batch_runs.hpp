@@ -6,7 +6,7 @@
 #include "saved_activations.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
-#include <chunkmem/activation/tensor_ends.hpp>
+#include <chunkmem/activation/chain_timeline.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -23,7 +23,6 @@
 
 #ifdef GPT_HAS_MPI
 #include <chunkmem/collective/mpi.hpp>
-#include <chunkmem/collective/mpi_nodes.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 
 #include <chrono>

@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 #include <cstdint>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include "table.hpp"
 #include "timeline.hpp"
 
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 
 #include <chrono>
 #include <cinttypes>

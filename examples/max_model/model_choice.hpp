@@ -4,7 +4,7 @@
 #include "problem.hpp"
 
 #include <chunkmem/workload/named_transformers.hpp>
-#include <chunkmem/workload/transformer_file.hpp>
+#include <chunkmem/workload/files.hpp>
 
 #include <filesystem>
 #include <string>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/workload/named_transformers.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
 #include <vector>

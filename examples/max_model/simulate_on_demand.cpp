@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 namespace max_model {
 

@@ -3,10 +3,8 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/machine.hpp>
-#include <chunkmem/workload/rank_share.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
 

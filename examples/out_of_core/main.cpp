@@ -6,7 +6,7 @@
 #include "pictures.hpp"
 #include "training.hpp"
 
-#include <chunkmem/activation/plan_report.hpp>
+#include <chunkmem/activation/activation_plan.hpp>
 
 #include <algorithm>
 #include <cstdio>

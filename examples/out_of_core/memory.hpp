@@ -3,7 +3,7 @@
 
 #include "kernels.hpp"
 
-#include <chunkmem/activation/block_run.hpp>
+#include <chunkmem/activation/checkpointed_block.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/transfer/planned.hpp>

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/keep_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/swap_all.hpp>
 
 #include <array>
 #include <cstdint>

@@ -6,16 +6,11 @@
 #include "plain_trainer.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/eviction/any_eviction.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <cstdio>

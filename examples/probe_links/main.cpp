@@ -16,7 +16,7 @@
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/cluster_file.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 
 #include <mpi.h>
 #include <cstdio>

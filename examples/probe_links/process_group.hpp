@@ -3,7 +3,6 @@
 
 #include "options.hpp"
 
-#include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 
 #include <mpi.h>

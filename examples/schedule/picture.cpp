@@ -4,7 +4,7 @@
 #include "number_text.hpp"
 #include "rows.hpp"
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "number_text.hpp"
 
-#include <chunkmem/pipeline/no_flush.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 
 #include <algorithm>
 #include <cctype>

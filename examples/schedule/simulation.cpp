@@ -5,7 +5,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_text.hpp>
 

@@ -3,7 +3,6 @@
 
 #include "options.hpp"
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 

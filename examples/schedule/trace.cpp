@@ -3,7 +3,7 @@
 
 #include "rows.hpp"
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The least time of a step: by hand, against a scan of all shares, and below the best of all plans.
-#include <chunkmem/activation/activation_bound.hpp>
+#include <chunkmem/activation/activation_planner.hpp>
 #include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/core/error.hpp>
 

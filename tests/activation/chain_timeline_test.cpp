@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans on virtual clocks: small chains by hand, and random plans against a replay that moves single bytes.
-#include <chunkmem/activation/activation_bound.hpp>
-#include <chunkmem/activation/chain_rows.hpp>
+#include <chunkmem/activation/activation_planner.hpp>
 #include <chunkmem/activation/chain_timeline.hpp>
 
 #include <support/catch.hpp>

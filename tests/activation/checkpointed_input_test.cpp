@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/activation/checkpointed.hpp>
-#include <chunkmem/activation/keep_all.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/capacity_prefix.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/keep_all.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
 #include <chunkmem/activation/pofo.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/swap_all.hpp>
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/core/policy_choice.hpp>
+#include <chunkmem/core/policy.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/capacity_prefix.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/swap_all.hpp>
-#include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <support/catch.hpp>
 #include <support/chain_execution.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/blocking.hpp>
-#include <chunkmem/activation/capacity_prefix.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
-#include <chunkmem/activation/swap_all.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/random_chain.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/blocking.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/core/error.hpp>
 

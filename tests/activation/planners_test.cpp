@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/blocking.hpp>
-#include <chunkmem/activation/capacity_prefix.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/keep_all.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
 #include <chunkmem/activation/pofo.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/swap_all.hpp>
 
 #include <conformance/activation_planner.hpp>
 #include <support/catch.hpp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/chain_slots.hpp>
+#include <chunkmem/activation/rotor.hpp>
 #include <chunkmem/activation/pofo.hpp>
-#include <chunkmem/activation/pofo_table.hpp>
-#include <chunkmem/activation/rotor_table.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/chain_checkpointing.hpp>

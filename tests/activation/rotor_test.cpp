@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/chain_slots.hpp>
 #include <chunkmem/activation/rotor.hpp>
-#include <chunkmem/activation/rotor_table.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/chain_checkpointing.hpp>

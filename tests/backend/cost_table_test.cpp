@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
 
 #include <support/catch.hpp>
 

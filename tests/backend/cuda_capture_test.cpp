@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cuda_capture.hpp>
+#include <chunkmem/backend/cuda_streams.hpp>
 
 #include <backend/cuda_under_test.hpp>
 #include <support/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cuda_errors.hpp>
+#include <chunkmem/backend/cuda_api.hpp>
 
 #include <support/catch.hpp>
 #include <support/fake_cuda_codes.hpp>

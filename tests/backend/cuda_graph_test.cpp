@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cuda_graph.hpp>
+#include <chunkmem/backend/cuda_device.hpp>
 
 #include <backend/cuda_under_test.hpp>
 #include <support/catch.hpp>

@@ -2,8 +2,8 @@
 #include <chunkmem/backend/cuda_runtime.hpp>
 
 #include <chunkmem/backend/cuda_device.hpp>
-#include <chunkmem/backend/cuda_errors.hpp>
-#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda_codes.hpp>
 

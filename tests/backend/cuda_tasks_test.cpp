@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cuda_tasks.hpp>
+#include <chunkmem/backend/cuda_streams.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <conformance/graph_backend.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/agent_worker.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/wait_totals.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/thrust_device.hpp>
 
-#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/on_caller.hpp>
 
 #include <thrust/functional.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/background_write.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/block_sums.hpp>
+#include <chunkmem/checkpoint/generation_files.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

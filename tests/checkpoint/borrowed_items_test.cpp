@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/borrowed_items.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 
 #include "small_model.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
 #include <support/fake_device.hpp>

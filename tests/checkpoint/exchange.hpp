@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 

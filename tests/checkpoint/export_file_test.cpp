@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/export_file.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
 
 #include <support/catch.hpp>
 #include <support/simulated_folder.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/export_generation.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
 
 #include "small_model.hpp"
 
-#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <support/memory_folder.hpp>
 

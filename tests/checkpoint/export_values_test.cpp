@@ -5,9 +5,9 @@
 #include "small_model.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
-#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/checkpoint/whole_generation.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <support/simulated_folder.hpp>
 
 #include <algorithm>

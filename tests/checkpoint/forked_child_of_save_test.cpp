@@ -3,7 +3,7 @@
 
 #include "small_model.hpp"
 
-#include <chunkmem/checkpoint/generation_part.hpp>
+#include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <support/forked_child.hpp>
 #include <support/gated_folder.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/generation_part.hpp>
+#include <chunkmem/checkpoint/generation_writer.hpp>
 
 #include <support/catch.hpp>
 #include <support/simulated_folder.hpp>

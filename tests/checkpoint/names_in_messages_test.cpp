@@ -3,7 +3,6 @@
 
 #include "small_model.hpp"
 
-#include <chunkmem/checkpoint/export_generation.hpp>
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>

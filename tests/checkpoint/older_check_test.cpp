@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/older_check.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 
 #include "small_model.hpp"
 

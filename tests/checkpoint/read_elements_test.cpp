@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/read_elements.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -4,8 +4,7 @@
 #include "small_model.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/manager/manager.hpp>

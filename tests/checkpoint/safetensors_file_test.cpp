@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 
 #include <support/catch.hpp>
 #include <support/simulated_folder.hpp>

@@ -5,7 +5,7 @@
 #include "small_model.hpp"
 
 #include <chunkmem/checkpoint/export_values.hpp>
-#include <chunkmem/checkpoint/whole_generation.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <support/own_disk.hpp>
 #include <support/power_cut_search.hpp>
 #include <support/sanitized.hpp>

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <support/catch.hpp>
 
 #include <cstdlib>

@@ -8,8 +8,7 @@
 
 #include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/learning_rates.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step.hpp>
 
 #include <array>

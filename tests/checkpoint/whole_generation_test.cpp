@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/whole_generation.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 
 #include <support/catch.hpp>
 #include <support/simulated_folder.hpp>

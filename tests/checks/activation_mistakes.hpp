@@ -4,11 +4,10 @@
 #include "user_mistakes.hpp"
 
 #include <chunkmem/activation/checkpointed.hpp>
-#include <chunkmem/activation/keep_all.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/check_policy.hpp>
-#include <chunkmem/checks/no_checks.hpp>
 
 #include <conformance/check_policy.hpp>
 #include <support/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checks/gradient_watch.hpp>
+#include <chunkmem/checks/full_checks.hpp>
 
 #include <support/catch.hpp>
 

@@ -2,8 +2,8 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 #include <support/mixed_reference.hpp>
 #include <support/mixed_trainer.hpp>

@@ -6,22 +6,18 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <array>

@@ -2,7 +2,6 @@
 #include "checked_stages.hpp"
 
 #include <chunkmem/checks/full_checks.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 

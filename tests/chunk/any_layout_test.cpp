@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/any_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <conformance/chunk_layout.hpp>
 #include <conformance/reusing_layout.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 
 #include <conformance/chunk_layout.hpp>
 #include <conformance/reusing_layout.hpp>

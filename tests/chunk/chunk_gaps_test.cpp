@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/chunk_gaps.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/chunk_layout.hpp>
 
-#include <chunkmem/chunk/frame_size.hpp>
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 

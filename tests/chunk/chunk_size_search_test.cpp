@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/chunk_size_search.hpp>
 
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/first_fit_chunks.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

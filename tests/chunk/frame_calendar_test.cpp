@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/frame_calendar.hpp>
+#include <chunkmem/transfer/stays.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

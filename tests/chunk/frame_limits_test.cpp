@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/chunk/chunk_size_search.hpp>
 
 #include <support/catch.hpp>
 

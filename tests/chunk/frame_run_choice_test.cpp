@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/frame_run_choice.hpp>
+#include <chunkmem/chunk/tier_space.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/frame_size.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/searchable_layout.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
 
 #include <support/catch.hpp>
 #include <support/hostile.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/collective_counts.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/communicator.hpp>
 
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>

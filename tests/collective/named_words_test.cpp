@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/named_words.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>
 

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <chunkmem/backend/cuda_device.hpp>
-#include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/nccl.hpp>
-#include <chunkmem/collective/nccl_registration.hpp>
 #include <support/catch.hpp>
 #include <support/fake_nccl.hpp>
 

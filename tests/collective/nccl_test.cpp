@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/nccl.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
-#include <chunkmem/collective/nccl_registration.hpp>
-#include <chunkmem/collective/nccl_session.hpp>
 
 #include <collective/nccl_rig.hpp>
 

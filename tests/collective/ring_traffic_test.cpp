@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/ring_traffic.hpp>
+#include <chunkmem/collective/shares.hpp>
 
 #include <support/catch.hpp>
 

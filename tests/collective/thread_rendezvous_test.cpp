@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/thread_group.hpp>
-#include <chunkmem/collective/thread_rendezvous.hpp>
 
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>

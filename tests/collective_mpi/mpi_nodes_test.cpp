@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi_world.hpp"
 
-#include <chunkmem/collective/mpi_nodes.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/collective/mpi_transfers.hpp>
+#include <chunkmem/collective/mpi_work.hpp>
 
 #include "mpi_world.hpp"
 

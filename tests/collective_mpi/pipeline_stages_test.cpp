@@ -2,14 +2,11 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/mpi_stages.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include "mpi_world.hpp"
 

@@ -7,8 +7,7 @@
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/mpi_stages.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 
 #include <support/small_stage.hpp>

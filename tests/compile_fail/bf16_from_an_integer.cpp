@@ -1,6 +1,6 @@
 // expect: no matching (function|constructor)
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #ifdef CHUNKMEM_COMPILES
 const chunkmem::bf16 weight = chunkmem::bf16::from_bits(0x3F80);

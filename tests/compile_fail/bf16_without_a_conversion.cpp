@@ -1,6 +1,6 @@
 // expect: conversion from .float. to .*bf16
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #ifdef CHUNKMEM_COMPILES
 const chunkmem::bf16 weight{1.5F};

@@ -1,7 +1,7 @@
 // expect: chunkmem: a check policy lacks something
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/checks/no_checks.hpp>
+#include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 #include <string_view>

@@ -14,7 +14,7 @@ if [ "$ends" != "chunkmem/core/version.hpp chunkmem/fwd.hpp " ]; then
   echo "headers that include nothing of chunkmem, core/version.hpp at least: $ends"
   exit 1
 fi
-for header in chunkmem.hpp backend/cuda_device.hpp optimizer/update_kernel.hpp manager/held_span.hpp; do
+for header in chunkmem.hpp backend/cuda_device.hpp optimizer/update_kernel.hpp manager/pin.hpp; do
   output=$(echo "#include <chunkmem/$header>" | $compiler -std=c++17 -fsyntax-only -I. -x c++ - 2>&1)
   if [ "$(printf '%s\n' "$output" | grep -c 'error: ')" -ne 2 ] ||
     ! printf '%s\n' "$output" | grep 'error: ' | sed -n 1p | grep -q -F "$sentence" ||

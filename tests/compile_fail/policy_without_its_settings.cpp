@@ -1,6 +1,6 @@
 // expect: a policy of this manager needs settings: give a value of it to the constructor
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/policy_values.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
 
 struct strict {
   explicit strict(int given) : value{given} {}

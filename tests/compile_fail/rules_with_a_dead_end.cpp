@@ -1,6 +1,6 @@
 // expect: is_connected
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/state_machine.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
 struct dead_end {
   using policy_kind = chunkmem::rules_kind;

@@ -3,7 +3,6 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
@@ -16,7 +15,7 @@
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 #include <configurator/usual_node.hpp>
 #include <support/oracles/dice.hpp>
 

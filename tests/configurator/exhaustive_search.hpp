@@ -11,7 +11,7 @@
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 #include <configurator/usual_node.hpp>
 #include <support/oracles/dice.hpp>
 

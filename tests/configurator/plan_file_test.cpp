@@ -3,7 +3,7 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
 

@@ -7,7 +7,7 @@
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
 

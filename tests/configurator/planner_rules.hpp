@@ -6,7 +6,7 @@
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>

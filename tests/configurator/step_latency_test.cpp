@@ -10,10 +10,9 @@
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/arranging_layout.hpp>
 #include <chunkmem/chunk/chunk_layout.hpp>
-#include <chunkmem/chunk/place_all.hpp>
-#include <chunkmem/chunk/searchable_layout.hpp>
 #include <chunkmem/core/error.hpp>
 #include <conformance/trials.hpp>
 #include <support/catch.hpp>

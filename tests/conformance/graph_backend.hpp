@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <conformance/stream_backend.hpp>
 
 #include <cstdint>

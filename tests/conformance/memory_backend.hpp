@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/memory_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>
 

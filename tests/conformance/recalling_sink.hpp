@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/trace/recalling_sink.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
 #include <conformance/trace_sink.hpp>
 
 #include <algorithm>

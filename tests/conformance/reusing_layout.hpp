@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/frame_size.hpp>
-#include <chunkmem/chunk/reusing_layout.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/core/error.hpp>
 #include <conformance/trials.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/tensor/state_machine.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <conformance/trials.hpp>
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/cache_size.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/checked.hpp>
+#include <chunkmem/core/bytes.hpp>
 
 #include <support/catch.hpp>
 

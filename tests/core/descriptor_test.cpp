@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/descriptor.hpp>
+#include <chunkmem/core/posix_file.hpp>
 
 #include <support/catch.hpp>
 

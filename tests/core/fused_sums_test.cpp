@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/fused_sums.hpp>
+#include <chunkmem/transfer/lagrangian_dual.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

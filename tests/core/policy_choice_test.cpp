@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/policy_choice.hpp>
+#include <chunkmem/core/policy.hpp>
 
 #include <support/catch.hpp>
 

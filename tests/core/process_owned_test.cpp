@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/own_process.hpp>
-#include <chunkmem/core/process_owned.hpp>
 
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/replaced_file.hpp>
+#include <chunkmem/core/posix_file.hpp>
 
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/containers.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

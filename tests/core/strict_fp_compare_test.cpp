@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/core/strict_fp_compare.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 
 #include <support/catch.hpp>
 #include <support/hostile.hpp>

@@ -7,8 +7,7 @@
 #include "subject.hpp"
 
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
 

@@ -5,7 +5,7 @@
 #include "plan.hpp"
 
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <array>
 #include <cstddef>

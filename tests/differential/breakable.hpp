@@ -3,10 +3,8 @@
 
 #include "words.hpp"
 
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>

@@ -12,7 +12,7 @@ set(chunkmem_labels threads figures)
 # A bug that only a header can have: a copy of the library in which a chunk with one pin may leave the device, in a namespace of
 # its own. It is made while configuring, since it has to follow the headers.
 set(mutant "${PROJECT_BINARY_DIR}/generated/lost_pin")
-set(mutated "${PROJECT_SOURCE_DIR}/include/chunkmem/manager/candidate_set.hpp")
+set(mutated "${PROJECT_SOURCE_DIR}/include/chunkmem/manager/chunk_table.hpp")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${mutated}")
 file(READ "${mutated}" text)
 string(REPLACE "chunk_state.pins[where] > 0) return" "chunk_state.pins[where] > 1) return" broken "${text}")

@@ -5,11 +5,7 @@
 #include "managed_walk.hpp"
 #include "plain_walk.hpp"
 
-#include <chunkmem/placement/any_placement.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>

@@ -4,17 +4,10 @@
 #include "precision_setting.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/placement/any_placement.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
 #include <support/chosen_gradient.hpp>

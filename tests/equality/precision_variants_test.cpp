@@ -2,9 +2,7 @@
 #include "precision_run.hpp"
 
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 

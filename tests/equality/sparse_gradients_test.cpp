@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/tensor/gradient_start.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>

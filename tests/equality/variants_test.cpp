@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <support/own_policies.hpp>
 
 #include <cstddef>

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/eviction/any_eviction.hpp>
+#include <chunkmem/eviction/policies.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/list_order.hpp>
-#include <chunkmem/eviction/lru.hpp>
 #include <conformance/eviction_policy.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

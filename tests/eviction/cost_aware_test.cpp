@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/eviction/cost_aware.hpp>
+#include <chunkmem/eviction/policies.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/scanning.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
 #include <conformance/eviction_policy.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

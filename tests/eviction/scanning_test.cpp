@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/eviction/scanning.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <conformance/eviction_policy.hpp>
 #include <support/catch.hpp>

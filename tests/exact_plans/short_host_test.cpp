@@ -4,8 +4,7 @@
 #include <transfer/managed_run.hpp>
 #include <transfer/retention_of_record.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/trace/ring_sink.hpp>
+#include <chunkmem/trace/sinks.hpp>
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>
 #include <support/faulty.hpp>

@@ -8,10 +8,10 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 
 #include <cstddef>

@@ -5,12 +5,8 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
-#include <chunkmem/placement/any_placement.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>
 #include <support/faulty.hpp>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a file of a machine or of a transformer: a typed error of one line, or something that can be.
-#include <chunkmem/workload/machine_file.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/files.hpp>
+#include <chunkmem/workload/machine.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_file.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <random.hpp>
 #include <support/catch.hpp>
 

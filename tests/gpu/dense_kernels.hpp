@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <cstdint>
 

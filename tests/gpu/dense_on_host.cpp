@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <gpu/dense_training.hpp>
 
 namespace gpu {

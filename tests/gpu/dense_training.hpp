@@ -2,8 +2,7 @@
 #pragma once
 
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <gpu/dense_runs.hpp>
 #include <gpu/dense_trainer.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/device_step_state.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
-#include <chunkmem/optimizer/cast_kernel.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <gpu/machine.hpp>
 #include <kernels/stored_parameter.hpp>
 #include <support/catch.hpp>

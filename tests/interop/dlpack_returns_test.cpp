@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/interop/dlpack_returns.hpp>
+#include <chunkmem/interop/dlpack.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/interop/dlpack_take.hpp>
+#include <chunkmem/interop/dlpack.hpp>
 
 #include "newer_dlpack.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/interop/dlpack_lend.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 

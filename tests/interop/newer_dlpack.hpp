@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/interop/dlpack_type.hpp>
+#include <chunkmem/interop/dlpack.hpp>
 
 #include <cstdint>
 

@@ -3,8 +3,7 @@
 #include "newer_dlpack.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/interop/dlpack_lend.hpp>
-#include <chunkmem/interop/dlpack_take.hpp>
+#include <chunkmem/interop/dlpack.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/interop/stream_leases.hpp>
+#include <chunkmem/interop/tier_memory.hpp>
 
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>

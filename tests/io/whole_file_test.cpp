@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/io/whole_file.hpp>
+#include <chunkmem/io/file_folder.hpp>
 
 #include <conformance/file_folder.hpp>
 #include <support/catch.hpp>

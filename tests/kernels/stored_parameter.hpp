@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>

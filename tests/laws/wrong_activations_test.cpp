@@ -4,10 +4,7 @@
 #include "verdict.hpp"
 
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/capacity_prefix.hpp>
-#include <chunkmem/activation/keep_all.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
-#include <chunkmem/activation/swap_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>
 

@@ -6,7 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 
 #include <string_view>

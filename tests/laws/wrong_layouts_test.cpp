@@ -4,10 +4,8 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/arranging_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/chunk_layout.hpp>
-#include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <support/catch.hpp>
 

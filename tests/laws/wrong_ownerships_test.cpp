@@ -3,14 +3,12 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/ownership/whole.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/pipeline/one_f_one_b.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <support/catch.hpp>
 

@@ -5,8 +5,7 @@
 #include "verdict.hpp"
 
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/trace/recalling_sink.hpp>
-#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

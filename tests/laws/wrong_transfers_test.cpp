@@ -3,7 +3,7 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 #include <support/catch.hpp>
 

@@ -16,8 +16,8 @@ import re
 import tree
 
 FOLDERS = ("sharding", "pipeline")
-PARTS = ("manager/basic_manager.hpp", "manager/pin.hpp", "manager/engine.hpp", "manager/gathered_access.hpp",
-         "manager/content_session.hpp", "manager/update_session.hpp")
+PARTS = ("manager/basic_manager.hpp", "manager/pin.hpp", "manager/engine.hpp", "manager/gathered_chunks.hpp",
+         "manager/update_session.hpp", "manager/update_session.hpp")
 TABLE = "tests/layout/bytes_of_ranks.txt"
 
 TOKEN = re.compile(r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|\w+|::|->|&&|\|\||\S')

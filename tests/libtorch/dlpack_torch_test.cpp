@@ -4,8 +4,7 @@
 #include <ATen/dlpack.h>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/interop/dlpack_lend.hpp>
-#include <chunkmem/interop/dlpack_take.hpp>
+#include <chunkmem/interop/dlpack.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/candidate_set.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

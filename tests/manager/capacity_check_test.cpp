@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/capacity_check.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/change_watch.hpp>
+#include <chunkmem/manager/gradient_store.hpp>
 
 #include <chunkmem/core/error.hpp>
 

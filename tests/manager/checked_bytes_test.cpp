@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/checked_bytes.hpp>
+#include <chunkmem/manager/copy_engine.hpp>
 
-#include <chunkmem/checks/no_checks.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/checks/check_policy.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>

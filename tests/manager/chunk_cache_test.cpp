@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/chunk_cache.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/by_retention.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/chunk_cache_trial.hpp>
 #include <support/oracles/record_builder.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/content_session.hpp>
+#include <chunkmem/manager/update_session.hpp>
 
 #include "parts_rig.hpp"
 
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
 
 #include <support/catch.hpp>
 

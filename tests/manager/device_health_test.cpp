@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/device_health.hpp>
+#include <chunkmem/manager/hazard_tracker.hpp>
 #include <support/catch.hpp>
 
 #include <string>

@@ -2,9 +2,9 @@
 #include <chunkmem/manager/engine.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>

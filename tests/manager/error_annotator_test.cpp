@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/error_annotator.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/error_details.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/trace/ring_sink.hpp>
+#include <chunkmem/trace/sinks.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/frame_reclaim.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 
 #include <support/catch.hpp>
 

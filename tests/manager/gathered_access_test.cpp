@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/gathered_access.hpp>
+#include <chunkmem/manager/gathered_chunks.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/self.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/gathered_chunks.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/manager/model_frames.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <support/catch.hpp>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/gradients.hpp>
 
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/gradient_places.hpp>
+#include <chunkmem/manager/gradients.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>
 

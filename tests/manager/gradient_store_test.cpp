@@ -3,7 +3,7 @@
 
 #include "parts_rig.hpp"
 
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/iteration.hpp>
+#include <chunkmem/manager/owner_link.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/trace/ring_sink.hpp>
+#include <chunkmem/trace/sinks.hpp>
 #include <support/catch.hpp>
 
 #include <memory>

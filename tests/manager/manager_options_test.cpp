@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>

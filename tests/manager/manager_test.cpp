@@ -3,13 +3,13 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
-#include <chunkmem/trace/counter_sink.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/trace/sinks.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

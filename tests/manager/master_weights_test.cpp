@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/master_weights.hpp>
+#include <chunkmem/manager/gradient_store.hpp>
 
 #include "parts_rig.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 

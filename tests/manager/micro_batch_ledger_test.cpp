@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/micro_batch_ledger.hpp>
+#include <chunkmem/manager/owner_link.hpp>
 
 #include <support/catch.hpp>
 

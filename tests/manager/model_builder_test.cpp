@@ -3,8 +3,8 @@
 
 #include "parts_rig.hpp"
 
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/record_builder.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/model_places.hpp>
+#include <chunkmem/manager/model_builder.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/record_builder.hpp>
 

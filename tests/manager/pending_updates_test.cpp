@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/pending_updates.hpp>
+#include <chunkmem/manager/registered_states.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <support/catch.hpp>
 
 #include <stdexcept>

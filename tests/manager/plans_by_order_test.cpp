@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/plans_by_order.hpp>
+#include <chunkmem/manager/iteration_planner.hpp>
 
 #include <support/catch.hpp>
 

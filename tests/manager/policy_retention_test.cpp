@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/policy_retention.hpp>
+#include <chunkmem/manager/iteration_planner.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/policy_values.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
 
 #include <support/catch.hpp>
 

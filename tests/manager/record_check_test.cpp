@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/record_check.hpp>
+#include <chunkmem/manager/schedule.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/profile/profile_text.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/record_builder.hpp>
 #include <support/toy_trainer.hpp>

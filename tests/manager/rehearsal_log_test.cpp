@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/rehearsal_log.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/tensor/training_rules.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <support/catch.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/rehearsal_scratch.hpp>
+#include <chunkmem/manager/rehearsal_log.hpp>
 
 #include <support/catch.hpp>
 

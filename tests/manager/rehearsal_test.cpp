@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/rehearsal.hpp>
 
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/catch.hpp>
 #include <support/every_eviction.hpp>
 #include <support/oracles/toy_core.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/rehearse_on.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/replay.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_iteration.hpp>
 

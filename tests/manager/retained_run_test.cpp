@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/retained_run.hpp>
+#include <chunkmem/manager/replay.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
-#include <chunkmem/transfer/stay_links.hpp>
+#include <chunkmem/transfer/stays.hpp>
 #include <conformance/transfer_policy.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>

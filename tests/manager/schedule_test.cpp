@@ -2,9 +2,9 @@
 #include <chunkmem/manager/schedule.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>

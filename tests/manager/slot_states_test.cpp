@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/slot_states.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/tensor/inference_rules.hpp>
-#include <chunkmem/tensor/training_rules.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 #include <support/catch.hpp>
 
 namespace slot_states_test {

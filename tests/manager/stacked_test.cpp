@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/stacked.hpp>
+#include <chunkmem/manager/registry.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/state_tiers.hpp>
+#include <chunkmem/manager/model_builder.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 #include <support/toy_trainer.hpp>

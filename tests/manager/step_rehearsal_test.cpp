@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/step_rehearsal.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 
 #include "parts_rig.hpp"
 
-#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <support/catch.hpp>
 
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/update_order.hpp>
+#include <chunkmem/manager/gradients.hpp>
 
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>

@@ -4,9 +4,8 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/any_eviction.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 
 #include <array>

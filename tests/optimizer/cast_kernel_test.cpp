@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/cast_kernel.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
 

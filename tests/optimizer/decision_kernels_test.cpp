@@ -2,7 +2,7 @@
 #include <chunkmem/optimizer/decision_kernels.hpp>
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>

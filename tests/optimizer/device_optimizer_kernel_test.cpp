@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/device_optimizer_kernel.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/device_step_memory.hpp>
+#include <chunkmem/optimizer/device_optimizer.hpp>
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/device_step_state.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <support/catch.hpp>
 
 #include <cstring>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/device_step.hpp>
+#include <chunkmem/optimizer/device_optimizer.hpp>
 
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/optimizer/measure_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
 #include <kernels/stored_parameter.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>

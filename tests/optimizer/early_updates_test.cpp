@@ -9,8 +9,8 @@
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/failing.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/element_streams.hpp>
 
 #include <support/catch.hpp>
 

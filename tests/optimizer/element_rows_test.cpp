@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/element_rows.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
 #include <support/catch.hpp>
 #include <support/hostile.hpp>

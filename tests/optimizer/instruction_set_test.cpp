@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <support/catch.hpp>
 

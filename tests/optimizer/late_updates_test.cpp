@@ -5,8 +5,8 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <support/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/measure_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
 
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <support/catch.hpp>

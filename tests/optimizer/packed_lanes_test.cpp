@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/packed_lanes.hpp>
 
-#include <chunkmem/optimizer/element_blocks.hpp>
-#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/element_streams.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/settings_word.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>

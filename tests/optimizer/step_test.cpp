@@ -8,7 +8,7 @@
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/profile/profile_text.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>

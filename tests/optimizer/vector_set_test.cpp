@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/vector_set.hpp>
+#include <chunkmem/optimizer/packed_lanes.hpp>
 
-#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/ownership/rank_world.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/ownership/policies.hpp>
 
 #include <conformance/ownership_policy.hpp>
 #include <support/catch.hpp>

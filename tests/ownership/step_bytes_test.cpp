@@ -3,9 +3,7 @@
 // docs/policies/ownership.md.
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/ownership/whole.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>

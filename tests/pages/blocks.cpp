@@ -7,16 +7,16 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/eviction/scanning.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 #include <cstdint>
 #include <iostream>

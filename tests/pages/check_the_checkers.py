@@ -269,7 +269,7 @@ class Floors(PlantedMistakes):
         self.expect_good(self.TOOL)
 
     def test_another_include_and_a_folder_without_a_line_are_told(self):
-        self.replace("include/chunkmem/io/checksum.hpp", "#pragma once\n", "#pragma once\n#include <chunkmem/trace/trace_event.hpp>\n")
+        self.replace("include/chunkmem/io/checksum.hpp", "#pragma once\n", "#pragma once\n#include <chunkmem/trace/trace_sink.hpp>\n")
         self.replace("docs/architecture.md", "`interop/`", "interop")
         self.expect(self.TOOL, "floors.svg is not what the headers include", "does not say what is in interop/")
 

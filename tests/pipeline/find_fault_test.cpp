@@ -2,11 +2,9 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

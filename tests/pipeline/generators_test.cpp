@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/eager_one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_h2.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <conformance/schedule_generator.hpp>

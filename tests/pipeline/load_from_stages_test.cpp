@@ -4,7 +4,7 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>

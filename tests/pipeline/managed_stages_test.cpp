@@ -2,14 +2,10 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>

@@ -2,11 +2,9 @@
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
 #include <chunkmem/pipeline/nccl_stages.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
 
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/schedule_text.hpp>
 
 #include <support/catch.hpp>

@@ -2,19 +2,14 @@
 // Pipelines side by side: each stage has replicas, which divide its weights among them.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>

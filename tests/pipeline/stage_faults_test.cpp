@@ -3,7 +3,6 @@
 // at each operation on its files in turn.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
@@ -14,7 +12,7 @@
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>

@@ -3,18 +3,12 @@
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/eager_one_f_one_b.hpp>
-#include <chunkmem/pipeline/executor_memory.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/identity_of.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
+#include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_h2.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <support/catch.hpp>
 #include <support/measured_stage.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/order_search.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <support/catch.hpp>

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/placement/any_placement.hpp>
+#include <chunkmem/placement/policies.hpp>
 
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/placement/host_first.hpp>
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/placement/policies.hpp>
 
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/placement/memory_plan.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/own_chunks.hpp>
 
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include "random_workload.hpp"
 

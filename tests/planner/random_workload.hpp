@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 #include <support/oracles/dice.hpp>
 
 namespace planner_test {

@@ -3,9 +3,9 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/machine.hpp>
 #include <support/catch.hpp>
 
 #include "tiny_plan.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/profile/tide.hpp>
+#include <chunkmem/profile/access_record.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/record_builder.hpp>

@@ -3,8 +3,6 @@
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 #include <checkpoint/exchange.hpp>
 #include <checkpoint/small_model.hpp>
-#include <chunkmem/checkpoint/export_generation.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/sharding/rank_import.hpp>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
 // stopped.
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/ownership/whole.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/transfer/planned.hpp>

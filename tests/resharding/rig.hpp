@@ -2,15 +2,13 @@
 #pragma once
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/any_layout.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>

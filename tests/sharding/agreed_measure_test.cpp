@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/agreed_measure.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/self.hpp>
-#include <chunkmem/optimizer/measure_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 

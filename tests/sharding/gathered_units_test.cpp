@@ -2,7 +2,7 @@
 #include <chunkmem/sharding/gathered_units.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 #include <support/catch.hpp>

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared
 // with one rank.
-#include <chunkmem/chunk/best_fit_layout.hpp>
-#include <chunkmem/eviction/cost_aware.hpp>
-#include <chunkmem/eviction/fifo.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/ownership/whole.hpp>
-#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <support/adversarial.hpp>

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>

@@ -3,7 +3,6 @@
 
 #include "checkpoint_rig.hpp"
 
-#include <chunkmem/checkpoint/export_generation.hpp>
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/sharding/rank_save.hpp>

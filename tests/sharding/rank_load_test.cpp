@@ -4,7 +4,7 @@
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
 

@@ -2,15 +2,14 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
-#include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
-#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/collective/self.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
-#include <chunkmem/placement/device_margin.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <support/adversarial.hpp>

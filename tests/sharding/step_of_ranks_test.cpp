@@ -3,7 +3,7 @@
 // collectives.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/unit_division.hpp>
 
-#include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/ownership/whole.hpp>
+#include <chunkmem/ownership/policies.hpp>
 
 #include <support/catch.hpp>
 

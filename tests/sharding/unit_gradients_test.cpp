@@ -2,11 +2,11 @@
 #include <chunkmem/sharding/unit_gradients.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/sharding/gathering.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <support/catch.hpp>
 #include <support/failing.hpp>

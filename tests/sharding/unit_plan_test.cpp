@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/unit_plan.hpp>
 
-#include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/error.hpp>

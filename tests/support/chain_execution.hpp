@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/activation/checkpointed.hpp>
-#include <chunkmem/activation/keep_all.hpp>
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/activation/planners.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/oracles/random_chain.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <string_view>
 

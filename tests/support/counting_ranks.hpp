@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/collective_counts.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/ring_traffic.hpp>
+#include <chunkmem/collective/shares.hpp>
 
 #include <cstddef>
 #include <cstdint>

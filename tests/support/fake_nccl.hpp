@@ -3,7 +3,6 @@
 
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 #include <support/fake_cuda.hpp>
 
 #include <array>

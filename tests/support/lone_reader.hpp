@@ -4,7 +4,7 @@
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <bit>

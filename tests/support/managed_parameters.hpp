@@ -5,10 +5,10 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <support/plain_parameters.hpp>
 
 #include <cstddef>

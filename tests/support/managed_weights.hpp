@@ -3,13 +3,13 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <support/small_stage.hpp>
 
 #include <cstddef>

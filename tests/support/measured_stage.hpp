@@ -4,7 +4,6 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk_layout.hpp>
-#include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <cstdint>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
-#include <chunkmem/pipeline/pipeline_costs.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_h2.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <cmath>

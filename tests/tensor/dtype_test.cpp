@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 #include <support/catch.hpp>
 

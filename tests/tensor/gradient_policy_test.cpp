@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/gradient_policy.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <conformance/gradient_policy.hpp>
 #include <support/catch.hpp>

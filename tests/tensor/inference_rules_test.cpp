@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <conformance/tensor_rules.hpp>
 #include <support/catch.hpp>

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/tensor_label.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/tensor/state_machine.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
-#include <chunkmem/tensor/training_rules.hpp>
 #include <conformance/tensor_rules.hpp>
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/trace/csv_sink.hpp>
+#include <chunkmem/trace/sinks.hpp>
 
 #include <conformance/trace_sink.hpp>
 #include <support/catch.hpp>

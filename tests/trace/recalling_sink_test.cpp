@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/trace/recalling_sink.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
 
-#include <chunkmem/trace/counter_sink.hpp>
-#include <chunkmem/trace/ring_sink.hpp>
+#include <chunkmem/trace/sinks.hpp>
 #include <support/catch.hpp>
 
 #include <string>

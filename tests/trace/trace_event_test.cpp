@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/any_transfer.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/planned.hpp>
 
-#include <chunkmem/manager/retained_run.hpp>
+#include <chunkmem/manager/replay.hpp>
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_candidates.hpp>
+#include <chunkmem/transfer/local_search.hpp>
 
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/lagrangian_dual.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_input.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
 
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <support/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/room_tree.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/row_prices.hpp>
+#include <chunkmem/transfer/kept_intervals.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>

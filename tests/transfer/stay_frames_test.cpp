@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/stay_frames.hpp>
+#include <chunkmem/transfer/stays.hpp>
 
-#include <chunkmem/transfer/stay_links.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_iteration.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/stay_links.hpp>
+#include <chunkmem/transfer/stays.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/stored_plan.hpp>
+#include <chunkmem/transfer/plan_text.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/record_builder.hpp>

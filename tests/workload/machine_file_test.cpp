@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/workload/machine_file.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/files.hpp>
+#include <chunkmem/workload/machine.hpp>
 
 #include <support/catch.hpp>
 

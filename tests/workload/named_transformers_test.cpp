@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/named_transformers.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
 

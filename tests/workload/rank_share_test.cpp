@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/machine.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/named_transformers.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_operator.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -3,7 +3,7 @@
 
 #include "finite_difference.hpp"
 
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <limits>
 #include <vector>

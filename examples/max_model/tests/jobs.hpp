@@ -3,7 +3,7 @@
 
 #include "training_job.hpp"
 
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "picture.hpp"
 
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <support/catch.hpp>
 

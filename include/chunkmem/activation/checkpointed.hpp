@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/activation_budget.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/block_run.hpp>
-#include <chunkmem/activation/chain_clock.hpp>
 #include <chunkmem/activation/checkpointed_block.hpp>
+#include <chunkmem/activation/chain_timeline.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
 #include <chunkmem/activation/random_stream.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
-#include <chunkmem/activation/recompute_check.hpp>
-#include <chunkmem/activation/tensor_ends.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/manager/iteration.hpp>
+#include <chunkmem/manager/owner_link.hpp>
 
 #include <algorithm>
 #include <cstdint>

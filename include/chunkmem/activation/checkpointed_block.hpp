@@ -1,21 +1,225 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/block_run.hpp>
-#include <chunkmem/activation/saved_tensor.hpp>
+#include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/random_stream.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/byte_poison.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/philox.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+/// A tensor of a block: its handle, its size, and a way to read its bytes whatever its type is.
+///
+///     const saved_tensor<Manager> made = make_saved_tensor(m, hidden, "layer 0 saved ", 0);
+///     std::cout << made.size.count() << " B\n";
+template <class Manager>
+struct saved_tensor {
+  tensor_handle handle;
+  bytes size;
+  std::uint64_t (*sum_of)(Manager&, tensor_handle) = nullptr;
+};
+
+namespace detail {
+
+/// A sum of bytes in their order, for checks (FNV-1a, Fowler, Noll and Vo 1991).
+[[nodiscard]] inline std::uint64_t sum_of_bytes(std::span<const std::byte> content) noexcept
+{
+  std::uint64_t sum = 0xcbf29ce484222325U;
+  for (const std::byte value : content) sum = (sum ^ std::to_integer<std::uint64_t>(value)) * 0x100000001b3U;
+  return sum;
+}
+
+template <class Manager, element Element>
+[[nodiscard]] std::uint64_t sum_of_tensor(Manager& manager, tensor_handle handle)
+{
+  const auto pin = manager.acquire(tensor<Element>{handle}, access::read);
+  return sum_of_bytes(std::as_bytes(pin.span()));
+}
+
+}  // namespace detail
+
+/// @throws usage_error   not a tensor of this manager
+template <class Manager, element Element>
+[[nodiscard]] saved_tensor<Manager> make_saved_tensor(Manager& manager, tensor<Element> declared, std::string prefix,
+                                                      std::size_t number)
+{
+  manager.name(declared, prefix + std::to_string(number));
+  saved_tensor<Manager> made;
+  made.handle = declared;
+  made.size = bytes{manager.info(declared).extents.elements() * sizeof(Element)};
+  if constexpr (Manager::engine_type::host_addressable) made.sum_of = &detail::sum_of_tensor<Manager, Element>;
+  return made;
+}
+
+/// The tensors of one block.
+///
+///     bytes all;
+///     for (const auto& each : block.tensors().inner) all += each.size;
+template <class Manager>
+struct block_tensors {
+  using list = std::vector<saved_tensor<Manager>>;
+  list inner;    ///< saved for the backward callback alone
+  list outputs;  ///< read by the next block too
+
+  [[nodiscard]] static bool has(const list& in, tensor_handle wanted) noexcept
+  {
+    return std::ranges::any_of(in, [&](const auto& each) { return each.handle == wanted; });
+  }
+  [[nodiscard]] static bytes size_of(const list& all)
+  {
+    bytes sum;
+    for (const auto& each : all) sum += align_up(each.size, tensor_alignment);
+    return sum;
+  }
+};
+
+/// The step and the micro-batch of a run. Random numbers depend on both.
+///
+///     network.run(iteration, {.step = 7, .micro_batch = 1});
+struct chain_moment {
+  static constexpr std::uint64_t no_step = UINT64_MAX;
+
+  std::uint64_t step = no_step;   ///< of the training, counted by the trainer: another number in each step
+  std::uint32_t micro_batch = 0;  ///< of the iteration: another number in each run of one step
+
+  [[nodiscard]] constexpr bool operator==(const chain_moment&) const noexcept = default;
+};
+
+/// The run of a block, as its callback sees the run: tensors, random numbers, the step.
+///
+///     layer.forward = [=](auto& run) {
+///       const auto x = run.input(before);             // read
+///       auto h = run.save(hidden);                    // write
+///       dropout(h.span(), run.random());              // the same numbers in each run of this step
+///     };
+///     layer.backward = [=](auto& run) { const auto h = run.restore(hidden); ... };
+///
+/// Pins end with their scope. Weights, gradients and leases come from the manager as ever.
+template <class Manager>
+class block_run {
+ public:
+  using tensors_type = block_tensors<Manager>;
+  /// Everything about a run that its callback does not choose.
+  struct facts {
+    Manager* manager = nullptr;
+    const std::string* name = nullptr;
+    const tensors_type* own = nullptr;
+    const tensors_type* before = nullptr;  ///< of the block before; null: the trainer's own inputs, unchecked
+    chain_run run = chain_run::saving;
+    bool is_again = false;
+    bool reads_input = false;
+    std::uint32_t block = 0;
+    const random_stream* numbers = nullptr;
+    chain_moment moment;
+    bool is_repeated = false;  ///< the same moment was run before in this iteration
+  };
+  explicit block_run(const facts& known) noexcept : known_{known} {}
+
+  /// A saved tensor or an output, to be written by a forward callback.
+  /// @throws usage_error   the block did not declare it, or the callback is the backward one; names the block; and as
+  ///   the manager's `acquire`
+  template <element Element>
+  [[nodiscard]] auto save(tensor<Element> wanted, agent stream = agent::host)
+  {
+    if (known_.run == chain_run::backward) refuse("saves a tensor in its backward callback");
+    expect_own(wanted, "saves a tensor that it did not declare");
+    return acquired(wanted, access::write, stream);
+  }
+  /// A saved tensor or an output that was written before, in this run or in the forward run.
+  /// @throws usage_error   the block did not declare it; names the block; and as the manager's `acquire`
+  template <element Element, access_choice Access = access>
+  [[nodiscard]] auto restore(tensor<Element> wanted, Access how = access::read, agent stream = agent::host)
+  {
+    expect_own(wanted, "restores a tensor that it did not save");
+    return acquired(wanted, how, stream);
+  }
+  /// An output of the block before.
+  /// @throws usage_error   the tensor is no output of that block; or the callback is the backward one, and the block
+  ///   has not set reads_input; names the block; and as the manager's `acquire`
+  template <element Element>
+  [[nodiscard]] auto input(tensor<Element> wanted, agent stream = agent::host)
+  {
+    if (known_.run == chain_run::backward && !known_.reads_input)
+      refuse("reads its input in its backward callback (set reads_input, so that plans keep it)");
+    if (known_.before == nullptr) return acquired(wanted, access::read, stream);
+    if (!tensors_type::has(known_.before->outputs, wanted))
+      refuse("reads an input that the block before does not output");
+    return acquired(wanted, access::read, stream);
+  }
+
+  /// The key of random_bits() for this run. Each run of this block in this step and micro-batch has the same key.
+  /// Blocks, steps, micro-batches, and networks of other names or seeds have other keys.
+  /// @throws usage_error   the network has no name, `checkpointed::run` was given no step, or it was given one
+  ///   micro-batch twice in one iteration: numbers would repeat. Names the block
+  [[nodiscard]] rounding_key random() const
+  {
+    expect_step("draws random numbers");
+    if (known_.numbers->is_by_name() && known_.numbers->network().empty())
+      refuse(
+          "draws random numbers, and its network has no name: another network without a name would draw the same "
+          "(give options::name, or random_rule::by_seed to go on with a training that was saved without a name)");
+    if (known_.is_repeated)
+      refuse(
+          "draws the random numbers of a micro-batch that was run before in this iteration (give run() another "
+          "micro-batch each time: network.run(iteration, {.step = step, .micro_batch = batch}))");
+    return known_.numbers->key(known_.moment.step, known_.block, known_.moment.micro_batch);
+  }
+  /// The block ran forward before in this step. A callback that changes anything beside its own tensors, such as
+  /// running statistics, does so where this is false.
+  [[nodiscard]] bool is_again() const noexcept { return known_.is_again; }
+  /// @throws usage_error   `checkpointed::run` was given no step; names the block
+  [[nodiscard]] const chain_moment& moment() const
+  {
+    expect_step("asks for its step");
+    return known_.moment;
+  }
+  [[nodiscard]] Manager& manager() const noexcept { return *known_.manager; }
+
+ private:
+  [[noreturn]] void refuse(std::string_view what, std::string_view more = {}) const
+  {
+    error_text text;
+    text << "chunkmem: ";
+    if (!known_.numbers->network().empty()) text << "network \"" << known_.numbers->network() << "\", ";
+    throw usage_error{text << "block " << std::uint64_t{known_.block} << " (\"" << *known_.name << "\") " << what
+                           << more};
+  }
+  void expect_step(std::string_view what) const
+  {
+    if (known_.moment.step == chain_moment::no_step)
+      refuse(what, ", and run() was given no step (count the steps: network.run(iteration, {.step = step}))");
+  }
+  void expect_own(tensor_handle wanted, std::string_view otherwise) const
+  {
+    if (!tensors_type::has(known_.own->inner, wanted) && !tensors_type::has(known_.own->outputs, wanted))
+      refuse(otherwise);
+  }
+  template <element Element, class Access>
+  [[nodiscard]] auto acquired(tensor<Element> wanted, Access how, agent stream)
+  {
+    return stream == agent::host ? known_.manager->acquire(wanted, how) : known_.manager->acquire(wanted, how, stream);
+  }
+
+  facts known_;
+};
 
 /// A block of a `checkpointed` network: its tensors, its two callbacks, and what is known of their times.
 ///
@@ -76,6 +280,103 @@ class checkpointed_block {
   Manager& manager_;
   std::string name_;
   block_tensors<Manager> tensors_;
+};
+
+/// Finds blocks that do not compute the same bytes each time, blocks that overwrite their input, and blocks that change
+/// when they run again what outlives the step: buffers, frozen weights and registered bytes.
+///
+/// A part of `checkpointed` under checks::full. Cost: for each forward run, its input is read twice more, and its
+/// result once; for each run again, all buffers, frozen weights and registered bytes are read twice.
+///
+///     check.begin(blocks);
+///     check.input_before(m, before, is_again);
+///     ... a forward run ...
+///     check.ran(m, {network, block_name, block}, own, before);
+template <class Manager>
+class recompute_check {
+ public:
+  /// A block, for messages.
+  struct place {
+    const std::string& network;
+    const std::string& name;
+    std::uint32_t block;
+  };
+
+  void begin(std::size_t blocks)
+  {
+    first_.assign(blocks, 0);
+    has_run_.assign(blocks, 0);
+  }
+  /// @param before   of the block before; null: unknown
+  void input_before(Manager& manager, const block_tensors<Manager>* before, bool is_again)
+  {
+    input_ = before == nullptr ? 0 : sum_of(manager, before->outputs);
+    is_again_ = is_again;
+    lasting_.clear();
+    if (is_again) for_each_lasting(manager, [this](std::uint64_t sum, const auto&) { lasting_.push_back(sum); });
+  }
+  /// @throws usage_error   names the block
+  void ran(Manager& manager, const place& at, const block_tensors<Manager>& own, const block_tensors<Manager>* before)
+  {
+    if (before != nullptr && sum_of(manager, before->outputs) != input_)
+      refuse(at, "overwrites its input, from which it may have to run again (give its result a tensor)");
+    const std::uint64_t sum = sum_of(manager, own.inner) * 31 + sum_of(manager, own.outputs);
+    if (has_run_[at.block] != 0 && sum != first_[at.block])
+      refuse(at,
+             "saved other bytes when it ran again in one step (draw random numbers by run.random(), and change nothing "
+             "but its own tensors)");
+    first_[at.block] = sum;
+    has_run_[at.block] = 1;
+    if (is_again_) expect_same(manager, at);
+  }
+
+ private:
+  [[noreturn]] static void refuse(const place& at, std::string_view why, std::string_view what = {},
+                                  std::string_view more = {})
+  {
+    error_text text;
+    text << "chunkmem: ";
+    if (!at.network.empty()) text << "network \"" << at.network << "\", ";
+    throw usage_error{text << "block " << std::uint64_t{at.block} << " (\"" << at.name << "\") " << why << what
+                           << more};
+  }
+  [[nodiscard]] static std::uint64_t sum_of(Manager& manager, const typename block_tensors<Manager>::list& all)
+  {
+    std::uint64_t sum = 0;
+    for (const auto& each : all) sum = sum * 31 + each.sum_of(manager, each.handle);
+    return sum;
+  }
+  /// Calls `visit(sum of its bytes, its name)` for all that outlives a step and that no optimizer writes, always in one
+  /// order. The name is made by a call.
+  template <class Visit>
+  static void for_each_lasting(Manager& manager, Visit visit)
+  {
+    manager.for_each_tensor([&](tensor_handle it, const auto& info) {
+      if (info.part != role::buffer && info.part != role::frozen) return;
+      visit(checks::sum_of_bytes(manager.content().bytes_of(it)), [&] {
+        return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} + manager.name_of(it) + '\'';
+      });
+    });
+    manager.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+      visit(checks::sum_of_bytes(content), [&] { return "registered bytes '" + std::string{name} + '\''; });
+    });
+  }
+  void expect_same(Manager& manager, const place& at) const
+  {
+    std::size_t index = 0;
+    for_each_lasting(manager, [&](std::uint64_t sum, const auto& name) {
+      if (index < lasting_.size() && lasting_[index++] != sum)
+        refuse(at, "changed ", name(),
+               " when it ran again in one step: it changed twice, or once, as the plan of activations says (change it "
+               "where run.is_again() is false; scratch is a lease, or a tensor with role::activation)");
+    });
+  }
+
+  std::vector<std::uint64_t> first_;  // by block: the sum of its first forward run in this step
+  std::vector<std::uint8_t> has_run_;
+  std::vector<std::uint64_t> lasting_;  // sums before a run again
+  std::uint64_t input_ = 0;
+  bool is_again_ = false;
 };
 
 }  // namespace activation

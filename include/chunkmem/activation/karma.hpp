@@ -2,10 +2,7 @@
 #pragma once
 
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/blocking.hpp>
-#include <chunkmem/activation/capacity_prefix.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
-#include <chunkmem/activation/swap_all.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/core/splitmix64.hpp>
 
 #include <algorithm>

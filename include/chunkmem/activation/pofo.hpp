@@ -1,18 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/pofo_table.hpp>
-#include <chunkmem/activation/recompute_all.hpp>
+#include <chunkmem/activation/planners.hpp>
+#include <chunkmem/activation/rotor.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+/// The least seconds of a step with swaps and recomputed segments, in the model of POFO.
+///
+/// A state stands before the first run of a stage: `kept` slots of earlier tensors stay on the device; `leaving` slots
+/// are on their way to the host; `owed` slots have to be back when the backward run of this stage has ended. The
+/// stage's input lies on the device as well: alone, or with all that the stage before saved (`full`).
+///
+/// - A stage saves all. Where its run has too little room, it waits for copies.
+/// - Or the stages i to j pass, and run again later by a rotor_table, in the room that is left when all owed slots are
+///   there.
+/// - The input of the stage, or of the segment, stays or leaves.
+///
+/// Slots that a link moves during a run are rounded down. The value of a state does not depend on the states before, so
+/// the table is filled from the last stage to the first. Source: POFO (Beaumont et al. 2021, NeurIPS). Cost:
+/// O(stages^2 slots^3) time, O(stages slots^3) memory, with 1/3 as factor.
+///
+/// Use:
+///
+///     const pofo_table table{slots, to_host, to_device};   // slots per second
+///     if (table.seconds() < pofo_table::never) table.append_steps(plan);
+class pofo_table {
+ public:
+  static constexpr double never = std::numeric_limits<double>::infinity();
+
+  /// @param slots   outlives the table
+  pofo_table(const chain_slots& slots, double to_host, double to_device)
+      : slots_{slots}, to_host_{to_host}, to_device_{to_device}, stages_{slots.stages()}, again_{slots}
+  {
+    first_passed_.push_back(0);
+    for (const double seconds : slots.forward) first_passed_.push_back(first_passed_.back() + seconds);
+    values_.assign(stages_ * std::size_t{2}, {});
+    for (std::uint32_t stage = stages_; stage-- > 0;)
+      for (const bool full : {false, true})
+        if (!full || stage > 0) fill(stage, full);
+  }
+
+  [[nodiscard]] double seconds() const noexcept { return value({0, false, 0, 0, 0}); }
+
+  /// Appends a fastest schedule to a plan without steps, and sets the tensors that leave. @pre seconds() is finite
+  void append_steps(activation_plan& plan) const
+  {
+    plan.inner_leaves.assign(stages_, 0);
+    plan.input_leaves.assign(stages_, 0);
+    append(plan, {0, false, 0, 0, 0});
+  }
+
+ private:
+  struct state {
+    std::uint32_t stage = 0;
+    bool full = false;
+    std::uint32_t kept = 0;
+    std::uint32_t leaving = 0;
+    std::uint32_t owed = 0;
+  };
+  /// The best way on.
+  struct decision {
+    double seconds = never;
+    std::uint32_t last = 0;  ///< of the segment that passes
+    bool saves = false;
+    bool leaves = false;
+    state next;
+  };
+
+  [[nodiscard]] std::uint32_t input(std::uint32_t stage, bool full) const noexcept
+  {
+    return full ? slots_.saved[stage - 1] : slots_.input[stage];
+  }
+  /// 1 + 4 + 9 + ... + count^2: states of `leaving` and `owed`, a square for each number of kept slots.
+  [[nodiscard]] static std::size_t squares(std::size_t count) noexcept
+  {
+    return count * (count + 1) * (2 * count + 1) / 6;
+  }
+  [[nodiscard]] std::size_t index(const state& it) const noexcept
+  {
+    const std::size_t all = slots_.budget + std::size_t{1} - input(it.stage, it.full);
+    const std::size_t width = all - it.kept;
+    return squares(all) - squares(width) + it.leaving * width + it.owed;
+  }
+  [[nodiscard]] double value(const state& it) const noexcept
+  {
+    const std::uint64_t full = std::uint64_t{it.kept} + input(it.stage, it.full);
+    if (full + std::max(it.leaving, it.owed) > slots_.budget) return never;
+    return values_[it.stage * std::size_t{2} + (it.full ? 1 : 0)][index(it)];
+  }
+
+  void fill(std::uint32_t stage, bool full)
+  {
+    std::vector<double>& out = values_[stage * std::size_t{2} + (full ? 1 : 0)];
+    const std::uint32_t own = input(stage, full);
+    if (own > slots_.budget) return;
+    const std::uint32_t most = slots_.budget - own;
+    out.assign(squares(most + std::size_t{1}), never);
+    for (std::uint32_t kept = 0; kept <= most; ++kept)
+      for (std::uint32_t leaving = 0; leaving + kept <= most; ++leaving)
+        for (std::uint32_t owed = 0; owed + kept <= most; ++owed) {
+          const state it{stage, full, kept, leaving, owed};
+          out[index(it)] = decide(it).seconds;
+        }
+  }
+
+  [[nodiscard]] decision decide(const state& it) const
+  {
+    const std::uint32_t room = slots_.budget - it.kept - input(it.stage, it.full);
+    decision best;
+    save(it, room, best);
+    double passed = 0;
+    std::int64_t deepest = INT64_MIN;  // slots that passing runs need, beyond what the link moved until then
+    for (std::uint32_t last = it.stage; last + 1 < stages_; ++last) {
+      const std::int64_t needed = std::int64_t{slots_.input[last + 1]} + slots_.passing_working[last] +
+                                  (last > it.stage ? slots_.input[last] : 0);
+      if (needed > room) break;
+      deepest = std::max(deepest, needed - moved(to_host_, passed));
+      passed = first_passed_[last + 1] - first_passed_[it.stage];
+      pass(it, room, last, std::max<std::int64_t>(0, deepest - (std::int64_t{room} - it.leaving)), best);
+    }
+    return best;
+  }
+
+  [[nodiscard]] static std::int64_t moved(double rate, double seconds) noexcept
+  {
+    return static_cast<std::int64_t>(std::min(std::floor(rate * seconds), 1e9));
+  }
+  [[nodiscard]] static double stall(std::int64_t slots, double rate) noexcept
+  {
+    return slots == 0 ? 0 : static_cast<double>(slots) / rate;
+  }
+
+  /// The stage saves all that backward needs.
+  void save(const state& it, std::int64_t room, decision& best) const
+  {
+    const std::uint32_t s = it.stage;
+    const std::int64_t forward = std::int64_t{slots_.saved[s]} + slots_.forward_working[s];
+    const std::int64_t backward =
+        std::int64_t{slots_.saved[s]} + slots_.gradient[s + 1] + slots_.gradient[s] + slots_.backward_working[s];
+    if (std::max(forward, backward) > room) return;
+    const std::int64_t out_stall = std::max<std::int64_t>(0, forward - (room - it.leaving));
+    const std::int64_t back_stall = std::max<std::int64_t>(0, backward - (room - it.owed));
+    const std::int64_t out = moved(to_host_, slots_.forward[s]) + out_stall;
+    const std::int64_t back = moved(to_device_, slots_.backward[s]) + back_stall;
+    const double own =
+        slots_.forward[s] + slots_.backward[s] + stall(out_stall, to_host_) + stall(back_stall, to_device_);
+    if (s + 1 < stages_) return go_on(it, {own, s, true, false, {s + 1, true, 0, 0, 0}}, out, back, best);
+    const std::int64_t leaving = std::max<std::int64_t>(0, it.leaving - out);
+    const std::int64_t owed = std::max<std::int64_t>(0, it.owed - back);
+    const double seconds = own + stall(leaving, to_host_) + stall(owed, to_device_);
+    if (seconds < best.seconds) best = {seconds, s, true, false, {stages_, true, 0, 0, 0}};
+  }
+
+  /// The stages up to `last` pass, and run again on the way back.
+  void pass(const state& it, std::int64_t room, std::uint32_t last, std::int64_t out_stall, decision& best) const
+  {
+    const double again = again_.seconds(it.stage, last, room - it.owed);
+    if (again == never) return;
+    const double passed = first_passed_[last + 1] - first_passed_[it.stage];
+    const double own = passed + stall(out_stall, to_host_) + again;
+    go_on(it, {own, last, false, false, {last + 1, false, 0, 0, 0}}, moved(to_host_, passed) + out_stall,
+          moved(to_device_, again), best);
+  }
+
+  void go_on(const state& it, decision way, std::int64_t out, std::int64_t back, decision& best) const
+  {
+    const std::uint32_t own = input(it.stage, it.full);
+    const auto rest = [](std::int64_t slots) { return static_cast<std::uint32_t>(std::max<std::int64_t>(0, slots)); };
+    const double before = way.seconds;
+    for (const bool leaves : {false, true}) {
+      way.leaves = leaves;
+      way.next.kept = it.kept + (leaves ? 0 : own);
+      way.next.leaving = rest(std::int64_t{it.leaving} + (leaves ? own : 0) - out);
+      way.next.owed = rest(std::int64_t{it.owed} - back) + (leaves ? own : 0);
+      way.seconds = before + value(way.next);
+      if (way.seconds < best.seconds) best = way;
+    }
+  }
+
+  void append(activation_plan& plan, const state& it) const
+  {
+    const decision way = decide(it);
+    if (way.leaves) {
+      plan.input_leaves[it.stage] = 1;
+      if (it.full) plan.inner_leaves[it.stage - 1] = 1;
+    }
+    if (way.saves) {
+      plan.steps.push_back({chain_run::saving, it.stage});
+      if (it.stage + 1 < stages_) append(plan, way.next);
+      plan.steps.push_back({chain_run::backward, it.stage});
+      return;
+    }
+    for (std::uint32_t stage = it.stage; stage <= way.last; ++stage) plan.steps.push_back({chain_run::passing, stage});
+    append(plan, way.next);
+    const std::int64_t room = std::int64_t{slots_.budget} - it.kept - input(it.stage, it.full) - it.owed;
+    again_.append_steps(it.stage, way.last, room, plan.steps);
+  }
+
+  const chain_slots& slots_;
+  double to_host_;
+  double to_device_;
+  std::uint32_t stages_;
+  rotor_table again_;
+  std::vector<double> first_passed_;         // by stage: the first runs of all stages before
+  std::vector<std::vector<double>> values_;  // two for each stage, by `full`: a value for each kept, leaving and owed
+};
 
 /// Swaps inputs and saved tensors, and recomputes segments between them, by a dynamic program over memory and links.
 ///

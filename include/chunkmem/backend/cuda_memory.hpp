@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/backend/cuda_api.hpp>
-#include <chunkmem/backend/cuda_errors.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
 #include <chunkmem/core/bytes.hpp>

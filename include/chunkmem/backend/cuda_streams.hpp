@@ -1,26 +1,333 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/cuda_api.hpp>
-#include <chunkmem/backend/cuda_capture.hpp>
-#include <chunkmem/backend/cuda_handles.hpp>
-#include <chunkmem/backend/cuda_lane.hpp>
-#include <chunkmem/backend/cuda_order.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 namespace backend {
+
+/// Events of the runtime that order work even where a call of theirs fails.
+///
+///     cuda_order<Api> order{session};
+///     if (order.record(point, earlier) && !order.follow(later, point)) (void)order.finish(point, earlier);
+///
+/// Where an event cannot be recorded, the calling thread waits for the stream instead; where a stream cannot be made to
+/// wait, the caller is told and waits itself; where waiting for an event fails, it waits for the stream. Each is
+/// counted as a recovery. Only where that fails too is the session lost: then nobody knows what is over. While a graph
+/// is captured there is nothing to wait for, so the call is made a second time; a second failure is a plain error.
+/// Cost: that of the call.
+/// @threads   one caller at a time
+template <cuda_api Api>
+class cuda_order {
+ public:
+  using stream_type = typename Api::stream_type;
+  using event_type = typename Api::event_type;
+
+  explicit cuda_order(cuda_session<Api>& session) noexcept : session_{&session} {}
+
+  [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
+  void capturing(bool is) noexcept { is_capturing_ = is; }
+
+  /// Records an event. False: the calling thread has waited for the stream instead.
+  /// @throws device_error   no order was made
+  [[nodiscard]] bool record(event_type point, stream_type on_stream)
+  {
+    const auto call = [=](const Api& api) { return api.record_event(point, on_stream); };
+    if (make("cudaEventRecord", call) == 0) [[likely]]
+      return true;
+    begin_recovery();
+    wait_for(on_stream);
+    return false;
+  }
+
+  /// Later work of a stream follows an event. False: the calling thread has to wait for the event instead.
+  /// @throws device_error   no order was made
+  [[nodiscard]] bool follow(stream_type later, event_type point)
+  {
+    const auto call = [=](const Api& api) { return api.wait_event(later, point); };
+    if (make("cudaStreamWaitEvent", call) == 0) [[likely]]
+      return true;
+    begin_recovery();
+    return false;
+  }
+
+  /// The calling thread waits for an event. False: it has waited for all of the event's stream instead.
+  /// @throws device_error   the session is lost
+  [[nodiscard]] bool finish(event_type point, stream_type source)
+  {
+    session_->count_synchronization();
+    const auto call = [=](const Api& api) { return api.synchronize_event(point); };
+    if (session_->attempt("cudaEventSynchronize", call) == 0) [[likely]]
+      return true;
+    begin_recovery();
+    wait_for(source);
+    return false;
+  }
+
+ private:
+  template <class Call>
+  [[nodiscard]] int make(std::string_view function, const Call& call) noexcept
+  {
+    return is_capturing_ ? session_->insist(function, call) : session_->attempt(function, call);
+  }
+
+  void begin_recovery()
+  {
+    if (is_capturing_ || !session_->may_call()) session_->raise();
+    session_->count_recovery();
+  }
+
+  void wait_for(stream_type all)
+  {
+    if (session_->synchronize(all)) return;
+    session_->lose();
+    session_->raise();
+  }
+
+  cuda_session<Api>* session_;
+  bool is_capturing_ = false;
+};
+
+/// The writing down of work: begins on one stream, forks to others, and joins them again at its end.
+///
+///     cuda_capture<Api> capture{session, order};
+///     capture.begin(origin);                                 // from here on `origin` writes down
+///     bool is_whole = capture.connect(origin, edge, other);  // and `other`, from here on
+///     is_whole = capture.connect(other, edge, origin) && capture.end(graph) && is_whole;
+///     if (!is_whole) capture.leave();
+///
+/// A capture always ends: where its work is lost, the streams leave it all the same, and work as before. Calls that
+/// fail in passing are made a second time, since nobody outside could make them again. Cost: two calls to begin and to
+/// end, three for each other stream.
+/// @threads   one caller at a time; a capture ends on the thread where it began
+template <cuda_api Api>
+class cuda_capture {
+ public:
+  using stream_type = typename Api::stream_type;
+  using event_type = typename Api::event_type;
+  using graph_type = typename Api::graph_type;
+
+  cuda_capture(cuda_session<Api>& session, cuda_order<Api>& order) noexcept : session_{&session}, order_{&order} {}
+
+  [[nodiscard]] bool is_on() const noexcept { return order_->is_capturing(); }
+
+  /// @throws usage_error   a capture is on; nothing was changed and it goes on
+  void require_none(std::string_view what) const
+  {
+    if (!is_on()) [[likely]]
+      return;
+    throw usage_error{error_text{} << "chunkmem: this cannot be captured: " << what
+                                   << " (do it before begin_capture or after end_capture)"};
+  }
+
+  /// @throws usage_error   no capture is on that began on this thread
+  void require_own() const
+  {
+    if (!is_on() || owner_ != std::this_thread::get_id())
+      throw usage_error{"no capture ends here: call begin_capture() before, on the same thread"};
+  }
+
+  /// @throws device_error   none has begun
+  void begin(stream_type origin)
+  {
+    session_->require("cudaStreamBeginCapture", [&](const Api& api) { return api.begin_capture(origin); });
+    origin_ = origin;
+    owner_ = std::this_thread::get_id();
+    order_->capturing(true);
+  }
+
+  /// One more stream writes down, from here on. Or, at the end: no more. False: it failed.
+  [[nodiscard]] bool connect(stream_type from, event_type edge, stream_type to) noexcept
+  {
+    const auto mark = [&](const Api& api) { return api.record_event(edge, from); };
+    const auto follow = [&](const Api& api) { return api.wait_event(to, edge); };
+    return session_->insist("cudaEventRecord", mark) == 0 && session_->insist("cudaStreamWaitEvent", follow) == 0;
+  }
+
+  /// Ends it. False: what was written down is lost, and the streams may still be in it; then `leave`.
+  [[nodiscard]] bool end(graph_type& graph) noexcept
+  {
+    const auto call = [&](const Api& api) { return api.end_capture(origin_, graph); };
+    int number = session_->attempt("cudaStreamEndCapture", call);
+    if (!has_ended(number)) number = session_->attempt("cudaStreamEndCapture", call);
+    order_->capturing(!has_ended(number));
+    return number == 0;
+  }
+
+  /// Ends it where nobody wants its work. Loses the session where that does not work.
+  void leave() noexcept
+  {
+    if (!is_on()) return;
+    graph_type graph{};
+    (void)end(graph);
+    if (is_on()) session_->lose();
+    order_->capturing(false);
+    if (graph != graph_type{})
+      (void)session_->attempt("cudaGraphDestroy", [&](const Api& api) { return api.destroy_graph(graph); });
+  }
+
+ private:
+  /// Whether the streams are out of it after this answer: ended, ended as invalid, ended as not joined.
+  [[nodiscard]] static bool has_ended(int number) noexcept { return number == 0 || number == 901 || number == 904; }
+
+  cuda_session<Api>* session_;
+  cuda_order<Api>* order_;
+  stream_type origin_{};
+  std::thread::id owner_;
+};
+
+/// The callables that a stream was given to run on the host and has not run yet: a ring of 256.
+///
+///     cuda_tasks tasks;
+///     void* const place = tasks.put(std::move(task));  // where not is_full()
+///     if (launch(&cuda_tasks::run, place)) tasks.keep(); else tasks.take_back();
+///
+/// The runtime gets the address of one slot for each. After an error that ends CUDA nobody can tell whether it will
+/// still run one, so memory with callables that were not run is kept for good then, and their captures are not
+/// destroyed. It stays reachable: a checker of leaks finds nothing to complain of. Cost: no allocation after
+/// construction; one atomic increment for each callable that ran.
+///
+/// @threads   `run` on any one thread at a time; the rest one caller
+class cuda_tasks {
+ public:
+  static constexpr std::uint64_t room = 256;
+  static constexpr std::uint64_t part = 64;  ///< room is made for as many at once
+
+  /// @throws device_error   the system gives no memory
+  cuda_tasks()
+  {
+    if (shared_ == nullptr) {
+      throw device_error{error_text{} << "chunkmem: no memory for the queue of a stream: "
+                                      << std::uint64_t{sizeof(shared)}
+                                      << " B asked for (free memory, or adopt fewer agents)"};
+    }
+  }
+  cuda_tasks(const cuda_tasks&) = delete;
+  cuda_tasks& operator=(const cuda_tasks&) = delete;
+  ~cuda_tasks()
+  {
+    if (finished() == given_) {
+      delete shared_;
+      return;
+    }
+    shared_->next_kept = kept_.load();
+    while (!kept_.compare_exchange_weak(shared_->next_kept, shared_)) {
+    }
+  }
+
+  [[nodiscard]] std::uint64_t given() const noexcept { return given_; }
+  [[nodiscard]] std::uint64_t finished() const noexcept { return shared_->finished.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_full() const noexcept { return given_ - finished() >= room; }
+
+  /// Puts a callable into the next slot and returns what `run` wants. `keep` it once a stream has it, else `take_back`.
+  /// @pre   not is_full()
+  [[nodiscard]] void* put(inline_task&& task) noexcept
+  {
+    slot& next = shared_->slots[given_ % room];
+    next.finished = &shared_->finished;
+    next.task = std::move(task);
+    return &next;
+  }
+  void keep() noexcept { ++given_; }
+  void take_back() noexcept { shared_->slots[given_ % room].task.reset(); }
+
+  /// What the runtime calls.
+  static void run(void* place) noexcept
+  {
+    slot& mine = *static_cast<slot*>(place);
+    mine.task();
+    mine.task.reset();
+    mine.finished->fetch_add(1, std::memory_order_release);  // last: the slot belongs to the caller again
+  }
+
+ private:
+  struct slot {
+    inline_task task;
+    std::atomic<std::uint64_t>* finished = nullptr;
+  };
+  struct shared {
+    std::atomic<std::uint64_t> finished{0};
+    std::array<slot, room> slots;
+    shared* next_kept = nullptr;
+  };
+
+  /// Tasks that streams of lost devices may still run. It is a global: a runtime may call them after the last backend
+  /// has ended, so no object could own them. They are added once for each lost backend, and never freed.
+  static inline std::atomic<shared*> kept_{nullptr};
+
+  shared* shared_ = ::new (std::nothrow) shared;
+  std::uint64_t given_ = 0;
+};
+
+/// A stream and how far everybody is with it.
+///
+///     cuda_lane<Api> lane{session};
+///     const std::uint64_t value = ++lane.given;
+///     if (!order.record(lane.point(value), lane.stream())) lane.finished(value);  // the calling thread has waited
+///
+/// The event of value v is entry v modulo 256 of a ring. Where a later value has taken the entry over, a wait for the
+/// earlier one waits for the later: more than was asked, never less, and no cycle, since both lie in the past of
+/// whoever asks. Cost: 256 events of the runtime and 40 KiB, made at once.
+template <cuda_api Api>
+class cuda_lane {
+ public:
+  using stream_type = typename Api::stream_type;
+  using event_type = typename Api::event_type;
+
+  static constexpr std::uint64_t ring = 256;
+
+  /// @throws device_error   the runtime gives no stream or no events; what was made is destroyed
+  explicit cuda_lane(cuda_session<Api>& session) : stream_{session} { make_events(session); }
+  cuda_lane(cuda_session<Api>& session, stream_type foreign) : stream_{session, foreign} { make_events(session); }
+
+  [[nodiscard]] stream_type stream() const noexcept { return stream_.get(); }
+  [[nodiscard]] event_type point(std::uint64_t value) const noexcept { return points_[value % ring].get(); }
+
+  /// The last value that was recorded with the event of `value`.
+  [[nodiscard]] std::uint64_t latest(std::uint64_t value) const noexcept { return given - (given - value) % ring; }
+
+  /// The calling thread knows that everything up to `value` is over.
+  void finished(std::uint64_t value) noexcept
+  {
+    if (value > done) done = value;
+  }
+
+  /// Up to here no stream has to wait.
+  [[nodiscard]] std::uint64_t ordered() const noexcept { return done > covered ? done : covered; }
+
+  std::uint64_t given = 0;     ///< values recorded so far
+  std::uint64_t done = 0;      ///< up to here it is over, as the calling thread knows; but for what waits in a graph
+  std::uint64_t covered = 0;   ///< up to here every other stream is ordered after it already
+  std::uint64_t captured = 0;  ///< from `covered` to here it was written into a graph that was not launched yet
+  cuda_tasks tasks;
+  std::uint64_t marks[cuda_tasks::room / cuda_tasks::part] = {};  ///< values recorded after each part of the tasks
+
+ private:
+  void make_events(cuda_session<Api>& session)
+  {
+    points_.reserve(ring);
+    for (std::uint64_t i = 0; i < ring; ++i) points_.emplace_back(session);
+  }
+
+  cuda_stream<Api> stream_;
+  std::vector<cuda_event<Api>> points_;
+};
 
 /// The agents of a CUDA backend: a stream each, and the order between them, captured or not.
 ///

@@ -5,9 +5,8 @@
 #include <chunkmem/backend/cuda_memory.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/cuda_streams.hpp>
-#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/tier.hpp>
 

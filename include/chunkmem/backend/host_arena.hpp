@@ -2,15 +2,11 @@
 #pragma once
 
 #include <chunkmem/backend/agent_worker.hpp>
-#include <chunkmem/backend/measuring_backend.hpp>
-#include <chunkmem/backend/operation.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
-#include <chunkmem/backend/wait_totals.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/process_owned.hpp>
+#include <chunkmem/core/own_process.hpp>
 
 #include <sys/mman.h>
 #include <array>

@@ -1,21 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
-#include <chunkmem/backend/measuring_backend.hpp>
-#include <chunkmem/backend/shared_bandwidth.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 namespace backend {
+
+/// What moving bytes one way costs: a start, then a rate.
+///
+///     const link_cost link{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
+///     const std::uint64_t took = link.nanoseconds_for(bytes{25'000'000});  // 1'010'000
+struct link_cost {
+  std::uint64_t latency_nanoseconds = 0;
+  double bytes_per_second = 1e9;
+
+  /// Time for `size` bytes, rounded up [ns]; saturates where 64 bits do not hold it. Never falls as `size` grows.
+  [[nodiscard]] constexpr std::uint64_t nanoseconds_for(bytes size) const noexcept
+  {
+    const double exact = static_cast<double>(size.count()) / bytes_per_second * 1e9;
+    constexpr double limit = 9e18;  // below 2^63, so that the latency can still be added
+    if (!(exact < limit)) return UINT64_MAX;
+    auto whole = static_cast<std::uint64_t>(exact);
+    if (static_cast<double>(whole) < exact) ++whole;
+    return whole > UINT64_MAX - latency_nanoseconds ? UINT64_MAX : whole + latency_nanoseconds;
+  }
+};
+
+/// What the operations of a machine cost in virtual time.
+///
+///     simulated memory{{.device_capacity = 1_GiB, .host_capacity = 8_GiB, .costs = {.to_device = {10'000, 50e9}}}};
+///
+/// The defaults are round numbers of one GPU on PCIe 4.0 x16 with pinned memory, good for comparing plans; for the
+/// step time of your machine put in what you measured there. Assumes two tiers, device and host, and full duplex.
+struct cost_table {
+  link_cost to_device{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
+  link_cost to_host{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
+  link_cost within_device{.latency_nanoseconds = 2'000, .bytes_per_second = 1e12};
+  link_cost within_host{.latency_nanoseconds = 1'000, .bytes_per_second = 10e9};
+  std::uint64_t launch_nanoseconds = 5'000;
+  /// What copies of both links and work on the host read and write of host memory together; 0: more than they ever ask
+  /// for.
+  double host_memory_bytes_per_second = 0;
+
+  /// Bytes of host memory that a copy between two tiers reads and writes. @throws size_overflow
+  [[nodiscard]] static constexpr bytes host_bytes(tier from, tier to, bytes size)
+  {
+    return size * ((from == tier::host ? 1U : 0U) + (to == tier::host ? 1U : 0U));
+  }
+
+  /// The cost of a copy between two tiers; a fill costs what a copy within its tier does.
+  [[nodiscard]] constexpr const link_cost& between(tier from, tier to) const noexcept
+  {
+    if (from == to) return to == tier::device ? within_device : within_host;
+    return to == tier::device ? to_device : to_host;
+  }
+};
+
+/// @throws config_error   a rate is not above zero (or not a number), or that of host memory below it
+constexpr void require_usable(const cost_table& costs)
+{
+  for (const link_cost* cost : {&costs.to_device, &costs.to_host, &costs.within_device, &costs.within_host}) {
+    if (!(cost->bytes_per_second > 0)) {
+      throw config_error{"cost table with a rate that is not above 0 B/s (give every link its bytes_per_second)"};
+    }
+  }
+  if (!(costs.host_memory_bytes_per_second >= 0)) {
+    throw config_error{
+        "cost table whose host_memory_bytes_per_second is negative or no number (0 leaves it unlimited)"};
+  }
+}
+
+/// A rate that several works share in virtual time.
+///
+///     shared_bandwidth memory{50e9};
+///     const std::uint64_t first = memory.serve(0, 1'000'000, bytes{25'000'000});  // half of the rate until 1'000'000
+///     const std::uint64_t second = memory.serve(0, 500'000, bytes{50'000'000});   // what is left, until 1'500'000
+///
+/// Each work takes its bytes at an even pace over its own time. What was given first keeps its pace; what is given
+/// later gets what is left, and lasts longer where that is too little. So no more than the rate is ever in use, and
+/// what starts earlier than something given before it finds the rate unused until then. Good where works are many and
+/// short against the whole; poor as a model of fairness: real memory slows all of them down, and which one is late
+/// matters to what waits for it. Cost: O(log + changes of the rate while the work lasts); memory for the changes that
+/// are not forgotten.
+///
+/// @threads   one caller at a time
+class shared_bandwidth {
+ public:
+  /// @pre the rate is above zero [B/s]
+  explicit shared_bandwidth(double bytes_per_second)
+      : all_{.latency_nanoseconds = 0, .bytes_per_second = bytes_per_second}, pieces_{{0, 1.0}}
+  {
+  }
+
+  /// Gives the rate one more work, and says when it ends [ns].
+  /// @param begin         when it starts [ns]
+  /// @param nanoseconds   what it would last alone with all the bandwidth it likes; it never lasts less
+  /// @param size          bytes that it takes in that time
+  /// @throws std::bad_alloc   nothing was changed
+  [[nodiscard]] std::uint64_t serve(std::uint64_t begin, std::uint64_t nanoseconds, bytes size)
+  {
+    const std::uint64_t least = all_.nanoseconds_for(size);
+    const std::uint64_t lasts = nanoseconds < least ? least : nanoseconds;
+    if (size == bytes{}) return begin > UINT64_MAX - lasts ? UINT64_MAX : begin + lasts;
+    // centuries from now
+    if (lasts >= horizon || begin >= horizon || pieces_.back().begin >= horizon) return UINT64_MAX;
+    const double wanted = static_cast<double>(size.count()) / all_.bytes_per_second * 1e9 / static_cast<double>(lasts);
+    pieces_.reserve(pieces_.size() + 2);
+    const std::size_t first = split(begin);
+    const std::size_t last = take(first, wanted < 1 ? wanted : 1.0, static_cast<double>(lasts));
+    const std::uint64_t end = pieces_[last].begin;
+    merge(first == 0 ? 0 : first - 1, last);
+    return end;
+  }
+
+  /// Nothing will start before `now` any more: what was in use until then takes no memory.
+  void forget_before(std::uint64_t now)
+  {
+    const std::size_t gone = piece_at(now);
+    if (2 * gone > pieces_.size()) pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(gone));
+  }
+
+  /// Changes of the rate that are kept.
+  [[nodiscard]] std::size_t changes() const noexcept { return pieces_.size(); }
+
+ private:
+  static constexpr std::uint64_t horizon = std::uint64_t{1} << 62;
+
+  /// From `begin` to the next piece's this share of the rate is unused. The last piece is unused for ever.
+  struct piece {
+    std::uint64_t begin;
+    double unused;
+  };
+
+  // The last one that begins at `now` or before it; the first, if none does.
+  [[nodiscard]] std::size_t piece_at(std::uint64_t now) const noexcept
+  {
+    std::size_t low = 0;
+    for (std::size_t high = pieces_.size(); high - low > 1;) {
+      const std::size_t middle = low + (high - low) / 2;
+      (pieces_[middle].begin <= now ? low : high) = middle;
+    }
+    return low;
+  }
+
+  // The piece that begins at `now`, which is made if there is none.
+  std::size_t split(std::uint64_t now)
+  {
+    const std::size_t index = piece_at(now);
+    if (pieces_[index].begin >= now) return index;
+    pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(index) + 1, {now, pieces_[index].unused});
+    return index + 1;
+  }
+
+  // Takes what the work wants, or what is there, from `at` on until it is done. Returns the piece that begins when it
+  // ends.
+  std::size_t take(std::size_t index, double wanted, double left)
+  {
+    for (;; ++index) {
+      piece& now = pieces_[index];
+      const bool is_short = now.unused < wanted;
+      const double pace = is_short ? now.unused / wanted : 1.0;
+      if (index + 1 == pieces_.size() || left <= static_cast<double>(pieces_[index + 1].begin - now.begin) * pace) {
+        const double lasts = left / pace;
+        auto whole = static_cast<std::uint64_t>(lasts);
+        if (static_cast<double>(whole) < lasts) ++whole;
+        const std::size_t end = split(now.begin + whole);
+        pieces_[index].unused = is_short ? 0.0 : pieces_[index].unused - wanted;
+        return end;
+      }
+      left -= static_cast<double>(pieces_[index + 1].begin - now.begin) * pace;
+      now.unused = is_short ? 0.0 : now.unused - wanted;
+    }
+  }
+
+  // Neighbours of one share become one piece.
+  void merge(std::size_t first, std::size_t last)
+  {
+    std::size_t kept = first;
+    for (std::size_t index = first + 1; index <= last; ++index)
+      if (pieces_[index].unused != pieces_[kept].unused) pieces_[++kept] = pieces_[index];
+    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(kept) + 1,
+                  pieces_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+  }
+
+  link_cost all_;
+  std::vector<piece> pieces_;
+};
 
 /// The machine that is played.
 ///

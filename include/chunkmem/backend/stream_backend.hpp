@@ -1,15 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/memory_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/core/version.hpp>
 
+#include <array>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
+
+/// Names its tiers' limits.
+template <class Backend>
+concept limits_tiers = requires(const Backend& backend, tier where) {
+  {
+    backend.capacity(where)
+  } -> std::same_as<bytes>;
+};
+
+/// Hands out the memory of a tier. Called at set-up only: a manager cuts its own frames.
+template <class Backend>
+concept allocates_tiers = requires(Backend& backend, tier where, std::byte* place, bytes size) {
+  {
+    backend.allocate(where, size)
+  } -> std::same_as<std::byte*>;
+  {
+    backend.release(where, place)
+  } noexcept;
+};
+
+/// Copies and fills, done when the call returns.
+template <class Backend>
+concept copies_bytes = requires(Backend& backend, std::byte* to, const std::byte* from, bytes size) {
+  backend.copy(to, from, size);
+  backend.fill(to, std::byte{}, size);
+};
+
+/// Where bytes live.
+///
+/// Laws: `allocate` gives memory aligned to `tensor_alignment`, or throws `out_of_memory` with nothing changed, and
+/// never lets a tier hold more than `capacity`; `release` takes back exactly what `allocate` gave; the contents of
+/// fresh memory are unspecified; `host_addressable` says whether the calling thread may read and write the device tier.
+template <class Backend>
+concept memory_backend = limits_tiers<Backend> && allocates_tiers<Backend> && copies_bytes<Backend> && requires {
+  {
+    Backend::host_addressable
+  } -> std::convertible_to<bool>;
+};
+
+/// Copies carry bytes. A backend without any says `static constexpr bool has_bytes = false`: then nothing may be
+/// computed.
+template <class Backend>
+[[nodiscard]] consteval bool has_bytes() noexcept
+{
+  if constexpr (requires { Backend::has_bytes; })
+    return Backend::has_bytes;
+  else
+    return true;
+}
 
 /// Who works: an index, not a closed set. The first four are there in every backend; `adopt` adds the caller's own.
 ///
@@ -95,4 +149,137 @@ concept stream_backend = memory_backend<Backend> && enqueues_work<Backend> && or
                            } -> std::same_as<std::uint64_t>;
                          };
 
+/// A stream backend that can write down what it is given, as a graph, and do it again as often as it is told.
+///
+/// Laws:
+/// 1. From `begin_capture()` to `end_capture()` the work of all agents but `agent::host` is written down and not done.
+///    What was given before is ordered before it.
+/// 2. What cannot be written down throws `usage_error` with nothing changed, and the capture goes on: work of
+///    `agent::host`, waits of it, callables that run on the host, memory, new agents.
+/// 3. `end_capture()` gives all that was written down; it throws `device_error` where that is lost.
+/// 4. `launch(graph)` enqueues it: after all that every agent was given, and before all that any agent is given later.
+///    Events recorded before, in a capture or not, are reached when the graph is done.
+/// 5. A graph may be destroyed while it runs, and outlives its backend only as a dead handle.
+template <class Backend>
+concept graph_backend =
+    stream_backend<Backend> && requires(Backend& backend, const Backend& view, typename Backend::graph_type& graph) {
+      requires std::movable<typename Backend::graph_type>;
+      backend.begin_capture();
+      {
+        backend.end_capture()
+      } -> std::same_as<typename Backend::graph_type>;
+      backend.launch(graph);
+      {
+        view.is_capturing()
+      } -> std::same_as<bool>;
+    };
+
+/// Why the calling thread waits, or a stream of kernels waits for a copy.
+enum class wait_cause : std::uint8_t {
+  demand_miss,      ///< for a load, for the room that a load needs, or a stream for a write-back of what it overwrites
+  optimizer_input,  ///< for bytes on their way to the host
+  throttle,         ///< for room in a queue of the backend
+  other,            ///< the calling thread for agents that only read what it overwrites: a step on one agent has none
+};
+
+inline constexpr std::size_t wait_causes = 4;
+
+/// Waits of one cause that blocked.
+///
+///     const wait_total misses = memory.waited(wait_cause::demand_miss);
+struct wait_total {
+  std::uint64_t count = 0;
+  std::uint64_t nanoseconds = 0;
+  bool operator==(const wait_total&) const = default;
+};
+
+/// A stream backend that knows which waits blocked, and for how long. Only reports ask it.
+///
+/// Laws:
+/// 1. `wait(stream, e, why)` orders as `wait(stream, e)`. The event's being reached already changes nothing but the
+///    totals.
+/// 2. `waited(why)` has the waits of that cause that blocked `stream`: the calling thread, or the stream on its thread
+///    or clock. `waited(wait_cause::throttle)` has the enqueues that blocked. Totals never fall. Without it a manager
+///    measures the calling thread's waits around `wait`, and counts each of them; see hazard_tracker.
+template <class Backend>
+concept measuring_backend = stream_backend<Backend> &&
+                            requires(Backend& backend, const Backend& view, agent stream, event point, wait_cause why) {
+                              backend.wait(stream, point, why);
+                              {
+                                view.waited(why)
+                              } -> std::same_as<wait_total>;
+                            };
+
+namespace backend {
+
+/// Mistakes of a caller that every stream backend refuses in the same words. Cost: one or two compares each.
+
+/// @throws usage_error   `stream` is no agent of a backend with `agents` of them
+constexpr void require_agent(agent stream, std::size_t agents)
+{
+  if (index_of(stream) < agents) [[likely]]
+    return;
+  throw usage_error{error_text{} << "chunkmem: no such agent: index " << index_of(stream) << ", the backend has "
+                                 << agents << " (use one of the built-in agents or one that adopt() gave)"};
+}
+
+/// @throws usage_error   nothing to write to, or to read from, where bytes are to move
+constexpr void require_places(const std::byte* to, const std::byte* from, bytes size)
+{
+  if (size == bytes{} || (to != nullptr && from != nullptr)) [[likely]]
+    return;
+  throw usage_error{error_text{} << "chunkmem: copy or fill at a null address: " << size.count()
+                                 << " B (pass memory that allocate() gave)"};
+}
+
+/// A wait for what was never recorded could close a cycle of waits, and then nobody would ever wake up.
+/// @throws usage_error   `point` lies after everything that its source was `given`
+constexpr void require_recorded(event point, std::uint64_t given)
+{
+  if (point.value <= given) [[likely]]
+    return;
+  throw usage_error{error_text{} << "chunkmem: wait for an event that was never recorded: value " << point.value
+                                 << " of agent " << index_of(point.source) << ", the last possible is " << given
+                                 << " (record the event first, on this backend)"};
+}
+
+/// @throws usage_error   `max_agents` are in use
+constexpr void require_room_for_agent(std::size_t agents)
+{
+  if (agents < max_agents) [[likely]]
+    return;
+  throw usage_error{error_text{} << "chunkmem: no agent is left to adopt: " << agents << " of " << max_agents
+                                 << " are in use (share a stream between its users)"};
+}
+
+/// Adds up waits that blocked. Cost: two additions for each; no lock.
+///
+///     wait_totals totals;
+///     totals.add(wait_cause::demand_miss, 1'200);                    // on any thread
+///     const wait_total waited = totals.of(wait_cause::demand_miss);  // 1 wait, 1200 ns
+///
+/// @threads   any
+class wait_totals {
+ public:
+  void add(wait_cause why, std::uint64_t nanoseconds) noexcept
+  {
+    entry& it = entries_[static_cast<std::size_t>(why)];
+    it.count.fetch_add(1, std::memory_order_relaxed);
+    it.nanoseconds.fetch_add(nanoseconds, std::memory_order_relaxed);
+  }
+  [[nodiscard]] wait_total of(wait_cause why) const noexcept
+  {
+    const entry& it = entries_[static_cast<std::size_t>(why)];
+    return {it.count.load(std::memory_order_relaxed), it.nanoseconds.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  struct entry {
+    std::atomic<std::uint64_t> count{0};
+    std::atomic<std::uint64_t> nanoseconds{0};
+  };
+  std::array<entry, wait_causes> entries_;
+};
+
+}  // namespace backend
 }  // namespace chunkmem::inline v0

@@ -7,8 +7,7 @@
 #error "chunkmem: which Thrust system? Define THRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP, _OMP or _TBB (CUDA: nvcc)"
 #else
 
-#include <chunkmem/backend/memory_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/tier.hpp>
 
 #include <cstddef>

@@ -1,19 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/export_file.hpp>
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
+#include <chunkmem/checkpoint/safetensors_table.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
+
+namespace detail {
+
+/// A name that a file for other programs may have in a folder of checkpoints. @throws usage_error
+inline void expect_export_name(std::string_view file_name)
+{
+  expects(!file_name.empty() && file_name.find('/') == file_name.npos && !file_name.starts_with(file_prefix),
+          "an export has the name of a checkpoint's file, one with a separator in it, or none");
+}
+
+/// Begins a file under the first name that is free, or can be made free. @throws io_error   there is none, or it cannot
+/// be made
+template <file_folder Folder>
+void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
+{
+  for (unsigned index = 0; index < export_names; ++index) {
+    const std::string name = export_name(index);
+    if (!io::is_foreign(folder, name)) (void)folder.remove(name);  // of an export that was killed
+    try {
+      file.emplace(folder, name);
+      return;
+    } catch (const io_error& failed) {
+      if (failed.fault().number != EEXIST) throw;
+    }
+  }
+  throw io_error{error_text{} << "chunkmem: an export finds no name for its file: all from " << export_name(0) << " to "
+                              << export_name(export_names - 1)
+                              << " are taken by what cannot be removed (remove the folders and files of these names)",
+                 {EEXIST, 0}};
+}
+
+/// Writes one safetensors file. When it is whole, it replaces a file of its name. @param write   `write(file)` writes
+/// all tensors of the table, in its order
+/// @throws io_error   also where another saver has the folder; and the errors of `write`
+template <file_folder Folder, class Write>
+void export_file(Folder& folder, std::string_view file_name, const std::vector<stored_tensor>& table, Write write)
+{
+  const std::string header = write_table(table);
+  [[maybe_unused]] const auto held = io::lock_of(folder);
+  {
+    std::optional<io::whole_file<Folder>> file;
+    begin_export(folder, file);
+    file->write(std::as_bytes(std::span{header}));
+    write(*file);
+    file->end(file_name);
+  }
+  folder.sync();
+}
+
+}  // namespace detail
 
 /// Writes only the weights and buffers into one safetensors file, for other programs. The values are those that the
 /// trainer computes with.
@@ -45,6 +109,129 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
     for (const model_item& item : values)
       detail::with_bytes(m, item, access::read, [&](std::span<const std::byte> content) { file.write(content); });
   });
+}
+
+/// Which generation an export takes, and the type of its values.
+///
+///     export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
+struct export_options {
+  std::uint64_t generation = 0;    ///< 0: the newest that is whole
+  std::optional<dtype> type = {};  ///< for real tensors, rounded; none: as they were saved, masters in 32 bits
+  std::uint32_t rank = 0;          ///< whose buffers, where each rank saved its own
+  /// finite numbers that `type` does not reach become infinite; else such an export is refused
+  bool allow_overflow = false;
+  loader_limits limits{};
+};
+
+/// The result of an export.
+///
+///     const exported_generation found = export_generation(folder, folder, "model.safetensors");
+struct exported_generation {
+  std::uint64_t number = 0;
+  rounded_numbers rounded{};  ///< numbers that became zero or infinite in a narrower type
+
+  constexpr operator std::uint64_t() const noexcept { return number; }
+};
+
+namespace detail {
+
+/// A tensor of a checkpoint on its way into one file.
+struct exported {
+  std::string name;
+  const stored_value* value;
+  dtype type;
+};
+
+/// @param own   "[rank 1 of 4]" @throws config_error   there are fewer
+[[nodiscard]] inline bool is_of_other_rank(std::string_view own, std::uint32_t rank)
+{
+  constexpr std::string_view before = " of ";
+  const std::string_view all = own.substr(own.rfind(before) + before.size());
+  std::uint64_t ranks = 0;
+  (void)std::from_chars(all.data(), all.data() + all.size(), ranks);
+  if (rank >= ranks)
+    throw config_error{error_text{} << "chunkmem: buffers of rank " << rank
+                                    << " were asked for, and this checkpoint has those of " << ranks
+                                    << " ranks (export_options::rank counts from 0)"};
+  return !own.starts_with("[rank " + std::to_string(rank) + std::string{before});
+}
+
+/// Weights and buffers. Registered states and lists of an optimizer are left out.
+[[nodiscard]] inline std::vector<exported> values_of(const stored_index& index, const manifest& content,
+                                                     const export_options& options)
+{
+  const auto is_beside_weight = [&](std::string_view name) {
+    return std::ranges::any_of(content.lists, [&](const stored_list& list) {
+      return name.starts_with(list.name) && name.substr(list.name.size()).starts_with('/');
+    });
+  };
+  std::vector<exported> all;
+  for (const auto& [name, value] : index.all()) {
+    if (name.starts_with(name_rules::state_prefix) || is_beside_weight(name)) continue;
+    const std::size_t own = name_rules::looks_divided(name) ? name.rfind("[rank ") : name.npos;
+    if (own != name.npos && is_of_other_rank(name.substr(own), options.rank)) continue;
+    const bool changes = options.type && is_convertible(value.type, *options.type);
+    all.push_back({std::string{name.substr(0, own)}, &value, changes ? *options.type : value.type});
+  }
+  // each lies aligned
+  std::ranges::stable_sort(all, std::ranges::greater{}, [](const exported& it) { return size_of(it.type); });
+  return all;
+}
+
+}  // namespace detail
+
+/// Writes the weights and buffers of a generation into one safetensors file of whole tensors, for other programs. One
+/// rank or many may have saved the generation.
+///
+/// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks:
+/// none is ever held whole.
+///
+/// Use:
+///
+///     checkpoint::export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
+///
+/// @param from, to   may be one folder; `file_name` as for export_values
+/// @return   the generation @throws config_error   finite numbers would become infinite: an older file of its name is
+///   untouched @throws io_error   there is none that is whole, or the one asked for is not; or the file
+///   could not be written: an older file of its name is untouched @throws corrupt_data, format_error   the one asked
+///   for is not whole
+/// @complexity   two passes over its files; memory: eight blocks of 4 MiB, and one of 1 MiB
+template <file_folder From, file_folder To>
+exported_generation export_generation(const From& from, To& to, std::string_view file_name,
+                                      const export_options& options = {})
+{
+  detail::expect_export_name(file_name);
+  std::vector<skipped_generation> skipped;
+  std::optional<generation_reader<From>> found;
+  if (options.generation != 0)
+    found.emplace(check_generation(from, options.generation, options.limits));
+  else
+    found = newest_whole(from, skipped, options.limits);
+  if (!found) detail::refuse_folder(skipped, !generations_in(from).empty());
+  const stored_index index{found->generation()};
+  const std::vector<detail::exported> all = detail::values_of(index, found->content(), options);
+  std::vector<stored_tensor> table;
+  for (const detail::exported& it : all) {
+    const std::uint64_t begin = table.empty() ? 0 : table.back().end;
+    table.push_back(
+        {it.name, it.type, it.value->extents, begin, begin + size_of_tensor(it.type, it.value->extents).count()});
+  }
+  narrowing narrowed{options.allow_overflow};
+  detail::export_file(to, file_name, table, [&](auto& file) {
+    std::vector<std::byte> block(std::size_t{1} << 20);
+    for (std::size_t position = 0; position < all.size(); ++position) {
+      rounded_numbers lost;
+      const std::uint64_t width = size_of(all[position].type);
+      const std::uint64_t elements = table[position].size() / width;
+      for (std::uint64_t first = 0; first < elements; first += block.size() / width) {
+        const std::uint64_t count = std::min<std::uint64_t>(elements - first, block.size() / width);
+        lost += read_elements(*found, *all[position].value, first, count, block.data(), all[position].type);
+        file.write(std::span{block}.first(static_cast<std::size_t>(count * width)));
+      }
+      narrowed.add(all[position].name, lost, all[position].type);
+    }
+  });
+  return {found->content().generation, narrowed.total()};
 }
 
 }  // namespace checkpoint

@@ -1,30 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/block_sums.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/safetensors_table.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
-#include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/own_process.hpp>
+#include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <any>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
+
+/// A generation whose manifest and headers were read: the content of each file.
+///
+///     const whole_generation found = read_generation(folder, 12);
+///     for (const auto& file : found.files) std::cout << file.tensors.size() << " tensors\n";
+struct whole_generation {
+  struct file {
+    std::vector<stored_tensor> tensors;
+    std::uint64_t payload = 0;  ///< first byte after the header
+  };
+
+  manifest content;
+  std::vector<file> files;
+};
+
+namespace detail {
+
+/// files that stay open: a program may have a thousand, and needs some for other uses
+inline constexpr std::size_t most_open = 64;
+
+/// Reads all of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is
+/// foreign
+template <file_folder Folder>
+[[nodiscard]] std::string read_text(const Folder& folder, const std::string& name, bytes limit)
+{
+  auto file = io::open_own(folder, name);
+  const std::uint64_t size = file.size();
+  if (size > limit.count()) throw format_error{"a file of a checkpoint is longer than the limit"};
+  std::string text(static_cast<std::size_t>(size), '\0');
+  io::read_all(file, 0, std::as_writable_bytes(std::span{text}));
+  return text;
+}
+
+/// The first number of a safetensors file: bytes of the text that follows it.
+[[nodiscard]] inline std::uint64_t header_text_size(std::span<const std::byte> begin) noexcept
+{
+  std::uint64_t size = 0;
+  for (unsigned byte = 0; byte < 8; ++byte) size |= std::to_integer<std::uint64_t>(begin[byte]) << (8 * byte);
+  return size;
+}
+
+[[noreturn]] inline void refuse_damaged(std::string_view name)
+{
+  throw corrupt_data{error_text{} << "chunkmem: " << name
+                                  << " is damaged: it is not what was written (take an older generation)"};
+}
+
+/// Reads a block of a file to its place and proves it there. @pre   `to` has the size of the block
+/// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
+template <file_reader Reader>
+void read_block(Reader& from, const stored_file& stored, std::uint64_t block, std::span<std::byte> to)
+{
+  std::uint64_t at = block_at(block, stored.size, stored.header).begin;
+  io::checksum sum;
+  while (!to.empty()) {
+    const std::span part = to.first(std::min(sum_step, to.size()));
+    io::read_all(from, at, part, stored.name);
+    sum.add(part);
+    at += part.size();
+    to = to.subspan(part.size());
+  }
+  if (sum.value() != stored.sums[static_cast<std::size_t>(block)]) refuse_damaged(stored.name);
+}
+/// The same for any room. @param room   grows to the largest block @return   the bytes of the block, in `room`
+template <file_reader Reader>
+[[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& stored, std::uint64_t block,
+                                                    std::vector<std::byte>& room)
+{
+  const auto size = static_cast<std::size_t>(block_at(block, stored.size, stored.header).size());
+  if (room.size() < size) room.resize(size);
+  const std::span bytes = std::span{room}.first(size);
+  read_block(from, stored, block, bytes);
+  return bytes;
+}
+
+/// @throws corrupt_data, format_error, io_error
+template <file_reader Reader>
+[[nodiscard]] whole_generation::file read_tensors(Reader& from, const stored_file& stored, const loader_limits& limits)
+{
+  constexpr std::size_t number = 8;
+  if (stored.header < number || stored.header > stored.size || stored.header > limits.header.count() ||
+      stored.sums.size() != blocks_in(stored.size, stored.header))
+    throw format_error{
+        "a manifest of a checkpoint names a file that cannot be: other numbers than a file has, or a header longer "
+        "than the limit"};
+  if (from.size() != stored.size) refuse_damaged(stored.name);
+  std::vector<std::byte> room;
+  const std::span<const std::byte> header = read_block(from, stored, 0, room);
+  if (header_text_size(header) != stored.header - number)
+    throw format_error{"the header of a safetensors file has another length than its manifest says"};
+  const std::string_view text{reinterpret_cast<const char*>(header.data()) + number, header.size() - number};
+  return {read_table(text, stored.size - stored.header, limits), stored.header};
+}
+
+}  // namespace detail
+
+/// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
+/// later, other files may have their names
+/// @throws corrupt_data, format_error   a file differs from the file that was written; io_error   it cannot be read, or
+///   is foreign
+template <file_folder Folder>
+[[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number,
+                                               const loader_limits& limits = {},
+                                               std::vector<typename Folder::reader>* open = nullptr)
+{
+  whole_generation found;
+  if (open != nullptr) open->clear();
+  found.content = read_manifest(detail::read_text(folder, detail::manifest_name(number), limits.manifest), limits);
+  if (found.content.generation != number)
+    throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
+  for (std::size_t index = 0; index < found.content.files.size(); ++index) {
+    const stored_file& stored = found.content.files[index];
+    if (stored.name != detail::tensors_name(number, index))
+      throw format_error{"a manifest of a checkpoint names a file that is not its own"};
+    auto file = io::open_own(folder, stored.name);
+    found.files.push_back(detail::read_tensors(file, stored, limits));
+    if (open != nullptr && index < detail::most_open) open->push_back(std::move(file));
+  }
+  return found;
+}
 
 /// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks, for bytes whose
 /// block goes on before or behind them.
@@ -266,6 +395,213 @@ template <file_folder Folder>
   (void)try_newest(all_generations_in(folder), skipped,
                    [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
   return found;
+}
+
+namespace detail {
+
+/// Removes generations that are older than the newest `keep` whole ones. @param newest   was just written
+/// @param is_whole   is asked for older ones @return   the failure, in a sentence: it does not undo a save
+template <file_folder Folder, class IsWhole>
+[[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, std::uint32_t keep, IsWhole is_whole)
+{
+  error_text failure;
+  try {
+    remove_older(folder, keep, [&](std::uint64_t generation) { return generation == newest || is_whole(generation); });
+  } catch (const std::exception& failed) {
+    failure << failed.what();
+  }
+  return failure;
+}
+
+/// A thread that works after a save has returned. It reads the older generations that stay, each at most once. Then it
+/// removes generations that are older still. A manager has one object of this class for all its saves.
+///
+///     older_check& older = older_check_of(m);
+///     error_text failure = older.finish();     // of the save before
+///     older.start(folder, newest, 2);
+///
+/// No lock is held meanwhile: others may save into the folder. A forked child leaves it to its parent, and has one of
+/// its own.
+class older_check {
+ public:
+  older_check() = default;
+  older_check(const older_check&) = delete;
+  ~older_check() { wait(); }
+
+  /// False in a forked child, where no other call is allowed.
+  [[nodiscard]] bool is_owner() const noexcept { return all_.is_owner(); }
+  /// Until it is done.
+  void wait() noexcept
+  {
+    if (is_owner() && all_->thread.joinable()) all_->thread.join();
+  }
+  /// The same. @return   why older generations may still be there, in a sentence, once; else empty
+  [[nodiscard]] error_text finish() noexcept
+  {
+    wait();
+    return std::exchange(all_->failure, {});
+  }
+
+  /// Starts it. Where no thread can be started, it is done when this returns. @param newest   was just written
+  /// @pre   finish()
+  template <shareable_folder Folder>
+  void start(const Folder& folder, std::uint64_t newest, std::uint32_t keep)
+  {
+    state& it = *all_;
+    try {
+      it.remember(folder.identity(), newest);
+      auto own = std::make_shared<Folder>(folder.again());
+      const auto work = [&it, own, newest, keep]() noexcept {
+        it.failure = remove_superseded(*own, newest, keep,
+                                       [&](std::uint64_t generation) { return it.is_known_whole(*own, generation); });
+      };
+      try {
+        it.thread = std::thread{work};
+      } catch (const std::system_error&) {
+        work();
+      }
+    } catch (const std::exception& failed) {
+      it.failure << failed.what();
+    }
+  }
+
+ private:
+  struct state {
+    std::array<std::uint64_t, 2> folder{};
+    std::vector<std::uint64_t> whole;  // that were read
+    error_text failure;
+    std::thread thread;
+
+    /// Forgets what was read in another folder, or under a number that is given again.
+    void remember(const std::array<std::uint64_t, 2>& next, std::uint64_t newest)
+    {
+      if (next != folder) whole.clear();
+      folder = next;
+      std::erase_if(whole, [&](std::uint64_t generation) { return generation >= newest; });
+    }
+    template <file_folder Folder>
+    [[nodiscard]] bool is_known_whole(const Folder& from, std::uint64_t generation)
+    {
+      if (std::ranges::find(whole, generation) != whole.end()) return true;
+      if (!is_whole(from, generation)) return false;
+      whole.push_back(generation);
+      return true;
+    }
+  };
+
+  process_owned<state> all_;
+};
+
+/// The older_check of a manager.
+template <class Manager>
+[[nodiscard]] older_check& older_check_of(Manager& m)
+{
+  using shared = std::shared_ptr<older_check>;  // `any` wants something that can be copied
+  std::any& kept = m.content().kept_by_saver();
+  if (const shared* const known = std::any_cast<shared>(&kept); known != nullptr && (*known)->is_owner())
+    return **known;
+  return *kept.emplace<shared>(std::make_shared<older_check>());
+}
+
+}  // namespace detail
+
+/// Waits until the last save has read and removed older generations (`save_options::check_older`). The next save, a
+/// load, and the end of the manager wait for it too.
+///
+///     checkpoint::save(m, folder);
+///     const error_text failure = checkpoint::finish_save(m);
+///     std::cerr << failure.view();
+///
+/// @return   why older generations may still be there, in a sentence; else empty. They go with the next save
+template <class Manager>
+error_text finish_save(Manager& m)
+{
+  return detail::older_check_of(m).finish();
+}
+
+/// Draws a number for a new training. Another training has it only by chance. @throws io_error   the system gives no
+/// random numbers
+[[nodiscard]] inline std::uint64_t draw_run()
+{
+  try {
+    std::random_device source;
+    const std::uint64_t high = source();
+    return (high << 32 | source()) | 1U;  // 0 is none
+  } catch (const std::exception& failed) {
+    throw io_error{
+        error_text{} << "chunkmem: the system gives no random numbers, by which a first save tells trainings apart: "
+                     << failed.what()};
+  }
+}
+
+/// The manifest of a generation. @param look   `look(text)` sees its text first @return   none where it cannot be read
+template <file_folder Folder, class Look>
+[[nodiscard]] std::optional<manifest> readable_manifest(const Folder& folder, std::uint64_t generation, Look look)
+{
+  try {
+    const std::string text = detail::read_text(folder, detail::manifest_name(generation), loader_limits{}.manifest);
+    look(std::string_view{text});
+    return read_manifest(text);
+  } catch (const corrupt_data&) {
+  } catch (const format_error&) {
+  } catch (const io_error&) {
+  }
+  return {};
+}
+
+namespace detail {
+
+/// Refuses a generation of another version of this library. @throws config_error
+inline void expect_own_version(std::uint64_t generation, std::string_view text)
+{
+  const std::string_view other = other_version(text);
+  if (other.empty()) return;
+  throw config_error{
+      error_text{}
+      << "chunkmem: generation " << generation << " of this folder has format " << other
+      << " of another version of chunkmem, this one has 2 and 3 (name another folder, or go on with that version)"};
+}
+
+/// The training of a generation. @param look   `look(text)` sees its manifest first @return   none where it cannot be
+/// read
+template <file_folder Folder, class Look>
+[[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation, Look look)
+{
+  const std::optional<manifest> found = readable_manifest(folder, generation, look);
+  return found ? std::optional{found->run} : std::nullopt;
+}
+
+}  // namespace detail
+
+/// Refuses a folder of another training: new saves would remove its generations as older ones. A foreign generation
+/// does not count. @param run   the training that wants to save; 0: it was neither saved nor loaded yet @throws
+/// config_error   the folder has generations of another training, or of another version
+template <file_folder Folder>
+void expect_own_folder(const Folder& folder, std::uint64_t run)
+{
+  for (const std::uint64_t generation : generations_in(folder)) {
+    const std::optional<std::uint64_t> other = detail::run_of(
+        folder, generation, [&](std::string_view text) { detail::expect_own_version(generation, text); });
+    if (!other || *other == run) continue;
+    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of another training: "
+                                    << detail::manifest_name(generation) << " is of run " << *other << ", this is run "
+                                    << run << " (name another folder, or load from this one before you save into it)"};
+  }
+}
+
+/// Checks that all readable generations of a folder are of one training. A foreign generation does not count. @throws
+/// config_error   there are two trainings
+template <file_folder Folder>
+void expect_one_run(const Folder& folder, std::uint64_t number, std::uint64_t run)
+{
+  for (const std::uint64_t generation : generations_in(folder)) {
+    const std::optional<std::uint64_t> other = detail::run_of(folder, generation, [](std::string_view) {});
+    if (!other || *other == run) continue;
+    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of two trainings: "
+                                    << detail::manifest_name(number) << " is of run " << run << ", "
+                                    << detail::manifest_name(generation) << " of run " << *other
+                                    << " (move those of one of them elsewhere)"};
+  }
 }
 
 }  // namespace checkpoint

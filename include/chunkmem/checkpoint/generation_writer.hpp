@@ -2,22 +2,161 @@
 #pragma once
 
 #include <chunkmem/checkpoint/generation_files.hpp>
-#include <chunkmem/checkpoint/generation_part.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
-#include <chunkmem/io/whole_file.hpp>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
+
+namespace detail {
+
+/// Where room ends beside more than one older generation, the error says how to let them go. @throws io_error
+template <file_folder Folder>
+void advise_on_room(const Folder& folder, const io_error& failed)
+{
+  if (failed.fault().number != ENOSPC && failed.fault().number != EDQUOT) return;
+  std::size_t older = 0;
+  try {
+    older = generations_in(folder).size();
+  } catch (const io_error&) {
+    return;
+  }
+  if (older < 2) return;
+  throw io_error{error_text{} << failed.what() << "; " << older
+                              << " older generations stay until this one is there (all but one go before with the "
+                                 "option keep_while_writing = 1)",
+                 failed.fault()};
+}
+
+}  // namespace detail
+
+/// Writes the files of one generation without the manifest: all files, or the files of one rank.
+///
+///     generation_part part{folder, number};
+///     part.begin_file(header.size());
+///     part.write(header), part.write(content);
+///     part.end_file();
+///     part.finish();
+///
+/// Each file is written under a temporary name, synced, and renamed. Unless `keep` is called, all files are removed
+/// again, as far as possible.
+template <file_folder Folder>
+class generation_part {
+ public:
+  /// @param generation   a number that no file of the folder has   @param first_file   number of its first file
+  generation_part(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0)
+      : folder_{folder}, generation_{generation}, first_{first_file}
+  {
+    expects(generation > 0 && generation <= detail::last_generation,
+            "a checkpoint has a number that no loader would find");
+  }
+  generation_part(const generation_part&) = delete;
+  ~generation_part()
+  {
+    if (!is_kept_ && made_in_.is_here()) take_away();  // a forked child leaves them to its parent
+  }
+
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+  [[nodiscard]] const std::vector<stored_file>& files() const noexcept { return files_; }
+  /// The bytes of all files.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+  /// @param header   bytes that come before tensors
+  /// @throws io_error   as for the other calls: nothing more may be written, and the files must not become a generation
+  void begin_file(std::uint64_t header)
+  {
+    step(false, [&] {
+      std::string name = detail::tensors_name(generation_, first_ + files_.size());
+      open_.emplace(folder_, name + std::string{detail::temporary_suffix});
+      now_ = {std::move(name), 0, header, {}};
+      sums_ = block_sums{header};
+    });
+  }
+  void write(std::span<const std::byte> content)
+  {
+    step(true, [&] {
+      for (; !content.empty(); content = content.subspan(std::min(detail::sum_step, content.size()))) {
+        const std::span part = content.first(std::min(detail::sum_step, content.size()));
+        sums_.add(part);
+        open_->write(part);
+        now_.size += part.size();
+      }
+    });
+  }
+  /// Syncs the bytes so far, so that no single sync takes long.
+  void sync()
+  {
+    if (open_) step(true, [&] { open_->sync(); });
+  }
+  void end_file()
+  {
+    step(true, [&] {
+      open_->end(now_.name);
+      open_.reset();
+      now_.sums = sums_.take();
+      size_ += now_.size;
+      files_.push_back(std::exchange(now_, {}));
+    });
+  }
+  /// Syncs the folder: all files now have their names for good. Nothing is written afterwards.
+  void finish()
+  {
+    step(false, [&] { folder_.sync(); });
+    is_over_ = true;
+  }
+  /// The files stay, also if no generation comes of them. `keep(false)` lets them go after all.
+  void keep(bool keeps = true) noexcept { is_kept_ = keeps; }
+
+ private:
+  /// Runs work. If it fails, this takes on no more work: a file that missed a write or a sync must not become part of a
+  /// generation.
+  template <class Work>
+  void step(bool in_file, Work work)
+  {
+    expects(!is_over_, "a checkpoint goes on after it failed, or after its end");
+    expects(open_.has_value() == in_file,
+            "a checkpoint begins or ends in the middle of a file, or writes outside of one");
+    is_over_ = true;
+    try {
+      work();
+    } catch (const io_error& failed) {
+      detail::advise_on_room(folder_, failed);
+      throw;
+    }
+    is_over_ = false;
+  }
+  void take_away() noexcept
+  {
+    open_.reset();
+    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // its end may have failed after its renaming
+    for (const stored_file& file : files_) (void)folder_.remove(file.name);
+  }
+
+  Folder& folder_;
+  std::uint64_t generation_;
+  std::uint64_t first_;
+  std::vector<stored_file> files_;
+  stored_file now_;
+  std::optional<io::whole_file<Folder>> open_;
+  block_sums sums_;
+  std::uint64_t size_ = 0;
+  bool is_over_ = false;
+  bool is_kept_ = false;
+  own_process made_in_;
+};
 
 /// Makes a generation of files that have their names for good. Its manifest is written last of all. Only a synced
 /// manifest makes a generation.

@@ -5,15 +5,10 @@
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
-#include <chunkmem/checkpoint/narrowing.hpp>
-#include <chunkmem/checkpoint/older_check.hpp>
-#include <chunkmem/checkpoint/read_elements.hpp>
-#include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>

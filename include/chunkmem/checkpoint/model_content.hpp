@@ -3,13 +3,10 @@
 
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
-#include <chunkmem/tensor/name_rules.hpp>
 #include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <algorithm>
 #include <cstddef>

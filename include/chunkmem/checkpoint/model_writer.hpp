@@ -7,8 +7,7 @@
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>

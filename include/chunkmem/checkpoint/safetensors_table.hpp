@@ -3,7 +3,7 @@
 
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/tensor/name_rules.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <algorithm>
 #include <cstddef>

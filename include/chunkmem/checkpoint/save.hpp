@@ -7,12 +7,8 @@
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
-#include <chunkmem/checkpoint/older_check.hpp>
-#include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/error_text.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <cstdint>

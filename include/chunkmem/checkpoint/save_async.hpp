@@ -1,25 +1,276 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/background_write.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
+
+namespace detail {
+
+/// Pins of a manager's items that a save still reads, for any type of manager.
+class borrowed_pins {
+ public:
+  virtual ~borrowed_pins() = default;
+  /// Waits until all bytes have arrived on the host. For the thread of the manager, as the next. @throws device_error
+  /// some will not arrive
+  virtual void wait() = 0;
+  /// Until those of this chunk have. @throws as `wait`
+  virtual void wait_for(chunk_id chunk) = 0;
+  /// Something of this chunk is pinned.
+  [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
+  /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
+  virtual void take_back(chunk_id chunk) noexcept = 0;
+};
+
+/// Hands a model to a queue:
+///
+/// - Bytes that only a step changes (weights, masters, states) are lent in their place on the host. They stay pinned
+///   there for reading.
+/// - Bytes on the device are on their way to the host when they are lent. The calling thread waits for no copy: the
+///   agent of a copy tells the queue that the bytes have arrived.
+/// - Bytes that the host has no room for are copied at once, and so are all other bytes.
+template <class Manager>
+class lending_writer final : public borrowed_pins {
+ public:
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
+
+  void wait() override { m_.backend().wait(agent::host, last_); }
+  void wait_for(chunk_id chunk) override
+  {
+    if (has(chunk)) m_.backend().wait(agent::host, lent_[first_[index_of(chunk)]].arrived);  // the last of the chunk
+  }
+
+  [[nodiscard]] bool has(chunk_id chunk) const noexcept override
+  {
+    return index_of(chunk) < first_.size() && first_[index_of(chunk)] != none;
+  }
+  void take_back(chunk_id chunk) noexcept override
+  {
+    if (!has(chunk)) return;
+    for (std::size_t& index = first_[index_of(chunk)]; index != none; index = lent_[index].next) {
+      queue_->take_back(index + std::uint64_t{1});
+      lent_[index].pin.reset();
+    }
+  }
+
+  void begin_file(std::uint64_t header) { queue_->begin_file(header); }
+  void write(std::span<const std::byte> content)
+  {
+    if (lends_) return queue_->lend(content, lent_.size());
+    if (!queue_->has_room(content.size())) wait();  // a thread that makes room waits for no lost device
+    queue_->write(content);
+  }
+  void end_file() { queue_->end_file(); }
+
+  template <class Use>
+  void with_bytes(Manager& m, const model_item& item, Use use)
+  {
+    if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
+    std::optional<pin_type> pin;
+    try {
+      pin.emplace(m.acquire_bytes(item.tensor, item.list, access::read, memory_location::host, agent::to_host));
+    } catch (const out_of_memory&) {
+      return detail::with_bytes(m, item, access::read, use);
+    }
+    const std::uint32_t chunk = m.chunk_of_slot()[index_of(pin->details().slot)];
+    m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });
+    last_ = m.backend().record(agent::to_host);
+    remember(std::move(*pin), chunk);
+    lends_ = true;
+    use(std::as_bytes(std::as_const(*lent_.back().pin).span()));
+    lends_ = false;
+  }
+
+ private:
+  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read,
+                                                                   memory_location::host, agent::to_host));
+
+  static constexpr std::size_t none = SIZE_MAX;
+
+  struct lent_item {
+    std::optional<pin_type> pin;
+    std::size_t next;  // the one before it in its chunk
+    event arrived;
+  };
+
+  void remember(pin_type&& pin, std::uint32_t chunk)
+  {
+    if (chunk >= first_.size()) first_.resize(chunk + std::size_t{1}, none);
+    lent_.push_back({std::move(pin), first_[chunk], last_});
+    first_[chunk] = lent_.size() - 1;
+  }
+
+  Manager& m_;
+  std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed
+  std::vector<lent_item> lent_;        // the queue counts them by arrivals, from 1
+  std::vector<std::size_t> first_;     // by chunk
+  event last_{};
+  bool lends_ = false;  // what is written just now
+};
+
+/// Carries out the orders of a queue, until none follows. @param commit   `commit(manifest)`: all was handed over
+template <class Writer, class Commit>
+void carry_out(save_queue& queue, Writer& writer, Commit commit)
+{
+  for (save_queue::order next; queue.take(next); queue.written(next)) {
+    switch (next.what) {
+      case save_queue::kind::begin_file: writer.begin_file(next.header); break;
+      case save_queue::kind::bytes: writer.write(next.bytes()); break;
+      case save_queue::kind::end_file: writer.end_file(); break;
+      case save_queue::kind::commit: commit(std::move(next.rest));
+    }
+  }
+}
+
+/// Threads that write and copy while their trainer goes on, and the pins of the bytes that they read in a manager. The
+/// threads end with the last order. In a forked child they do not exist: destroying this there leaves all files to the
+/// parent.
+class background_write {
+ public:
+  /// @param bound   of the queue's copies [B]
+  explicit background_write(std::uint64_t bound) : queue_(std::make_shared<save_queue>(bound)) {}
+  background_write(const background_write&) = delete;
+  ~background_write()
+  {
+    if (!threads_.is_owner()) {
+      if (unwatch_) unwatch_();
+      return;
+    }
+    (*queue_)->close();
+    join();
+    let_go();
+  }
+
+  /// @throws usage_error   this is a forked child. So for the next call
+  [[nodiscard]] save_queue& queue()
+  {
+    expect_own_process();
+    return **queue_;
+  }
+  [[nodiscard]] const save_queue& queue() const
+  {
+    expect_own_process();
+    return **queue_;
+  }
+  void expect_own_process() const { threads_.expect_owner("a background save"); }
+  /// Stops: bytes that are not written yet are not written any more.
+  void cancel() noexcept
+  {
+    if (threads_.is_owner()) (*queue_)->cancel();
+  }
+
+  /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
+  /// @param copying   so many more threads copy lent bytes ahead
+  /// @throws io_error   a thread could not be started
+  template <class Work>
+  void start(Work work, std::uint32_t copying = 0)
+  {
+    try {
+      threads_->reserve(copying + std::size_t{1});
+      threads_->emplace_back([this, work = std::move(work)]() mutable noexcept {
+        try {
+          work();
+        } catch (...) {
+          (*queue_)->fail(std::current_exception());
+        }
+        (*queue_)->end();
+      });
+      for (std::uint32_t each = 0; each < copying; ++each)
+        threads_->emplace_back([this]() noexcept { (*queue_)->copy_ahead(); });
+    } catch (const std::system_error& refused) {
+      throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
+                                  << static_cast<std::uint64_t>(refused.code().value())
+                                  << " (raise the limit of threads, or call checkpoint::save)",
+                     {.number = refused.code().value()}};
+    }
+  }
+  /// A target for a model_writer of this manager. It reads the bytes of weights and states in their place, until they
+  /// are about to change.
+  /// @throws usage_error   somebody else does
+  template <class Manager>
+  [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
+  {
+    auto borrowed = std::make_unique<lending_writer<Manager>>(m, *queue_);
+    lending_writer<Manager>& to = *borrowed;
+    *borrowed_ = std::move(borrowed);
+    unwatch_ = [&m, this] { m.content().changes().end(this); };
+    m.content().changes().begin(
+        [](void* context, chunk_id chunk) noexcept { static_cast<background_write*>(context)->before_change(chunk); },
+        this);
+    return to;
+  }
+  /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
+  void settle() noexcept { settle(chunk_id::none); }
+  /// Before bytes of this chunk change: they are written or copied, and pinned no more. None: all.
+  void before_change(chunk_id chunk) noexcept
+  {
+    if (chunk == chunk_id::none) return let_go();
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
+    settle(chunk);
+    (*borrowed_)->take_back(chunk);
+  }
+  /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
+  void let_go() noexcept
+  {
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    settle();
+    (*queue_)->take_back();
+    unwatch_();
+    borrowed_->reset();
+  }
+  /// Waits until all orders are written, or failed. The queue was closed, or its last order is the commit.
+  void join() noexcept
+  {
+    settle();
+    if (!threads_.is_owner()) return;
+    for (std::thread& it : *threads_) it.join();
+    threads_->clear();
+  }
+
+ private:
+  void settle(chunk_id chunk) noexcept
+  {
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    try {
+      chunk == chunk_id::none ? (*borrowed_)->wait() : (*borrowed_)->wait_for(chunk);
+    } catch (...) {
+      (*queue_)->refuse(std::current_exception());
+    }
+  }
+
+  process_owned<std::shared_ptr<save_queue>> queue_;
+  process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
+  std::function<void()> unwatch_;
+  process_owned<std::vector<std::thread>> threads_;
+};
+
+}  // namespace detail
 
 /// The options of a save in the background.
 ///

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
-#include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -165,6 +171,161 @@ class stored_index {
   map_type tensors_;
   std::set<std::string_view> divided_;
 };
+
+/// Elements of one type can be read as another: real numbers of any precision.
+[[nodiscard]] inline bool is_convertible(dtype from, dtype to) noexcept
+{
+  const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
+  return from == to || (is_real(from) && is_real(to));
+}
+
+/// Counts of the numbers that rounding has lost.
+///
+///     const rounded_numbers found = read_elements(from, value, 0, elements, to, dtype::float16);
+struct rounded_numbers {
+  std::uint64_t overflows = 0;   ///< finite numbers that became infinite
+  std::uint64_t underflows = 0;  ///< other numbers than zero that became zero
+
+  constexpr rounded_numbers& operator+=(const rounded_numbers& more) noexcept
+  {
+    overflows += more.overflows;
+    underflows += more.underflows;
+    return *this;
+  }
+  [[nodiscard]] constexpr bool operator==(const rounded_numbers&) const noexcept = default;
+};
+
+namespace detail {
+
+/// The magnitude as bits, which are in its order. In integers: no environment of a caller has a say.
+[[nodiscard]] inline std::uint32_t magnitude_bits(float value) noexcept
+{
+  return bits_as<std::uint32_t>(value) & ~chunkmem::detail::sign_bit;
+}
+
+template <class From, class To>
+rounded_numbers convert(std::span<const std::byte> from, std::byte* to) noexcept
+{
+  rounded_numbers lost;
+  for (std::size_t index = 0; index < from.size() / sizeof(From); ++index) {
+    From value;
+    std::memcpy(&value, from.data() + index * sizeof(From), sizeof value);
+    const To made = round_to<To>(to_float(value));
+    std::memcpy(to + index * sizeof(To), &made, sizeof made);
+    const std::uint32_t before = magnitude_bits(to_float(value)), after = magnitude_bits(to_float(made));
+    constexpr std::uint32_t infinite = chunkmem::detail::infinity_bits;
+    lost.overflows += before < infinite && after >= infinite ? 1 : 0;
+    lost.underflows += before != 0 && after == 0 ? 1 : 0;
+  }
+  return lost;
+}
+template <class From>
+rounded_numbers convert(std::span<const std::byte> from, std::byte* to, dtype type) noexcept
+{
+  if (type == dtype::float32) return convert<From, float>(from, to);
+  return type == dtype::bfloat16 ? convert<From, bf16>(from, to) : convert<From, fp16>(from, to);
+}
+
+}  // namespace detail
+
+/// Elements of one real type become those of another, rounded to nearest. @return   what this has lost
+/// @pre is_convertible, and not equal
+inline rounded_numbers convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
+{
+  if (from_type == dtype::float32) return detail::convert<float>(from, to, to_type);
+  if (from_type == dtype::bfloat16) return detail::convert<bf16>(from, to, to_type);
+  return detail::convert<fp16>(from, to, to_type);
+}
+
+/// Something that gives bytes of files: a generation, or a plain file.
+template <class Reader>
+concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) {
+  from.read(file, begin, to);
+};
+
+/// Elements [first, first + elements) of a stored tensor, as elements of `type`.
+/// @param to   room for them @return   what rounding has lost
+/// @pre   they are in the tensor, and is_convertible @throws as `from`
+template <element_reader Reader>
+rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements,
+                              std::byte* to, dtype type)
+{
+  rounded_numbers lost;
+  if (elements == 0) return lost;
+  const std::size_t width = size_of(it.type);
+  std::array<std::byte, 16384> part;
+  auto run = std::ranges::upper_bound(it.runs, first, {}, &stored_run::first) - 1;
+  while (elements > 0) {
+    const std::uint64_t left = run->first + run->elements - first;
+    const std::uint64_t count = std::min({elements, left, it.type == type ? left : part.size() / width});
+    const std::uint64_t begin = run->begin + (first - run->first) * width;
+    const auto size = static_cast<std::size_t>(count * width);
+    if (it.type == type) {
+      from.read(run->file, begin, {to, size});
+    } else {
+      from.read(run->file, begin, std::span{part}.first(size));
+      lost += convert(std::span{part}.first(size), it.type, to, type);
+    }
+    to += count * size_of(type);
+    elements -= count;
+    first += count;
+    if (first == run->first + run->elements) ++run;
+  }
+  return lost;
+}
+
+/// Counts what rounding to a narrower type makes of the numbers of a load, an import or an export, and refuses it where
+/// finite numbers would become infinite.
+///
+///     narrowing found{options.allow_overflow};
+///     check_narrowing(items, index, from, found);  // before anything is written
+class narrowing {
+ public:
+  /// @param allow_overflow   count them only
+  explicit narrowing(bool allow_overflow) noexcept : allow_overflow_{allow_overflow} {}
+
+  /// Takes in elements of one tensor. @throws config_error   finite ones would become infinite
+  void add(std::string_view name, const rounded_numbers& of, dtype to)
+  {
+    if (of.overflows != 0 && !allow_overflow_)
+      throw config_error{error_text{} << "chunkmem: " << of.overflows << " of the elements of " << name
+                                      << " are finite as they are stored, and would be infinite in " << name_of(to)
+                                      << " (take a type with their range, or allow_overflow where infinities are "
+                                         "wanted)"};
+    total_ += of;
+  }
+  [[nodiscard]] const rounded_numbers& total() const noexcept { return total_; }
+
+ private:
+  bool allow_overflow_;
+  rounded_numbers total_;
+};
+
+/// Numbers of one type may become infinite or zero in another.
+[[nodiscard]] constexpr bool is_narrower(dtype to, dtype from) noexcept
+{
+  return to != from && to != dtype::float32 && !(from == dtype::float16 && to == dtype::bfloat16);
+}
+
+/// Rounds the stored elements of a value or a list as a load will, and writes nothing.
+/// @param found   takes them in, if this rank writes them   @throws as `from`; config_error as `found`
+/// @complexity   reads what is narrowed, and nothing else
+template <element_reader Reader>
+void check_narrowing(const model_item& item, const stored_index& index, Reader& from, narrowing& found)
+{
+  constexpr std::uint64_t at_once = 8192;
+  std::vector<std::byte> made;
+  for (const item_piece& piece : item.pieces) {
+    const stored_value* const known = index.find(piece.name);
+    if (known == nullptr || !is_narrower(item.value_type, known->type)) continue;
+    made.resize(at_once * size_of(item.value_type));
+    rounded_numbers of;
+    for (std::uint64_t done = 0; done < piece.elements; done += at_once)
+      of += read_elements(from, *known, piece.first + done, std::min(at_once, piece.elements - done), made.data(),
+                          item.value_type);
+    found.add(piece.name, of, item.value_type);
+  }
+}
 
 }  // namespace checkpoint
 

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/name_rules.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -2,25 +2,412 @@
 #pragma once
 
 #include <chunkmem/checks/byte_poison.hpp>
-#include <chunkmem/checks/call_place.hpp>
-#include <chunkmem/checks/caller_guard.hpp>
 #include <chunkmem/checks/check_policy.hpp>
-#include <chunkmem/checks/gradient_watch.hpp>
-#include <chunkmem/checks/guarded_bytes.hpp>
-#include <chunkmem/checks/mistake_note.hpp>
-#include <chunkmem/checks/pinned_cells.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/version.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+// Of the run-time library of the address sanitizer; nothing here refers to them where a program is built without it.
+extern "C" void __asan_poison_memory_region(const volatile void* begin, std::size_t size);
+extern "C" void __asan_unpoison_memory_region(const volatile void* begin, std::size_t size);
 
 namespace chunkmem::inline v0 {
 
 namespace checks {
+
+/// The line of the caller's program that made a call. As a defaulted last parameter it names the place of the call.
+///
+///     const auto where = [](const call_place& from = call_place{}) { return from.line; };
+///     std::cout << where() << '\n';  // the number of this line
+///
+/// Not `std::source_location`, which clang 14 lacks.
+struct call_place {
+  const char* file = nullptr;
+  unsigned line = 0;
+
+  explicit constexpr call_place(const char* from = __builtin_FILE(),
+                                unsigned index = static_cast<unsigned>(__builtin_LINE())) noexcept
+      : file{from}, line{index}
+  {
+  }
+};
+
+/// For a sentence: "trainer.cpp:12", without folders.
+inline error_text& operator<<(error_text& text, const call_place& place) noexcept
+{
+  const std::string_view path{place.file};
+  const std::size_t slash = path.rfind('/');
+  return text << path.substr(slash == std::string_view::npos ? 0 : slash + 1) << ":" << std::uint64_t{place.line};
+}
+
+/// Which thread is inside of a manager, and in which call: a second one is refused.
+///
+///     caller_guard callers;
+///     const auto inside = callers.enter("acquire");  // throws where another thread is inside
+///
+/// Threads may take turns. A call within a call of the same thread is no second caller.
+/// Cost: one exchange of an atomic for each outermost call. @threads   any
+class caller_guard {
+ public:
+  /// A call that goes on; the outermost one of its thread lets others in when it ends.
+  class scope {
+   public:
+    scope() = default;
+    explicit scope(caller_guard* guard) noexcept : guard_{guard} {}
+    scope(scope&& other) noexcept : guard_{std::exchange(other.guard_, nullptr)} {}
+    scope& operator=(scope&&) = delete;
+    /// No call of the same thread goes on around it.
+    [[nodiscard]] bool is_outermost() const noexcept { return guard_ != nullptr; }
+    ~scope()
+    {
+      if (guard_ != nullptr) guard_->leave();
+    }
+
+   private:
+    caller_guard* guard_ = nullptr;
+  };
+
+  /// @param call   a literal
+  /// @throws usage_error   another thread is inside
+  [[nodiscard]] scope enter(const char* call)
+  {
+    const void* other = nullptr;
+    if (inside_.compare_exchange_strong(other, this_thread(), std::memory_order_acquire)) {
+      call_.store(call, std::memory_order_relaxed);
+      return scope{this};
+    }
+    if (other == this_thread()) return {};
+    const char* const theirs = call_.load(std::memory_order_relaxed);
+    throw usage_error{
+        error_text{} << "chunkmem: the manager was called by two threads at once: " << std::string_view{call}
+                     << ", while another thread is in " << std::string_view{theirs == nullptr ? "another call" : theirs}
+                     << " (one caller at a time: guard the manager with a mutex, or give each thread its own)"};
+  }
+
+  /// The same where nothing may be thrown: waits until the other thread is out.
+  /// @param waited   whether it had to
+  [[nodiscard]] scope wait_to_enter(const char* call, bool& waited) noexcept
+  {
+    waited = false;
+    for (const void* other = nullptr; !inside_.compare_exchange_strong(other, this_thread(), std::memory_order_acquire);
+         other = nullptr) {
+      if (other == this_thread()) return {};
+      waited = true;
+      inside_.wait(other, std::memory_order_relaxed);
+    }
+    call_.store(call, std::memory_order_relaxed);
+    return scope{this};
+  }
+
+ private:
+  void leave() noexcept
+  {
+    call_.store(nullptr, std::memory_order_relaxed);
+    inside_.store(nullptr, std::memory_order_release);
+    inside_.notify_all();
+  }
+  /// An address that no other thread has. `<thread>` is not for headers that everybody includes.
+  [[nodiscard]] static const void* this_thread() noexcept
+  {
+    static thread_local const char mark = 0;
+    return &mark;
+  }
+
+  std::atomic<const void*> inside_{nullptr};
+  std::atomic<const char*> call_{nullptr};
+};
+
+/// Whether each gradient of a step was asked how it is to be written, and was written whole.
+///
+///     gradient_watch watch;
+///     watch.reset(1);
+///     watch.opened(0, content, dtype::float32, true, true);
+///     watch.asked(0);                                                            // its beta was read
+///     const unwritten_count left = watch.unwritten(0, content, dtype::float32);  // all elements: none was written
+///
+/// Its first opening of a step marks every element as unwritten; one that still has the mark later was not written.
+/// Numbers and bytes only: it knows no manager.
+class gradient_watch {
+ public:
+  void reset(std::size_t parameters)
+  {
+    asked_.assign(parameters, 1);
+    has_marks_.assign(parameters, false);
+  }
+
+  /// A pin on the gradient was given out. @param first   of this step: its elements are undefined
+  void opened(std::uint32_t parameter, std::span<std::byte> content, dtype type, bool first, bool has_beta) noexcept
+  {
+    asked_[parameter] = has_beta ? 0 : 1;
+    if (!first) return;
+    has_marks_[parameter] = true;
+    fill_as_unwritten(content, type);
+  }
+  /// Its beta was read. @threads   any: several may write one gradient
+  void asked(std::uint32_t parameter) noexcept
+  {
+    std::atomic_ref<std::uint8_t> known{asked_[parameter]};
+    if (known.load(std::memory_order_relaxed) == 0) known.store(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool was_asked(std::uint32_t parameter) const noexcept { return asked_[parameter] != 0; }
+
+  /// @return   elements that were not written since its first opening of this step
+  [[nodiscard]] unwritten_count unwritten(std::uint32_t parameter, std::span<const std::byte> content,
+                                          dtype type) noexcept
+  {
+    if (!has_marks_[parameter]) return {};
+    const unwritten_count found = count_unwritten(content, type);
+    has_marks_[parameter] = found.elements > 0;
+    return found;
+  }
+  /// Nothing of it is true any more: it was dropped, used up or loaded.
+  void forget(std::uint32_t parameter) noexcept
+  {
+    asked_[parameter] = 1;
+    has_marks_[parameter] = false;
+  }
+
+  /// This tensor may be without a gradient in a step. @throws std::bad_alloc
+  void allow_none(std::uint32_t tensor)
+  {
+    if (!may_lack(tensor)) allowed_.push_back(tensor);
+  }
+  [[nodiscard]] bool may_lack(std::uint32_t tensor) const noexcept
+  {
+    return std::find(allowed_.begin(), allowed_.end(), tensor) != allowed_.end();
+  }
+
+ private:
+  std::vector<std::uint8_t> asked_;  // by parameter: since its last opening
+  std::vector<bool> has_marks_;      // by parameter: elements may have the mark
+  std::vector<std::uint32_t> allowed_;
+};
+
+/// Which bytes of the arenas somebody may touch: those of pins and leases that live. The address sanitizer is told of
+/// all others.
+///
+///     guarded_bytes guard;
+///     guard.add_arena(arena);
+///     guard.open(arena.first(1'024));   // a pin begins
+///     guard.close(arena.first(1'024));  // and ends: the sanitizer reports the next access
+///
+/// Where a program is built with the sanitizer, it reports a read after a release, a write past a tensor into its
+/// neighbour, and a use of free frames and gaps. Elsewhere only the book is kept. Cost: O(log open pins) for each pin,
+/// and the sanitizer's own 1/8 of the bytes.
+class guarded_bytes {
+ public:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr bool is_guarding = true;
+#elif defined(__has_feature)
+  static constexpr bool is_guarding = __has_feature(address_sanitizer);
+#else
+  static constexpr bool is_guarding = false;
+#endif
+
+  guarded_bytes() = default;
+  guarded_bytes(const guarded_bytes&) = delete;
+  ~guarded_bytes() { forget(); }
+
+  /// Nobody may touch these bytes, which are about to serve as an arena.
+  /// @throws std::bad_alloc
+  void add_arena(std::span<std::byte> arena)
+  {
+    if (arena.empty()) return;
+    arenas_[arena.data()] = arena.size();
+    guard(arena.data(), arena.size());
+  }
+  /// The arenas end: nothing is guarded, and nothing is open.
+  void forget() noexcept
+  {
+    for (const auto& [begin, size] : arenas_) release(begin, size);
+    arenas_.clear();
+    open_.clear();
+  }
+
+  /// A pin or lease on these bytes begins. @throws std::bad_alloc   nothing was opened
+  void open(std::span<std::byte> content)
+  {
+    if (content.empty()) return;
+    auto& it = open_[content.data()];
+    it.size = std::max(it.size, content.size());
+    ++it.holders;
+    release(content.data(), content.size());
+  }
+  /// It ends.
+  void close(std::span<std::byte> content) noexcept
+  {
+    const auto it = open_.find(content.data());
+    if (it == open_.end() || --it->second.holders > 0) return;
+    guard(content.data(), it->second.size);
+    open_.erase(it);
+  }
+
+  /// A copy of the library's own goes over these bytes, from here to `take_back`.
+  void lend(std::span<const std::byte> content) noexcept { release(content.data(), content.size()); }
+  void take_back(std::span<const std::byte> content) noexcept
+  {
+    if constexpr (!is_guarding) return;
+    const std::byte* const end = content.data() + content.size();
+    guard(content.data(), content.size());
+    auto it = open_.lower_bound(content.data());
+    if (it != open_.begin() && std::prev(it)->first + std::prev(it)->second.size > content.data()) --it;
+    for (; it != open_.end() && it->first < end; ++it) release(it->first, it->second.size);
+  }
+
+  /// A pin or lease that lives holds this byte.
+  [[nodiscard]] bool is_open(const std::byte* place) const noexcept
+  {
+    auto it = open_.upper_bound(place);
+    if (it == open_.begin()) return false;
+    --it;
+    return place < it->first + it->second.size;
+  }
+
+ private:
+  struct interval {
+    std::size_t size = 0;
+    std::uint32_t holders = 0;
+  };
+
+  static void guard([[maybe_unused]] const std::byte* begin, [[maybe_unused]] std::size_t size) noexcept
+  {
+    if constexpr (is_guarding) __asan_poison_memory_region(begin, size);
+  }
+  static void release([[maybe_unused]] const std::byte* begin, [[maybe_unused]] std::size_t size) noexcept
+  {
+    if constexpr (is_guarding) __asan_unpoison_memory_region(begin, size);
+  }
+
+  std::map<const std::byte*, std::size_t> arenas_;
+  std::map<const std::byte*, interval> open_;
+};
+
+/// Mistakes that were found where nothing may be thrown, such as the end of a pin, until something may.
+///
+///     mistake_note mistakes;
+///     mistakes.add(error_text{} << "chunkmem: a pin ended on another thread");  // where nothing may be thrown
+///     mistakes.raise();                                                         // where it may
+///
+/// The first one is kept as a sentence, since others often follow from it; the rest are counted. No allocation.
+class mistake_note {
+ public:
+  void add(const error_text& sentence) noexcept
+  {
+    if (count_++ == 0) first_ = sentence;
+  }
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+
+  /// @throws usage_error   the first one that was noted; from here on nothing is noted
+  void raise()
+  {
+    if (count_ == 0) [[likely]]
+      return;
+    const std::uint64_t more = std::exchange(count_, 0) - 1;
+    if (more > 0) first_ << " [and " << more << " more that were found since]";
+    throw usage_error{std::exchange(first_, {})};
+  }
+
+ private:
+  error_text first_;
+  std::uint64_t count_ = 0;
+};
+
+/// The checksum of each tensor while nobody may write it: while pins only read it, and while no pin holds it.
+///
+///     pinned_cells cells;
+///     cells.reset(1);
+///     cells.pinned(0, content, false, from);
+///     const bool is_fine = cells.released(0, content, true) == pinned_cells::finding::fine;
+///
+/// A cell is the bytes of a tensor in one list. A gradient that lies in its weight's bytes has the weight's cell.
+/// Cost: one pass over the bytes for each first pin and each last release. Numbers and bytes only: it knows no manager.
+class pinned_cells {
+ public:
+  /// What is wrong with a cell, if anything.
+  enum class finding : std::uint8_t { fine, written_through_read, written_unpinned };
+
+  void reset(std::size_t cells) { cells_.assign(cells, {}); }
+
+  /// A pin begins. @pre   `compare` was called where the bytes were not pinned and are still what they were
+  void pinned(std::uint32_t index, std::span<const std::byte> content, bool writes, const call_place& from) noexcept
+  {
+    cell& it = cells_[index];
+    if (it.pins++ == 0) it.writers = false;
+    it.from = from;
+    if (writes)
+      it.writers = true, it.known = false;
+    else if (!it.writers && !it.known)
+      it.know(sum_of_bytes(content));
+  }
+
+  /// A pin ends. @param retained   these bytes are the same until the next pin
+  [[nodiscard]] finding released(std::uint32_t index, std::span<const std::byte> content, bool retained) noexcept
+  {
+    cell& it = cells_[index];
+    finding found = finding::fine;
+    if (!it.writers && it.known && it.sum != sum_of_bytes(content)) {
+      found = finding::written_through_read;
+      it.know(sum_of_bytes(content));  // told once
+    }
+    if (--it.pins > 0) return found;
+    if (!retained)
+      it.known = false;
+    else if (!it.known)
+      it.know(sum_of_bytes(content));
+    return found;
+  }
+
+  /// Looks at bytes that nobody holds. @param content   a valid copy of the cell
+  [[nodiscard]] finding compare(std::uint32_t index, std::span<const std::byte> content) noexcept
+  {
+    cell& it = cells_[index];
+    if (it.pins > 0 || !it.known || it.sum == sum_of_bytes(content)) return finding::fine;
+    it.known = false;  // told once
+    return finding::written_unpinned;
+  }
+
+  /// The bytes are dead, or others changed them by right.
+  void forget(std::uint32_t index) noexcept { cells_[index].known = false; }
+  void forget_all() noexcept
+  {
+    for (cell& it : cells_) it.known = false;
+  }
+
+  [[nodiscard]] bool is_pinned(std::uint32_t index) const noexcept { return cells_[index].pins > 0; }
+  /// Something is known of bytes that nobody holds.
+  [[nodiscard]] bool is_watched(std::uint32_t index) const noexcept
+  {
+    return cells_[index].known && cells_[index].pins == 0;
+  }
+  /// Where its last pin was asked for.
+  [[nodiscard]] const call_place& last_pin(std::uint32_t index) const noexcept { return cells_[index].from; }
+
+ private:
+  struct cell {
+    std::uint64_t sum = 0;
+    std::uint32_t pins = 0;
+    bool known = false;    ///< the sum is that of the bytes
+    bool writers = false;  ///< one of the pins since the first may write
+    call_place from{"", 0};
+
+    void know(std::uint64_t of) noexcept { sum = of, known = true; }
+  };
+
+  std::vector<cell> cells_;
+};
 
 /// Looks for the mistakes of a trainer that neither the compiler nor a usage_error finds. See checks::full.
 ///

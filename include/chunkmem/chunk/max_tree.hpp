@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/version.hpp>
 
 #include <algorithm>

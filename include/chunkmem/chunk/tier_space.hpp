@@ -1,16 +1,222 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace chunkmem::inline v0 {
+
+/// The free frames of a tier, handed out lowest first as windows of neighbours.
+///
+///     frame_pool frames;
+///     frames.reset(8);
+///     if (const frame_id first = frames.lowest(3); first != frame_pool::none) frames.take(first, 3);
+///
+/// Lowest first keeps the top of the arena free for leases. Cost: O(1) words for one frame; for a window O(free runs).
+class frame_pool {
+ public:
+  static constexpr frame_id none = frame_id::none;
+
+  /// All of `frames` frames are free.
+  void reset(std::uint32_t frames)
+  {
+    free_.reset(frames);
+    for (std::uint32_t frame = 0; frame < frames; ++frame) free_.insert(frame);
+    frames_ = frames;
+    free_count_ = frames;
+  }
+
+  [[nodiscard]] std::uint32_t size() const noexcept { return frames_; }
+  [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
+  [[nodiscard]] bool is_free(frame_id frame) const noexcept { return free_.contains(index_of(frame)); }
+
+  /// The first frame of the lowest free window of `count` frames, or none. Takes nothing.
+  [[nodiscard]] frame_id lowest(std::uint32_t count) const noexcept
+  {
+    std::uint32_t first = free_.first_from(0);
+    if (count == 1 || first == index_set::none) return frame_id{first};
+    std::uint32_t length = 1;
+    while (length < count) {
+      const std::uint32_t next = free_.first_from(first + length);
+      if (next == index_set::none) return none;
+      if (next == first + length) {
+        ++length;
+      } else {
+        first = next;
+        length = 1;
+      }
+    }
+    return frame_id{first};
+  }
+
+  /// The same from the other end: the first frame of the highest free window.
+  [[nodiscard]] frame_id highest(std::uint32_t count) const noexcept
+  {
+    std::uint32_t last = free_.last_before(frames_);
+    std::uint32_t length = 1;
+    while (last != index_set::none && length < count) {
+      const std::uint32_t next = free_.last_before(last + 1 - length);
+      if (next == index_set::none) return none;
+      if (next + length == last) {
+        ++length;
+      } else {
+        last = next;
+        length = 1;
+      }
+    }
+    return last == index_set::none ? none : frame_id{last + 1 - length};
+  }
+
+  /// The highest free frame below `border`, or none.
+  [[nodiscard]] frame_id highest_below(std::uint32_t border) const noexcept
+  {
+    return frame_id{free_.last_before(border < frames_ ? border : frames_)};
+  }
+
+  [[nodiscard]] bool is_free(frame_id first, std::uint32_t count) const noexcept
+  {
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame)
+      if (frame >= frames_ || !free_.contains(frame)) return false;
+    return true;
+  }
+
+  /// @pre the window is free
+  void take(frame_id first, std::uint32_t count) noexcept
+  {
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.erase(frame);
+    free_count_ -= count;
+  }
+
+  /// @pre the window is taken
+  void give(frame_id first, std::uint32_t count) noexcept
+  {
+    for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.insert(frame);
+    free_count_ += count;
+  }
+
+  [[nodiscard]] bool operator==(const frame_pool&) const noexcept = default;
+
+ private:
+  index_set free_;
+  std::uint32_t frames_ = 0;
+  std::uint32_t free_count_ = 0;
+};
+
+/// The free frames of a tier in the order in which they became free.
+///
+///     free_frame_order order;
+///     order.reset(pool);
+///     pool.give(frame, 1);
+///     order.freed(frame, false);
+///     const frame_id first = order.for_load(pool, border);
+///
+/// - A load can start when its frame is free, so a load takes the frame that is free the longest.
+/// - A chunk without bytes takes the frame that became free last: older frames stay for loads. A frame whose bytes are
+///   written back is free later than it seems, so such a chunk takes it only where there is no other frame.
+/// - Of frames that were free from the beginning, the highest is the first.
+///
+/// Buys: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
+/// Cost: O(1). Of each kind at most 64 frames above the border are passed over; then a younger frame below it is taken,
+/// or the highest.
+class free_frame_order {
+ public:
+  /// All free frames were free from the beginning. O(frames)
+  void reset(const frame_pool& pool)
+  {
+    frames_ = pool.size();
+    links_.assign(std::size_t{frames_} + ring_count, {});
+    for (std::uint32_t end = frames_; end < links_.size(); ++end) links_[end] = {end, end, 0};
+    count_ = 0;
+    for (std::uint32_t frame = frames_; frame-- > 0;)
+      if (pool.is_free(frame_id{frame})) append(frame, from_beginning);
+  }
+  /// @param is_written_back   the bytes of the frame are written back before it is free
+  void freed(frame_id frame, bool is_written_back) noexcept
+  {
+    unlink(index_of(frame));
+    append(index_of(frame), is_written_back ? after_write_back : at_once);
+  }
+
+  /// A free frame below `border` for a chunk that is loaded. None where there is none.
+  [[nodiscard]] frame_id for_load(const frame_pool& pool, std::uint32_t border) noexcept
+  {
+    const std::uint32_t first = find(pool, border, from_beginning, &link::after);
+    if (first != none) return frame_id{first};
+    const std::uint32_t left = find(pool, border, at_once, &link::after);
+    const std::uint32_t right = find(pool, border, after_write_back, &link::after);
+    if (left == none || right == none) return either(left, right, pool, border);
+    return frame_id{links_[left].number < links_[right].number ? left : right};
+  }
+  /// A free frame below `border` for a chunk without bytes. None where there is none.
+  [[nodiscard]] frame_id for_claim(const frame_pool& pool, std::uint32_t border) noexcept
+  {
+    const std::uint32_t last = find(pool, border, at_once, &link::before);
+    if (last != none) return frame_id{last};
+    return either(find(pool, border, from_beginning, &link::after), find(pool, border, after_write_back, &link::after),
+                  pool, border);
+  }
+
+ private:
+  enum ring : std::uint32_t { from_beginning, at_once, after_write_back, ring_count };
+  static constexpr std::uint32_t none = UINT32_MAX;
+  static constexpr int most_passed = 64;
+
+  /// Neighbours in a ring. Each ring has one end, which is no frame.
+  struct link {
+    std::uint32_t before = 0;
+    std::uint32_t after = 0;
+    std::uint32_t number = 0;  ///< counted up as frames become free; 0: in no ring
+  };
+
+  [[nodiscard]] static frame_id either(std::uint32_t one, std::uint32_t other, const frame_pool& pool,
+                                       std::uint32_t border) noexcept
+  {
+    if (one != none) return frame_id{one};
+    return other != none ? frame_id{other} : pool.highest_below(border);
+  }
+  void append(std::uint32_t frame, ring which) noexcept
+  {
+    const std::uint32_t end = frames_ + which;
+    links_[frame] = {links_[end].before, end, ++count_};
+    links_[links_[end].before].after = frame;
+    links_[end].before = frame;
+  }
+  void unlink(std::uint32_t frame) noexcept
+  {
+    link& it = links_[frame];
+    if (it.number == 0) return;
+    links_[it.before].after = it.after;
+    links_[it.after].before = it.before;
+    it = {};
+  }
+  /// The first free frame of a ring below `border` in this direction. Frames that were taken since are unlinked.
+  [[nodiscard]] std::uint32_t find(const frame_pool& pool, std::uint32_t border, ring which,
+                                   std::uint32_t link::*direction) noexcept
+  {
+    const std::uint32_t end = frames_ + which;
+    int passed = 0;
+    for (std::uint32_t frame = links_[end].*direction; frame != end && passed < most_passed;) {
+      const std::uint32_t next = links_[frame].*direction;
+      if (!pool.is_free(frame_id{frame}))
+        unlink(frame);
+      else if (frame < border)
+        return frame;
+      else
+        ++passed;
+      frame = next;
+    }
+    return none;
+  }
+
+  sequence<link> links_;  // by frame; then the ends of the rings
+  std::uint32_t frames_ = 0;
+  std::uint32_t count_ = 0;
+};
 
 /// The arena of one tier: chunks in frames from the bottom, leases from the top, never a byte in both.
 ///
@@ -190,5 +396,49 @@ class tier_space {
   std::uint64_t chunk_frames_ = 0;
   std::uint64_t peak_ = 0;
 };
+
+/// What a run of frames may cost at most; more means that it cannot be had.
+inline constexpr std::uint32_t impossible_run = UINT32_MAX;
+
+/// The cheapest run of `count` neighbouring frames that starts in [begin, end): the sum of the prices of what lies in
+/// its frames, then the lowest place. Free frames cost nothing, leased ones make a run impossible.
+///
+/// Cost: O(count * (end - begin)) calls of `price`; no allocation.
+///
+/// @param price   `price(chunk)`: for giving up one frame of that chunk, or `impossible_run`
+/// @return        first frame, or `frame_pool::none` where no run is possible
+template <class Price>
+[[nodiscard]] frame_id cheapest_frame_run(const tier_space& space, std::uint32_t count, frame_id begin, frame_id end,
+                                          Price price)
+{
+  if (count > space.frames()) return frame_pool::none;
+  const std::uint32_t starts = space.frames() - count + 1;
+  frame_id best = frame_pool::none;
+  std::uint32_t least = impossible_run;
+  for (frame_id first = begin; first < end && index_of(first) < starts; first = first + 1) {
+    std::uint32_t total = 0;
+    for (frame_id frame = first; frame < first + count && total != impossible_run; frame = frame + 1) {
+      const chunk_id occupant = space.occupant(frame);
+      if (occupant == tier_space::free_frame) continue;
+      const std::uint32_t one = occupant == tier_space::leased_frame ? impossible_run : price(occupant);
+      total = one == impossible_run ? impossible_run : total + one;
+    }
+    if (total < least) {
+      least = total;
+      best = first;
+    }
+  }
+  return best;
+}
+
+/// The cheapest run that has one of the frames of a victim.
+template <class Price>
+[[nodiscard]] frame_id cheapest_frame_run_around(const tier_space& space, std::uint32_t count, frame_id victim_first,
+                                                 std::uint32_t victim_frames, Price price)
+{
+  const std::uint32_t last = index_of(victim_first);
+  const frame_id begin{last >= count - 1 ? last - (count - 1) : 0};
+  return cheapest_frame_run(space, count, begin, victim_first + victim_frames, price);
+}
 
 }  // namespace chunkmem::inline v0

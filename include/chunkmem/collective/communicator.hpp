@@ -4,18 +4,200 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace collective {
+
+/// Names of a group and its ranks outside of the group, for the sentences of its errors.
+///
+/// A group of two stages has ranks 0 and 1, and an error that names these two helps nobody. With names it says "rank 1
+/// (stage 3)". Any communicator of this library takes them: `call_members`. Cost: none until there is an error.
+///
+///     ranks.call_members({.group = "the node 2", .ranks = {"rank 4 of all", "rank 5 of all"}});
+struct member_names {
+  std::string group{};               ///< empty: a group like any other
+  std::vector<std::string> ranks{};  ///< by rank; of one that is missing or empty, its number is all that is known
+  std::uint32_t micro_batches = 0;   ///< labels count them, so many for each part; 0: labels count something else
+
+  [[nodiscard]] bool empty() const noexcept { return group.empty() && ranks.empty(); }
+  /// "rank 1 (stage 3)".
+  void tell_rank(error_text& text, std::uint32_t rank) const noexcept
+  {
+    text << "rank " << rank;
+    if (rank < ranks.size() && !ranks[rank].empty()) text << " (" << ranks[rank] << ")";
+  }
+  /// "group of 2 (the link from stage 2 to stage 3)".
+  void tell_group(error_text& text, std::uint32_t of_ranks) const noexcept
+  {
+    text << "group of " << of_ranks;
+    if (!group.empty()) text << " (" << group << ")";
+  }
+  /// "label 13 (part 3, micro-batch 1)".
+  void tell_label(error_text& text, std::uint32_t label) const noexcept
+  {
+    text << "label " << label;
+    if (micro_batches != 0)
+      text << " (part " << label / micro_batches << ", micro-batch " << label % micro_batches << ")";
+  }
+};
+
+namespace detail {
+
+/// The same of a communicator, which may have no names.
+template <class Ranks>
+void tell_rank_of(const Ranks& ranks, error_text& text, std::uint32_t rank) noexcept
+{
+  if constexpr (requires { ranks.tell_rank(text, rank); })
+    ranks.tell_rank(text, rank);
+  else
+    member_names{}.tell_rank(text, rank);
+}
+template <class Ranks>
+void tell_group_of(const Ranks& ranks, error_text& text) noexcept
+{
+  if constexpr (requires { ranks.tell_group(text); })
+    ranks.tell_group(text);
+  else
+    member_names{}.tell_group(text, ranks.ranks());
+}
+
+}  // namespace detail
+
+/// The first error of a communicator, told by any thread, thrown to the calling one.
+///
+///     first_failure failure;
+///     failure.tell(error);  // on any thread
+///     failure.check();      // on the calling one: throws the first that was told
+///
+/// Cost of asking: one load. Telling copies the error, which does not allocate.
+///
+/// @threads   any
+class first_failure {
+ public:
+  /// Keeps the error if it is the first.
+  void tell(const comm_error& error) noexcept
+  {
+    const std::lock_guard lock{mutex_};
+    if (error_) return;
+    error_.emplace(error);
+    is_there_.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] bool is_there() const noexcept { return is_there_.load(std::memory_order_acquire); }
+  /// @throws comm_error   the first error that was told
+  void check() const
+  {
+    if (is_there()) throw comm_error{*error_};  // never changed once it is there
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> is_there_{false};
+  std::optional<comm_error> error_;
+};
+
+/// The operations of a group of ranks.
+enum class operation : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  send,
+  receive,
+  barrier,
+  exchange
+};
+
+[[nodiscard]] constexpr std::string_view name_of(operation what) noexcept
+{
+  constexpr std::string_view names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                        "send",       "receive",        "barrier",    "exchange"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+/// One operation as every rank that takes part has to ask for it. Numbers only: addresses differ between ranks.
+///
+///     const call asked{.what = operation::broadcast, .size = 4'096, .root = 0, .label = chunk};
+struct call {
+  operation what = operation::barrier;
+  dtype type = dtype::uint8;
+  std::uint64_t size = 0;   ///< of the whole run, over all ranks [bytes]
+  std::uint32_t root = 0;   ///< the sender, of a broadcast, send or receive
+  std::uint32_t label = 0;  ///< the subject, such as the index of a chunk
+  std::uint32_t scale = 0;  ///< bits of the factor of a sum
+
+  [[nodiscard]] constexpr bool operator==(const call&) const noexcept = default;
+};
+
+/// 64 bits that tell one sequence of calls from another. Ranks compare them instead of their whole plans.
+///
+/// Each word goes through the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which maps no two words to one: two
+/// sequences that differ in one call always differ, and others with probability 1 - 2^-64. It is no secret, so it does
+/// not stop an attacker.
+///
+/// Use:
+///
+///     fingerprint all;
+///     all.add(next_call);        // of each call, in order
+///     ... all.value()            // compare it between ranks
+class fingerprint {
+ public:
+  constexpr void add(std::uint64_t word) noexcept { value_ = mixed(value_ ^ mixed(word + 0x9e3779b97f4a7c15U)); }
+  constexpr void add(const call& next) noexcept
+  {
+    add(static_cast<std::uint64_t>(next.what) << 8U | static_cast<std::uint64_t>(next.type));
+    add(next.size);
+    add(std::uint64_t{next.root} << 32U | next.label);
+    add(next.scale);
+  }
+  /// Its length too: two texts one after the other are not one.
+  constexpr void add(std::string_view text) noexcept
+  {
+    add(text.size());
+    for (std::size_t begin = 0; begin < text.size(); begin += 8) {
+      std::uint64_t word = 0;
+      for (const char it : text.substr(begin, 8)) word = word << 8U | static_cast<unsigned char>(it);
+      add(word);
+    }
+  }
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
+
+  [[nodiscard]] constexpr bool operator==(const fingerprint&) const noexcept = default;
+
+ private:
+  [[nodiscard]] static constexpr std::uint64_t mixed(std::uint64_t word) noexcept
+  {
+    word = (word ^ word >> 30U) * 0xbf58476d1ce4e5b9U;
+    word = (word ^ word >> 27U) * 0x94d049bb133111ebU;
+    return word ^ word >> 31U;
+  }
+
+  std::uint64_t value_ = 0;
+};
+
+/// The fingerprint of one call alone.
+[[nodiscard]] constexpr std::uint64_t fingerprint_of(const call& one) noexcept
+{
+  fingerprint result;
+  result.add(one);
+  return result.value();
+}
 
 /// How elements are added over ranks: in order of ranks, in single precision, then times `scale`, then rounded to the
 /// element type. A scale of 1 / ranks keeps a mean of 16 bits from overflowing where its sum would. A transport that

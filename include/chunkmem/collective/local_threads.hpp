@@ -2,18 +2,15 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/collective/thread_group.hpp>
-#include <chunkmem/collective/thread_rendezvous.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/strict_fp_compare.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstddef>

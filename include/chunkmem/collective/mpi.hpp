@@ -3,13 +3,10 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/collective/mpi_group.hpp>
-#include <chunkmem/collective/mpi_lane.hpp>
-#include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/collective/mpi_work.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
-#include <chunkmem/collective/first_failure.hpp>
-#include <chunkmem/collective/member_names.hpp>
-#include <chunkmem/collective/mpi_error.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/error.hpp>
 

@@ -1,23 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/mpi_error.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 
-#include <mpi.h>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mpi.h>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#if !__has_include(<mpi.h>)
+#error "chunkmem: ranks over MPI need mpi.h: link chunkmem::mpi, or compile with mpicxx"
+#endif
+#include <mpi.h>
+#include <cstdint>
+#include <string_view>
+
 namespace chunkmem::inline v0 {
 
 namespace collective {
+
+/// The answer of an MPI library as an error, in its own words and with its own number.
+///
+/// A message that is longer than its receive means that ranks ask for different things. After any other error inside
+/// MPI the group cannot go on: the error is `peer_lost`. Cost: one look-up in MPI's table of errors; no allocation of
+/// ours.
+[[nodiscard]] inline comm_error mpi_error(std::string_view asked, int answer, std::uint32_t rank = UINT32_MAX,
+                                          const member_names& names = {}) noexcept
+{
+  char words[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  int kind = MPI_ERR_OTHER;
+  if (MPI_Error_string(answer, words, &length) != MPI_SUCCESS) length = 0;
+  if (MPI_Error_class(answer, &kind) != MPI_SUCCESS) kind = MPI_ERR_OTHER;
+  error_text text;
+  text << "chunkmem: " << asked << " failed: MPI error " << static_cast<std::uint64_t>(answer) << ", "
+       << std::string_view{words, static_cast<std::size_t>(length)};
+  if (rank != UINT32_MAX) names.tell_rank(text << ", with ", rank);
+  text << " (the group has ended: start its ranks again)";
+  const comm_failure failure = kind == MPI_ERR_TRUNCATE ? comm_failure::mismatch : comm_failure::peer_lost;
+  return {text, {.failure = failure, .rank = rank, .number = answer}};
+}
+
+namespace detail {
+
+/// @throws comm_error   MPI answered anything but success
+inline void require_mpi(std::string_view asked, int answer)
+{
+  if (answer != MPI_SUCCESS) throw mpi_error(asked, answer);
+}
+
+}  // namespace detail
 
 /// This process' part in MPI. Starts MPI if nobody has, and ends MPI only if it started it.
 ///
@@ -138,6 +177,69 @@ class mpi_session {
   std::mutex mutex_;
   std::unique_ptr<left_group> left_;
   own_process made_in_;
+};
+
+/// Processes by nodes: a group of the processes of a node, and a group of the processes in one place of every node.
+/// Both are MPI_Comm of the user's own.
+///
+/// A process needs this before it makes its communicators: its place, its groups, and the device of its node that is
+/// its own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
+/// sharding::process_groups refuses others.
+///
+/// Use:
+///
+///     const collective::mpi_nodes nodes{session, MPI_COMM_WORLD};
+///     collective::mpi node{session, nodes.node()}, across{session, nodes.across()};
+///     cudaSetDevice(static_cast<int>(nodes.device_of(devices)));
+class mpi_nodes {
+ public:
+  /// Collective over `users`; MPI waits for all of them, without a deadline.
+  /// @param of_node   so many ranks in a row are a node; 0: the ranks that share memory
+  /// @throws config_error   nodes are not full; comm_error   MPI could not
+  explicit mpi_nodes(mpi_session&, MPI_Comm users, std::uint32_t of_node = 0)
+  {
+    int rank = 0;
+    int ranks = 0;
+    detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
+    detail::require_mpi("asking for the ranks", MPI_Comm_size(users, &ranks));
+    if (of_node != 0 && static_cast<std::uint32_t>(ranks) % of_node != 0)
+      throw config_error{error_text{} << "chunkmem: " << static_cast<std::uint64_t>(ranks) << " processes in nodes of "
+                                      << of_node << " (fill nodes)"};
+    if (of_node == 0)
+      detail::require_mpi("grouping a node",
+                          MPI_Comm_split_type(users, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_));
+    else
+      detail::require_mpi("grouping a node", MPI_Comm_split(users, rank / static_cast<int>(of_node), rank, &node_));
+    int place = 0;
+    int size = 0;
+    detail::require_mpi("asking for the rank in a node", MPI_Comm_rank(node_, &place));
+    detail::require_mpi("asking for the ranks of a node", MPI_Comm_size(node_, &size));
+    detail::require_mpi("grouping over nodes", MPI_Comm_split(users, place, rank, &across_));
+    place_ = static_cast<std::uint32_t>(place);
+    of_node_ = static_cast<std::uint32_t>(size);
+  }
+  mpi_nodes(const mpi_nodes&) = delete;
+  mpi_nodes& operator=(const mpi_nodes&) = delete;
+  /// Leaves its groups to MPI, which ends them: freeing them would wait for ranks that may be gone.
+  ~mpi_nodes() = default;
+
+  [[nodiscard]] MPI_Comm node() const noexcept { return node_; }
+  [[nodiscard]] MPI_Comm across() const noexcept { return across_; }
+  /// The place of this process in its node, and the number of processes there.
+  [[nodiscard]] std::uint32_t rank_in_node() const noexcept { return place_; }
+  [[nodiscard]] std::uint32_t of_node() const noexcept { return of_node_; }
+  /// The device of this process where its node has `devices`: ranks take turns. @throws usage_error   none
+  [[nodiscard]] std::uint32_t device_of(std::uint32_t devices) const
+  {
+    expects(devices > 0, "a rank on a node without devices");
+    return place_ % devices;
+  }
+
+ private:
+  MPI_Comm node_ = MPI_COMM_NULL;
+  MPI_Comm across_ = MPI_COMM_NULL;
+  std::uint32_t place_ = 0;
+  std::uint32_t of_node_ = 1;
 };
 
 }  // namespace collective

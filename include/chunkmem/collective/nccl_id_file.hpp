@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/descriptor.hpp>
+#include <chunkmem/core/posix_file.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 

@@ -7,7 +7,6 @@
 
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>

@@ -6,9 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/strict_fp.hpp>
-#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -53,6 +53,49 @@ struct shares {
   }
 };
 
+/// The bytes that one rank sends and receives while ranks move bytes around a ring, each to the next.
+///
+///     const ring_traffic of_rank_0 = ring_traffic::of_all_gather(shares::of(size, ranks), 0);
+///
+/// Another algorithm that moves no byte twice differs only where shares are unequal, and only in the bytes that each
+/// rank sends of a gather or receives of a sum. The bytes that a rank receives of a gather, the bytes that it sends
+/// into a sum, and the bytes of all ranks together stay the same.
+struct ring_traffic {
+  std::uint64_t sent = 0;      ///< [bytes]
+  std::uint64_t received = 0;  ///< [bytes]
+
+  [[nodiscard]] constexpr bool operator==(const ring_traffic&) const noexcept = default;
+
+  /// Every share passes every rank but its own. A rank sends all shares but that of the next rank.
+  /// @pre   rank < parts.ranks, for all of these
+  [[nodiscard]] static constexpr ring_traffic of_all_gather(const shares& parts, std::uint32_t rank) noexcept
+  {
+    const std::uint32_t next = rank + 1 == parts.ranks ? 0 : rank + 1;
+    return {parts.whole - parts.size(next), parts.whole - parts.size(rank)};
+  }
+  /// The same backwards: a sum starts after the rank that keeps it, and ends there.
+  [[nodiscard]] static constexpr ring_traffic of_reduce_scatter(const shares& parts, std::uint32_t rank) noexcept
+  {
+    const std::uint32_t previous = rank == 0 ? parts.ranks - 1 : rank - 1;
+    return {parts.whole - parts.size(rank), parts.whole - parts.size(previous)};
+  }
+  /// A reduce_scatter, then an all_gather.
+  /// @throws size_overflow   twice the bytes need more than 64 bits
+  [[nodiscard]] static constexpr ring_traffic of_all_reduce(const shares& parts, std::uint32_t rank)
+  {
+    const ring_traffic first = of_reduce_scatter(parts, rank);
+    const ring_traffic second = of_all_gather(parts, rank);
+    return {(bytes{first.sent} + bytes{second.sent}).count(), (bytes{first.received} + bytes{second.received}).count()};
+  }
+  /// Down the chain that begins at the root: the last rank passes nothing on.
+  [[nodiscard]] static constexpr ring_traffic of_broadcast(bytes size, std::uint32_t rank, std::uint32_t root,
+                                                           std::uint32_t ranks) noexcept
+  {
+    const std::uint32_t behind = rank >= root ? rank - root : rank + (ranks - root);
+    return {behind + 1 == ranks ? 0 : size.count(), behind == 0 ? 0 : size.count()};
+  }
+};
+
 }  // namespace collective
 
 }  // namespace chunkmem::inline v0

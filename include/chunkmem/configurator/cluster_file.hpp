@@ -5,7 +5,7 @@
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/json_fields.hpp>
-#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/files.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -9,10 +9,10 @@
 #include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/executor_memory.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
+#include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <algorithm>
 #include <cstdint>

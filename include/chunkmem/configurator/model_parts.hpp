@@ -4,12 +4,9 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/checked.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_operator.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
 #include <numeric>

@@ -2,18 +2,12 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/eager_one_f_one_b.hpp>
-#include <chunkmem/pipeline/gpipe.hpp>
-#include <chunkmem/pipeline/interleaved.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/no_flush.hpp>
-#include <chunkmem/pipeline/one_f_one_b.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
-#include <chunkmem/pipeline/zb_h1.hpp>
-#include <chunkmem/pipeline/zb_h2.hpp>
-#include <chunkmem/pipeline/zb_v.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/pipeline/zero_bubble.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstddef>
 #include <cstdint>

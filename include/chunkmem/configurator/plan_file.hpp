@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/json_fields.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <bit>
 #include <cstddef>

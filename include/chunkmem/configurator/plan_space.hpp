@@ -3,7 +3,7 @@
 
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>

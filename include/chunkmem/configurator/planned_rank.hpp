@@ -10,17 +10,14 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/zero.hpp>
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
 #include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <algorithm>
 #include <cstddef>

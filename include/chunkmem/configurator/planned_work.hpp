@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/checked.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/tier.hpp>
+#include <chunkmem/core/version.hpp>
 
+#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -12,6 +14,151 @@
 #include <string_view>
 
 namespace chunkmem::inline v0 {
+
+namespace detail {
+
+/// A byte as the four characters \xNN.
+struct escaped_byte {
+  char text[4] = {'\\', 'x', '0', '0'};
+
+  constexpr explicit escaped_byte(char letter) noexcept
+  {
+    constexpr char digits[] = "0123456789abcdef";
+    const auto code = static_cast<unsigned char>(letter);
+    text[2] = digits[code >> 4U];
+    text[3] = digits[code & 15U];
+  }
+  [[nodiscard]] constexpr std::string_view view() const noexcept { return {text, sizeof text}; }
+};
+
+/// Bytes of the UTF-8 character at the begin of a text; 0: no character begins there.
+[[nodiscard]] constexpr std::size_t length_of_character(std::string_view text) noexcept
+{
+  const auto byte = [&](std::size_t index) { return static_cast<unsigned char>(text[index]); };
+  const std::size_t length = byte(0) < 0x80U   ? 1
+                             : byte(0) < 0xc2U ? 0
+                             : byte(0) < 0xe0U ? 2
+                             : byte(0) < 0xf0U ? 3
+                             : byte(0) < 0xf5U ? 4
+                                               : 0;
+  if (length > text.size()) return 0;
+  for (std::size_t index = 1; index < length; ++index)
+    if ((byte(index) & 0xc0U) != 0x80U) return 0;
+  if (length == 3 && ((byte(0) == 0xe0U && byte(1) < 0xa0U) || (byte(0) == 0xedU && byte(1) > 0x9fU)))
+    return 0;  // too long, or half of a pair
+  if (length == 4 && ((byte(0) == 0xf0U && byte(1) < 0x90U) || (byte(0) == 0xf4U && byte(1) > 0x8fU)))
+    return 0;  // too long, or beyond Unicode
+  return length;
+}
+
+/// A control character, or one that a terminal does not show: ends of lines, marks of direction, characters of no
+/// width.
+[[nodiscard]] constexpr bool is_hidden(std::string_view character) noexcept
+{
+  unsigned code = static_cast<unsigned char>(character[0]);
+  if (character.size() > 1) code &= 0x7fU >> character.size();
+  for (std::size_t index = 1; index < character.size(); ++index)
+    code = code << 6U | (static_cast<unsigned char>(character[index]) & 0x3fU);
+  constexpr unsigned ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},      {0x61c, 0x61c},
+                                    {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f},
+                                    {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+  for (const auto& range : ranges)
+    if (code >= range[0] && code <= range[1]) return true;
+  return false;
+}
+
+}  // namespace detail
+
+/// Bytes of the first character of a text if a message may hold the character as it is; 0: its first byte has to be
+/// escaped.
+/// @pre   the text is not empty
+[[nodiscard]] constexpr std::size_t printable_length(std::string_view text) noexcept
+{
+  const std::size_t length = detail::length_of_character(text);
+  return length == 0 || detail::is_hidden(text.substr(0, length)) ? 0 : length;
+}
+
+/// A text of others as a message may hold it: in one line, and without a word to the terminal.
+///
+/// A byte of a control character, of a character that is not shown, or of what is no UTF-8 becomes `\xNN`; all else
+/// stays, a backslash too. A text that is printable already stays as it is. error_text does this by itself: this is for
+/// other texts.
+[[nodiscard]] inline std::string printable(std::string_view text)
+{
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t length = printable_length(text);
+    if (length != 0)
+      line += text.substr(0, length);
+    else
+      line += detail::escaped_byte{text.front()}.view();
+    text.remove_prefix(length != 0 ? length : 1);
+  }
+  return line;
+}
+
+/// One sentence built in place, so that an error can be thrown when the heap has nothing left.
+///
+///     throw usage_error{error_text{} << "chunkmem: a tensor of " << size << " B (give it elements)"};
+///
+/// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see
+/// `printable`. Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take
+/// its place. Cost: no allocation, O(characters).
+class error_text {
+ public:
+  constexpr error_text() = default;
+
+  error_text& operator<<(std::string_view words) noexcept
+  {
+    while (!words.empty()) {
+      const std::size_t length = printable_length(words);
+      append(length != 0 ? words.substr(0, length) : detail::escaped_byte{words.front()}.view());
+      words.remove_prefix(length != 0 ? length : 1);
+    }
+    storage_[length_] = '\0';
+    return *this;
+  }
+
+  /// A whole number in digits, with its sign. A `char` is a character and not its code, a `bool` is a word; bytes
+  /// (`std::uint8_t`) are numbers.
+  template <std::integral Number>
+  error_text& operator<<(Number number) noexcept
+  {
+    if constexpr (std::same_as<Number, bool>) {
+      return *this << std::string_view{number ? "true" : "false"};
+    } else if constexpr (std::same_as<Number, char>) {
+      return *this << std::string_view{&number, 1};
+    } else {
+      char digits[20];
+      const auto end = std::to_chars(digits, digits + sizeof digits, number);
+      return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
+    }
+  }
+
+  /// The fewest digits that tell it from its neighbours; "nan" and "inf" as they are.
+  template <std::floating_point Number>
+  error_text& operator<<(Number number) noexcept
+  {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, number);
+    return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
+  }
+
+  [[nodiscard]] const char* c_str() const noexcept { return storage_; }
+  [[nodiscard]] std::string_view view() const noexcept { return {storage_, length_}; }
+
+ private:
+  void append(std::string_view piece) noexcept
+  {
+    const bool fits = piece.size() <= capacity - length_;
+    for (std::size_t index = 0; index < piece.size() && length_ < capacity; ++index)
+      storage_[length_++] = fits ? piece[index] : '.';
+  }
+
+  static constexpr std::size_t capacity = 511;
+  char storage_[capacity + 1] = {};
+  std::size_t length_ = 0;
+};
 
 /// Stable numbers for programs that cannot read sentences.
 enum class error_code : std::uint16_t {
@@ -286,5 +433,16 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
 
   memory_shortage shortage_;
 };
+
+/// Throws where a caller broke a precondition. The text says which, and what to change.
+///
+/// The place in the source is left out: it would be a line of this library, where the caller has nothing to mend.
+/// @throws usage_error   `condition` is false; nothing was changed
+constexpr void expects(bool condition, std::string_view what)
+{
+  if (condition) [[likely]]
+    return;
+  throw usage_error{error_text{} << "chunkmem: " << what};
+}
 
 }  // namespace chunkmem::inline v0

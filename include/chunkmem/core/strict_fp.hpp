@@ -3,6 +3,8 @@
 
 #include <chunkmem/core/host_device.hpp>
 
+#include <cstdint>
+
 namespace chunkmem::inline v0 {
 
 /// Arithmetic that rounds once, to nearest, on the host and on a device alike; denormals are kept.
@@ -123,6 +125,123 @@ namespace strict_fp {
   return result;
 #else
   return static_cast<float>(value);
+#endif
+}
+
+}  // namespace strict_fp
+
+/// Signs, comparisons and conversions that round nothing and keep denormals, whatever a device compiler was told: with
+/// `-ftz` its operators take a denormal for zero. On the host they are the operators; all may be constants.
+namespace strict_fp {
+
+/// left * right, for constants too.
+/// @pre on the host, it feeds no sum, or is exact
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float constant_product(float left,
+                                                                                        float right) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return left * right;
+  return product(left, right);
+}
+
+/// left + right, for constants too.
+/// @pre on the host, neither of them is a product, or it is exact
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float constant_sum(float left, float right) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return left + right;
+  return sum(left, right);
+}
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr double constant_sum(double left, double right) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return left + right;
+  return sum(left, right);
+}
+
+/// over / under, for constants too.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr double constant_quotient(double over,
+                                                                                          double under) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return over / under;
+  return quotient(over, under);
+}
+
+/// To the nearest single, for constants too.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float constant_single(double value) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return static_cast<float>(value);
+  return to_single(value);
+}
+
+/// -value
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float negative(float value) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return -value;
+#if defined(__CUDA_ARCH__)
+  return bits_as<float>(bits_as<std::uint32_t>(value) ^ 0x80000000U);
+#else
+  return -value;
+#endif
+}
+
+/// |value|
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float magnitude(float value) noexcept
+{
+#if defined(__CUDA_ARCH__)
+  return bits_as<float>(bits_as<std::uint32_t>(value) & 0x7fffffffU);
+#else
+  return __builtin_fabsf(value);
+#endif
+}
+
+/// left < right; false for NaN.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr bool is_less(float left, float right) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return left < right;
+#if defined(__CUDA_ARCH__)
+  std::uint32_t result;
+  asm("{ .reg .pred is; setp.lt.f32 is, %1, %2; selp.u32 %0, 1, 0, is; }" : "=r"(result) : "f"(left), "f"(right));
+  return result != 0;
+#else
+  return left < right;
+#endif
+}
+
+/// left == right; false for NaN.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr bool is_equal(float left, float right) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return left == right;
+#if defined(__CUDA_ARCH__)
+  std::uint32_t result;
+  asm("{ .reg .pred is; setp.eq.f32 is, %1, %2; selp.u32 %0, 1, 0, is; }" : "=r"(result) : "f"(left), "f"(right));
+  return result != 0;
+#else
+  return left == right;
+#endif
+}
+
+/// The whole number that is left when the rest is cut off.
+/// @pre it fits
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::int32_t cut(float value) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return static_cast<std::int32_t>(value);
+#if defined(__CUDA_ARCH__)
+  std::int32_t result;
+  asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(result) : "f"(value));
+  return result;
+#else
+  return static_cast<std::int32_t>(value);
+#endif
+}
+
+/// The same number in double precision.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr double to_double(float value) noexcept
+{
+  if (__builtin_is_constant_evaluated()) return static_cast<double>(value);
+#if defined(__CUDA_ARCH__)
+  double result;
+  asm("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(value));
+  return result;
+#else
+  return static_cast<double>(value);
 #endif
 }
 

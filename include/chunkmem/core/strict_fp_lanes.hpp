@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/strict_fp_compare.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -7,7 +7,7 @@
 #endif
 
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/interop/stream_leases.hpp>
+#include <chunkmem/interop/tier_memory.hpp>
 
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>

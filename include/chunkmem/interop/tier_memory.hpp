@@ -1,19 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/interop/lease_table.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 namespace interop {
+
+/// Finds the lease of an address. Allocators get an address back, and a lease is an object.
+///
+///     lease_table table{m};
+///     std::byte* const place = table.take(tier::device, 1_MiB, agent::compute);
+///     table.give(place, 1_MiB);
+///
+/// The search begins with the last lease: containers and frameworks mostly give the last allocation back first. Room
+/// for entries is kept. So a step that takes as much as the step before allocates nothing on the heap. Cost: O(1) in
+/// the order of a stack, else O(live leases).
+///
+/// @threads   one caller per manager
+template <class Manager>
+class lease_table {
+ public:
+  using lease_type = decltype(std::declval<Manager&>().lease(tier::device, bytes{}, agent::host));
+
+  explicit lease_table(Manager& m) noexcept : m_{&m} {}
+
+  /// @return   its address; null in a rehearsal, where nothing has bytes
+  /// @throws out_of_memory, usage_error   as lease
+  [[nodiscard]] std::byte* take(tier where, bytes size, agent stream)
+  {
+    const std::size_t before = leases_.size();
+    leases_.emplace_back();  // first, so that nothing can fail once there is a lease
+    try {
+      leases_.back() = {m_->lease(where, size, stream), size, stream};
+    } catch (...) {
+      leases_.resize(before);
+      throw;
+    }
+    return leases_.back().held.data();
+  }
+
+  /// Ends the lease at an address, after `before_end(its agent)`. @return   there was such a lease
+  template <class BeforeEnd>
+  bool give(const void* address, bytes size, BeforeEnd before_end)
+  {
+    for (std::size_t index = leases_.size(); index-- > 0;) {
+      entry& it = leases_[index];
+      if (it.size != size || !it.held.is_live() || it.held.data() != address) continue;
+      before_end(it.stream);
+      leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(index));
+      return true;
+    }
+    return false;
+  }
+  bool give(const void* address, bytes size)
+  {
+    return give(address, size, [](agent) {});
+  }
+
+  [[nodiscard]] std::size_t live() const noexcept { return leases_.size(); }
+  [[nodiscard]] Manager& manager() const noexcept { return *m_; }
+
+ private:
+  struct entry {
+    lease_type held;
+    bytes size;
+    agent stream = agent::host;
+  };
+
+  Manager* m_;
+  std::vector<entry> leases_;
+};
+
+/// Leases that are taken and given back in streams of a framework. stream_memory and other allocators of streams are
+/// made of them.
+///
+///     stream_leases<Manager, Stream> leases{m};
+///     void* const place = leases.take(stream, tier::device, 1'000, 256);
+///     leases.give(stream, place, 1'000);
+///
+/// A stream is adopted the first time it is seen. A stream may give back bytes that another stream took: the other
+/// stream is then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
+///
+/// @tparam Stream   the type that `adopt` of the manager's backend takes, such as cudaStream_t
+/// @threads         one caller per manager
+template <class Manager, class Stream>
+class stream_leases {
+ public:
+  explicit stream_leases(Manager& m) noexcept : leases_{m} {}
+
+  /// Ready for the calling thread. @return   null in a rehearsal
+  /// @throws std::bad_alloc   a stricter alignment than tensors have; out_of_memory, usage_error   as lease
+  [[nodiscard]] void* take(tier where, std::size_t size, std::size_t alignment)
+  {
+    return take_for(agent::host, where, size, alignment);
+  }
+  /// Ready for work of the stream. @throws usage_error   also a default stream, or too many streams
+  [[nodiscard]] void* take(const Stream& stream, tier where, std::size_t size, std::size_t alignment)
+  {
+    return take_for(agent_of(stream), where, size, alignment);
+  }
+
+  /// @pre   all work on it that is no stream's own is done
+  void give(const void* data, std::size_t size) noexcept
+  {
+    if (!leases_.give(data, size_of_lease(size))) ++unknown_returns_;
+  }
+  /// All work on it was given to the stream, or to streams that it waits for.
+  void give(const Stream& stream, const void* data, std::size_t size) noexcept
+  {
+    const auto follow = [&](agent owner) {
+      try {
+        if (const agent last = agent_of(stream); last != owner) backend().wait(owner, backend().record(last));
+      } catch (...) {
+        ++unordered_returns_;
+      }
+    };
+    if (!leases_.give(data, size_of_lease(size), follow)) ++unknown_returns_;
+  }
+
+  [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
+  /// Counts addresses that never came from here, or came back twice. They are left alone.
+  [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
+  /// Counts addresses that came back in a stream that could not be ordered: the device is lost, or the stream cannot be
+  /// adopted. The next user of these bytes may be too early.
+  [[nodiscard]] std::uint64_t unordered_returns() const noexcept { return unordered_returns_; }
+
+ private:
+  struct known_stream {
+    Stream stream;
+    agent who;
+  };
+
+  [[nodiscard]] auto& backend() const noexcept { return leases_.manager().backend(); }
+  /// An allocation of nothing has an address of its own too.
+  [[nodiscard]] static bytes size_of_lease(std::size_t size) noexcept { return bytes{size > 0 ? size : 1}; }
+
+  void* take_for(agent stream, tier where, std::size_t size, std::size_t alignment)
+  {
+    if (alignment > tensor_alignment.count()) throw std::bad_alloc{};
+    return leases_.take(where, size_of_lease(size), stream);
+  }
+
+  agent agent_of(const Stream& stream)
+  {
+    for (const known_stream& it : streams_)
+      if (it.stream == stream) return it.who;
+    streams_.reserve(streams_.size() + 1);  // first: an agent that was adopted stays
+    streams_.push_back({stream, backend().adopt(stream)});
+    return streams_.back().who;
+  }
+
+  lease_table<Manager> leases_;
+  std::vector<known_stream> streams_;
+  std::uint64_t unknown_returns_ = 0;
+  std::uint64_t unordered_returns_ = 0;
+};
 
 /// Memory of a tier for the containers of the standard library: `std::pmr::vector` and others within a manager's
 /// budget.

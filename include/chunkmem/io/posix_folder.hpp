@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/descriptor.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/posix_file.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 

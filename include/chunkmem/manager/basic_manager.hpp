@@ -2,27 +2,22 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/call_guard.hpp>
-#include <chunkmem/manager/captured_step.hpp>
-#include <chunkmem/manager/change_watch.hpp>
-#include <chunkmem/manager/content_session.hpp>
+#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/engine.hpp>
-#include <chunkmem/manager/error_details.hpp>
-#include <chunkmem/manager/gathered_access.hpp>
-#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
-#include <chunkmem/manager/iteration.hpp>
-#include <chunkmem/manager/master_weights.hpp>
+#include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/model_builder.hpp>
+#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/manager/pin.hpp>
-#include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/registered_states.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/residency_snapshot.hpp>
-#include <chunkmem/manager/stacked.hpp>
-#include <chunkmem/manager/step_rehearsal.hpp>
 #include <chunkmem/manager/update_session.hpp>
-#include <chunkmem/tensor/gradient_start.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +27,26 @@
 #include <utility>
 
 namespace chunkmem::inline v0 {
+
+template <class Wanted, class... Choices>
+inline constexpr bool is_one_of = (std::same_as<Wanted, Choices> || ...);
+
+/// The value of type `Policy` among those given, or a default one.
+template <class Policy>
+[[nodiscard]] Policy policy_value()
+{
+  static_assert(std::default_initializable<Policy>,
+                "chunkmem: a policy of this manager needs settings: give a value of it to the constructor");
+  return Policy{};
+}
+template <class Policy, class First, class... Rest>
+[[nodiscard]] Policy policy_value(const First& first, const Rest&... rest)
+{
+  if constexpr (std::same_as<Policy, First>)
+    return first;
+  else
+    return policy_value<Policy>(rest...);
+}
 
 /// Keeps the tensors of a model in chunks that move between the device and the host.
 ///

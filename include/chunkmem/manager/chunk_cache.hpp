@@ -2,16 +2,12 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/chunk/frame_run_choice.hpp>
-#include <chunkmem/chunk/free_frame_order.hpp>
+#include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
-#include <chunkmem/manager/candidate_set.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
-#include <chunkmem/manager/frame_reclaim.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -5,8 +5,7 @@
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/core/sort_records.hpp>
+#include <chunkmem/core/containers.hpp>
 
 #include <concepts>
 #include <cstddef>

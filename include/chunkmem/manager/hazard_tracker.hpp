@@ -1,19 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/wait_cause.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/manager/device_health.hpp>
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/tier.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace chunkmem::inline v0 {
+
+/// Remembers the first error that a device does not recover from, and refuses everything after it.
+///
+/// A sticky fault ends a manager. So does every error of an event: a copy is on its way, nobody knows when it is done,
+/// and the next use of its bytes could be wrong in silence. Cost: nothing until an error is thrown.
+/// @code
+/// device_health health;
+/// health.starting([&] { backend.copy(to, from, size, who); });         // throws with nothing started
+/// const event done = health.ordering([&] { return backend.record(who); });  // an error here ends the manager
+/// health.expect_alive();
+/// @endcode
+class device_health {
+ public:
+  /// @param notice   called once, with `listener`, when the device is lost
+  explicit device_health(void (*notice)(void*) noexcept = nullptr, void* listener = nullptr) noexcept
+      : notice_{notice}, listener_{listener}
+  {
+  }
+  device_health(const device_health&) = delete;
+
+  [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
+
+  /// @throws device_error   the first cause, if there was one
+  void expect_alive() const
+  {
+    if (is_lost_) [[unlikely]]
+      throw cause_;
+  }
+
+  /// Runs something that either starts work or throws with nothing started.
+  template <class Work>
+  decltype(auto) starting(Work&& work)
+  {
+    try {
+      return std::forward<Work>(work)();
+    } catch (const device_error& error) {
+      if (error.fault().is_sticky) lose(error);
+      throw;
+    }
+  }
+
+  /// Runs something on which the order of other work depends: no failure of it can be taken back.
+  template <class Work>
+  decltype(auto) ordering(Work&& work)
+  {
+    try {
+      return std::forward<Work>(work)();
+    } catch (const device_error& error) {
+      lose(error);
+      throw device_error{cause_};
+    }
+  }
+
+ private:
+  /// An error that passes ends a manager all the same where it took the order of work away: then it says so.
+  [[gnu::noinline, gnu::cold]] void lose(const device_error& error) noexcept
+  {
+    if (is_lost_) return;
+    cause_ = error;
+    if (!error.fault().is_sticky)
+      cause_ = device_error{
+          error_text{}
+              << "chunkmem: the order of work on the device is lost (make the manager anew, from a checkpoint): "
+              << error.what(),
+          {.number = error.fault().number, .is_sticky = true, .call = error.fault().call}};
+    is_lost_ = true;
+    if (notice_ != nullptr) notice_(listener_);
+  }
+
+  void (*notice_)(void*) noexcept;
+  void* listener_;
+  bool is_lost_ = false;
+  device_error cause_{error_text{}};
+};
+
+/// The arenas of a manager: one allocation in each tier of the backend, made once and given back at the end.
+///
+/// `allocate()` takes the whole capacity of each tier. `release()`, which the destructor calls, waits for all agents
+/// before memory goes back, because a copy could still write there.
+/// Cost: one allocation for each tier that has a capacity.
+template <stream_backend Backend>
+class arena_set {
+ public:
+  /// Both outlive this. @param health   hears of every error of the backend
+  arena_set(Backend& backend, device_health& health) noexcept : backend_{&backend}, health_{&health} {}
+  arena_set(const arena_set&) = delete;
+  ~arena_set() { release(); }
+
+  [[nodiscard]] per_tier<bytes> capacities() const
+  {
+    per_tier<bytes> result;
+    for (const tier where : all_tiers) result[where] = backend_->capacity(where);
+    return result;
+  }
+
+  /// Guarantee: strong. @throws out_of_memory, device_error   a tier could not be allocated
+  void allocate()
+  {
+    const per_tier<bytes> size = capacities();
+    try {
+      for (const tier where : all_tiers)
+        if (size[where] > bytes{})
+          begin_[where] = health_->starting([&] { return backend_->allocate(where, size[where]); });
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  /// Begins of the arenas; null in a tier that was not allocated.
+  [[nodiscard]] const per_tier<std::byte*>& begins() const noexcept { return begin_; }
+
+  /// All agents are done with what they were given. An error of an agent is reported elsewhere: by its next use.
+  void wait_for_agents() noexcept
+  {
+    for (unsigned who = 1; who < backend_->agents(); ++who) wait_for(static_cast<agent>(who));
+  }
+  /// The same of the agents that every backend has. Those that were adopted may wait for other ranks: a link does,
+  /// whose receive began early.
+  void wait_for_own_agents() noexcept
+  {
+    for (unsigned who = 1; who < built_in_agents; ++who) wait_for(static_cast<agent>(who));
+  }
+  /// The same of one agent.
+  void wait_for(agent who) noexcept
+  {
+    if (who == agent::host) return;
+    try {
+      backend_->wait(agent::host, backend_->record(who));
+    } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
+    }
+  }
+
+  /// Gives back what was allocated, after all agents are done.
+  void release() noexcept
+  {
+    bool any = false;
+    for (const tier where : all_tiers) any = any || begin_[where] != nullptr;
+    if (!any) return;
+    wait_for_agents();
+    for (const tier where : all_tiers)
+      if (std::byte* const arena = std::exchange(begin_[where], nullptr); arena != nullptr)
+        backend_->release(where, arena);
+  }
+
+ private:
+  Backend* backend_;
+  device_health* health_;
+  per_tier<std::byte*> begin_;
+};
 
 namespace detail {
 

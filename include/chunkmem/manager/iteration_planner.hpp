@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
-#include <chunkmem/manager/decision_log.hpp>
-#include <chunkmem/manager/policy_retention.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/retained_run.hpp>
-#include <chunkmem/manager/variant_trial.hpp>
+#include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <algorithm>
@@ -20,8 +18,133 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
+
+/// Reads from the decisions of an eviction policy which chunks stayed on the device between which uses.
+///
+/// An eviction policy may leave each iteration with other chunks on the device than the iteration before: a scan over n
+/// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
+/// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
+/// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
+/// @code
+/// const transfer::retention seen = reader.of(record, chunk_of_slot, chunks, log.moves());
+/// if (reader.saved() > 0) plan.keep(seen);
+/// @endcode
+class policy_retention {
+ public:
+  /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
+  /// @return        good until the next call; a stay around the end has to hold in both parts
+  [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                       std::uint32_t chunks, std::span<const transfer::move> moves)
+  {
+    retained_until_.assign(record.size(), access_record::never);
+    borders_.assign(record.size(), UINT32_MAX);
+    first_use_.assign(chunks, access_record::never);
+    first_break_.assign(chunks, access_record::never);
+    next_break_.assign(chunks, access_record::never);
+    last_break_.assign(chunks, {});
+    early_.clear();
+    late_.clear();
+    early_.reserve(chunks);
+    late_.reserve(chunks);
+    for (const transfer::move& action : moves) {
+      if (!breaks(action)) continue;
+      first_break_[action.chunk] = std::min(first_break_[action.chunk], action.access_index);
+      last_break_[action.chunk] = {action.access_index, chunk_id{action.chunk}, action.frames};
+    }
+    saved_ = 0;
+    std::size_t left = moves.size();
+    for (std::uint32_t now = record.size(); now-- > 0;) {
+      for (; left > 0 && moves[left - 1].access_index > now; --left) note(moves[left - 1]);
+      mark(record.entries()[now], now, chunk_of_slot);
+    }
+    join_halves(record);
+    return {retained_until_, first_use_, borders_};
+  }
+  /// How many uses the last answer serves without a copy.
+  [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
+
+ private:
+  /// A chunk that is there for one part of the way around the end.
+  struct half {
+    std::uint32_t access_index = 0;  ///< of its last use, or when it came
+    chunk_id chunk{0};
+    std::uint32_t frames = 0;
+  };
+
+  [[nodiscard]] static bool breaks(const transfer::move& action) noexcept
+  {
+    return action.kind == transfer::move_kind::evict || action.kind == transfer::move_kind::load ||
+           action.kind == transfer::move_kind::claim;
+  }
+  void note(const transfer::move& action) noexcept
+  {
+    if (breaks(action)) next_break_[action.chunk] = action.access_index;
+  }
+
+  /// @pre next_break_ knows all that is later than this access
+  void mark(const access_entry& entry, std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot) noexcept
+  {
+    if (!is_access(entry.kind) || entry.next_of_chunk == access_record::never) return;
+    const std::uint32_t chunk = chunk_of_slot[entry.slot];
+    const std::uint32_t next = entry.next_of_chunk;
+    const std::uint32_t broken = next_break_[chunk];
+    if (next > now) {
+      if (broken > next) stay(now, next);
+      return;
+    }
+    const bool until_first = first_break_[chunk] > next;
+    const bool until_end = broken == access_record::never;
+    if (until_first && until_end)
+      stay_around(chunk_id{chunk}, now, next);
+    else if (until_first)
+      early_.push_back({now, chunk_id{chunk}, last_break_[chunk].frames});
+    else if (until_end)
+      late_.push_back(last_break_[chunk]);
+  }
+
+  /// What is there until its first use stays after its last one, where something else came by then that stays until the
+  /// end.
+  void join_halves(const access_record& record)
+  {
+    const auto earlier = [](const half& left, const half& right) {
+      return left.access_index != right.access_index ? left.access_index < right.access_index
+                                                     : left.chunk < right.chunk;
+    };
+    sort_records(std::span{early_}, earlier);
+    sort_records(std::span{late_}, earlier);
+    auto other = late_.begin();
+    for (const half& it : early_) {
+      while (other != late_.end() && other->access_index <= it.access_index && other->frames < it.frames) ++other;
+      if (other == late_.end() || other->access_index > it.access_index) continue;
+      stay_around(it.chunk, it.access_index, record.entries()[it.access_index].next_of_chunk);
+      ++other;
+    }
+  }
+
+  void stay(std::uint32_t now, std::uint32_t next) noexcept
+  {
+    retained_until_[now] = next;
+    ++saved_;
+  }
+  void stay_around(chunk_id chunk, std::uint32_t now, std::uint32_t next) noexcept
+  {
+    stay(now, next);
+    first_use_[index_of(chunk)] = next;
+  }
+
+  sequence<std::uint32_t> retained_until_;
+  sequence<std::uint32_t> first_use_;
+  sequence<std::uint32_t> borders_;
+  std::uint32_t saved_ = 0;
+  sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
+  sequence<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
+  sequence<half> last_break_;            // by chunk: when it came or left last
+  sequence<half> early_;
+  sequence<half> late_;
+};
 
 /// What was planned for one start of an iteration, put aside while the iteration is followed from another one.
 ///
@@ -400,6 +523,97 @@ class iteration_planner {
   replay<Eviction> replay_;
   decision_log log_;
   [[no_unique_address]] std::conditional_t<Transfer::plans, retained_run, nothing> retained_;
+};
+
+/// Plans of all records, and plans put aside for other orders of lists.
+///
+/// Lists that exchange their bytes put other chunks under the slots of a record, so an order of lists has plans of its
+/// own. Lists that exchange places in turn, as versions of weights do, come back to orders that were there before, and
+/// find their plans. Cost: O(lists) for a change of order, without allocation for an order that is known.
+///
+///     plans_by_order plans;
+///     plans.prepare(order), plans.change(order);      // lists have exchanged places
+///     if (plans[record].valid) follow(plans[record]);
+class plans_by_order {
+ public:
+  /// Orders that keep their plans: as many versions of weights can take turns.
+  static constexpr std::size_t known_orders = 8;
+
+  [[nodiscard]] std::size_t size() const noexcept { return now_.plans.size(); }
+  [[nodiscard]] iteration_plan& operator[](std::size_t record) noexcept { return now_.plans[record]; }
+  [[nodiscard]] const iteration_plan& operator[](std::size_t record) const noexcept { return now_.plans[record]; }
+  /// Room for plans of so many records, in this order.
+  void grow(std::size_t records)
+  {
+    if (now_.plans.size() < records) now_.plans.resize(records);
+  }
+
+  /// Memory for a change to this order, so that the change itself cannot fail. @throws std::bad_alloc
+  void prepare(std::span<const list_id> order)
+  {
+    if (now_.order.empty())
+      for (const list_id each : ids<list_id>(static_cast<std::uint32_t>(order.size()))) now_.order.push_back(each);
+    if (now_.plans.empty() || std::ranges::equal(now_.order, order) || find(order) != nullptr) return;
+    arranged& place = free_place();
+    place.order.assign(order);
+    place.plans.clear();
+  }
+  /// Lists have this order now. The plans of the order before are put aside, in the place of the oldest others.
+  /// @pre prepare(order) was the last call
+  void change(std::span<const list_id> order) noexcept
+  {
+    if (!std::ranges::equal(now_.order, order)) bring(order);
+    for (iteration_plan& it : now_.plans) it.is_marked = false;  // entries have the marks of the other plans
+  }
+
+  /// The record is another one now.
+  void forget(std::size_t record) noexcept
+  {
+    forget_in(now_, record);
+    for (arranged& it : aside_) forget_in(it, record);
+  }
+  /// Slots lie in other chunks now.
+  void forget_all() noexcept
+  {
+    for (std::size_t record = 0; record < size(); ++record) now_.plans[record].forget();
+    for (arranged& it : aside_)
+      for (iteration_plan& plan : it.plans) plan.forget();
+  }
+
+ private:
+  struct arranged {
+    sequence<list_id> order;  // empty: the place is free
+    std::vector<iteration_plan> plans;
+  };
+
+  void bring(std::span<const list_id> order) noexcept
+  {
+    arranged* const known = find(order);
+    if (known == nullptr) return now_.order.assign(order);  // on the way to another order: nothing to put aside
+    std::swap(now_, *known);
+    if (known->plans.empty()) known->order.clear();
+  }
+  [[nodiscard]] arranged* find(std::span<const list_id> order) noexcept
+  {
+    for (arranged& it : aside_)
+      if (std::ranges::equal(it.order, order)) return &it;
+    return nullptr;
+  }
+  [[nodiscard]] arranged& free_place() noexcept
+  {
+    for (arranged& it : aside_)
+      if (it.order.empty()) return it;
+    return aside_[oldest_++ % aside_.size()];
+  }
+
+  static void forget_in(arranged& it, std::size_t record) noexcept
+  {
+    if (record < it.plans.size()) it.plans[record].forget();
+  }
+
+  arranged now_;
+  std::array<arranged, known_orders> aside_;  // all of them, on the way from one to another
+  std::size_t oldest_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

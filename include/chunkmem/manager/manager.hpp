@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checks/no_checks.hpp>
+#include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
-#include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/tensor/separate_gradient.hpp>
-#include <chunkmem/tensor/training_rules.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
+#include <chunkmem/transfer/policies.hpp>
 
 namespace chunkmem::inline v0 {
 

@@ -1,23 +1,203 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/chunk/chunk_size_search.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/capacity_check.hpp>
-#include <chunkmem/manager/chunk_waste.hpp>
-#include <chunkmem/manager/gradient_ledger.hpp>
-#include <chunkmem/manager/memory_requirement.hpp>
-#include <chunkmem/manager/model_places.hpp>
+#include <chunkmem/manager/gradients.hpp>
+#include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
 
 namespace chunkmem::inline v0 {
+
+/// The tier in which the optimizer states of each parameter live, by the placement policy and by measured leases.
+///
+///     state_tiers<placement::host_first> tiers{{}};
+///     tiers.reset(tensors, 1_MiB, 64_MiB);
+///     const tier where = tiers.preferred_tier(weight);
+///
+/// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
+/// `assign` asks the policy again. Cost: O(slots) for each assignment.
+template <placement_policy Placement>
+class state_tiers {
+ public:
+  static constexpr bool is_profiled = profiled_placement<Placement>;
+
+  explicit state_tiers(Placement policy) : policy_{std::move(policy)} {}
+
+  [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
+  [[nodiscard]] tier preferred_tier(slot_id value_slot) const noexcept { return tiers_[index_of(value_slot)]; }
+  /// The highest tide that tiers were given by, and whether it is that of a whole iteration.
+  [[nodiscard]] bytes tide() const noexcept { return tide_; }
+  [[nodiscard]] bool is_measured() const noexcept { return measured_; }
+
+  [[nodiscard]] bool is_ready() const noexcept { return ready_; }
+  /// Nothing is known but the declarations. @pre sealed @throws config_error   the policy cannot place this model
+  void reset(const registry& tensors, bytes frame, bytes device)
+  {
+    states_.assign(tensors.parameters(), bytes{});
+    working_ = bytes{};
+    sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+    for (const slot_id each : tensors.slot_ids()) add(tensors, frame, each, counted);
+    tiers_.clear();
+    for (const bytes size : states_) tiers_.push_back(policy_.preferred_tier(role::optimizer_state, size));
+    assign(device);
+    ready_ = true;
+  }
+
+  /// An iteration leased that much at once.
+  void measured(bytes tide) noexcept
+  {
+    tide_ = std::max(tide_, tide);
+    measured_ = true;
+  }
+
+  /// Puts back the tiers and what was measured, unless `keep()` was called: for calls that may be refused.
+  class trial {
+   public:
+    explicit trial(state_tiers& of) : of_{of}, tiers_{of.tiers_}, tide_{of.tide_}, measured_{of.measured_} {}
+    trial(const trial&) = delete;
+    ~trial()
+    {
+      if (is_kept_) return;
+      std::swap(of_.tiers_, tiers_);
+      of_.tide_ = tide_;
+      of_.measured_ = measured_;
+    }
+    void keep() noexcept { is_kept_ = true; }
+
+   private:
+    state_tiers& of_;
+    sequence<tier> tiers_;
+    bytes tide_;
+    bool measured_;
+    bool is_kept_ = false;
+  };
+
+  /// Gives tiers for a device of this size. @return   one changed   @throws config_error   as reset; tiers as before
+  bool assign(bytes device)
+  {
+    if constexpr (!is_profiled)
+      return false;
+    else {
+      fresh_.assign(tiers_.size(), tier::host);
+      policy_.assign({device, working_, tide_, measured_, states_}, fresh_);
+      std::swap(tiers_, fresh_);
+      return tiers_ != fresh_;
+    }
+  }
+
+ private:
+  void add(const registry& tensors, bytes frame, slot_id id, sequence<std::uint8_t>& counted)
+  {
+    const slot& slot_state = tensors[id];
+    if (slot_state.chunk == chunk_id::none) return;
+    if (tensors.is_state(id))
+      states_[index_of(tensors.value_of(id))] += bytes{slot_state.size};
+    else if (std::exchange(counted[index_of(slot_state.chunk)], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[index_of(slot_state.chunk)] * frame;
+  }
+
+  Placement policy_;
+  sequence<tier> tiers_;  // by value slot
+  sequence<tier> fresh_;
+  sequence<bytes> states_;
+  bytes working_;
+  bytes tide_;
+  bool measured_ = false;
+  bool ready_ = false;
+};
+
+/// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
+/// in.
+///
+///     model_places<append_layout, placement::host_first> places{{}, {}};
+///     const bytes frame = places.seal(tensors, 1_MiB, 64_MiB);
+///
+/// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
+/// it; `assign_tiers` asks the placement policy once leases were measured.
+template <chunk_layout Layout, placement_policy Placement>
+class model_places {
+ public:
+  model_places(Layout layout, Placement placement) : layout_{std::move(layout)}, tiers_{std::move(placement)} {}
+
+  [[nodiscard]] state_tiers<Placement>& tiers() noexcept { return tiers_; }
+  [[nodiscard]] const state_tiers<Placement>& tiers() const noexcept { return tiers_; }
+
+  /// Places everything in the order of declaration. Where the placement refuses the model, the next call asks it again.
+  /// @param frame   size of chunks, or least_waste_chunks: then it is searched [bytes]
+  /// @param device   capacity [bytes]   @return   the size of chunks [bytes]
+  /// @throws config_error   the layout cannot be searched for the size of chunks, or the placement cannot place this
+  ///   model
+  bytes seal(registry& tensors, bytes frame, bytes device)
+  {
+    if (frame == least_waste_chunks) frame = search_chunk_bytes(tensors, device);
+    tensors.seal(layout_, frame);
+    if (!tiers_.is_ready()) tiers_.reset(tensors, frame, device);
+    return frame;
+  }
+
+  /// At the size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device; in
+  /// the order of declaration. Cost: that of chunk_size_search.
+  [[nodiscard]] chunk_waste::at_size least_waste(const registry& tensors, bytes device) const
+    requires searchable_layout<Layout>
+  {
+    chunk_size_search<Layout> search{layout_};
+    sequence<bytes> body;
+    tensors.for_each_group([&](const sequence<bytes>& sizes) {
+      search.add(sizes);
+      if (body.empty()) body = sizes;
+    });
+    frame_limits limits = frame_limits::of(body);
+    const bytes part = align_up(bytes{device.count() / 16}, tensor_alignment);
+    limits.most = std::min(limits.most, std::max(part, limits.least));
+    const auto found = search.find(limits);
+    return {found.frame == bytes{} ? limits.most : found.frame, found.frame * found.frames, found.payload};
+  }
+
+  /// The order was asked for and is not known yet.
+  [[nodiscard]] bool wants_order(const manager_options& options) const noexcept
+  {
+    return !ordered_ && options.order == tensor_order::first_use;
+  }
+  /// Places everything again as a step uses it. @pre sealed, nothing is allocated and no gradient lies in place
+  void order_by_first_use(registry& tensors, const access_record& step, bytes frame, bytes device)
+  {
+    sequence<std::uint32_t> first(tensors.slots().size(), access_record::never);
+    for (std::uint32_t index = step.size(); index-- > 0;)
+      if (step.entries()[index].slot != access_record::never) first[step.entries()[index].slot] = index;
+    tensors.place_by_use(first, layout_, frame);
+    ordered_ = true;
+    tiers_.reset(tensors, frame, device);
+  }
+
+ private:
+  [[nodiscard]] bytes search_chunk_bytes(const registry& tensors, bytes device) const
+  {
+    if constexpr (searchable_layout<Layout>) {
+      return least_waste(tensors, device).chunk_bytes;
+    } else {
+      throw config_error{
+          "this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
+          "can, such as append_layout or size_class_layout"};
+    }
+  }
+
+  Layout layout_;
+  state_tiers<Placement> tiers_;
+  bool ordered_ = false;
+};
 
 /// Declares a model, places it before its first use, and resolves the handles that the declarations gave.
 ///

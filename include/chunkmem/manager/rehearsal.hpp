@@ -1,24 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/decision_log.hpp>
-#include <chunkmem/manager/memory_requirement.hpp>
-#include <chunkmem/manager/model_frames.hpp>
+#include <chunkmem/manager/gathered_chunks.hpp>
+#include <chunkmem/manager/gradients.hpp>
+#include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/profile/tide.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace chunkmem::inline v0 {
+
+/// How many bytes of the chunks no tensor fills, at the size of chunks in use and at a better size.
+///
+///     const chunk_waste seen = m.seal().waste;
+///     if (seen.now.percent() > 5) std::cout << "take chunk_bytes of " << seen.better.chunk_bytes.count() << " B\n";
+struct chunk_waste {
+  /// At one size of chunks.
+  struct at_size {
+    bytes chunk_bytes;  ///< of one frame
+    bytes chunks;       ///< all chunks, whole frames
+    bytes tensors;      ///< the bytes of all tensors in them
+
+    [[nodiscard]] bytes wasted() const noexcept { return chunks - tensors; }
+    /// Of the chunks, from 0 to 100.
+    [[nodiscard]] double percent() const noexcept
+    {
+      if (chunks == bytes{}) return 0;
+      return 100 * static_cast<double>(wasted().count()) / static_cast<double>(chunks.count());
+    }
+  };
+  static constexpr double little = 0.5;  ///< percent
+
+  at_size now;  ///< as the manager is sealed
+  /// As least_waste_chunks would seal it; `now` where that wastes little, or where the layout cannot be searched.
+  at_size better;
+};
+
+/// What a model needs, known before anything is allocated.
+///
+///     const memory_requirement need = m.rehearse(step);
+///     std::cout << "a device of " << need.smallest_device.count() << " B is enough\n";
+struct memory_requirement {
+  /// Bytes of tensors, by role.
+  struct per_role {
+    bytes values[role_count];
+    [[nodiscard]] bytes& operator[](role part) noexcept { return values[static_cast<std::size_t>(part)]; }
+    [[nodiscard]] const bytes& operator[](role part) const noexcept { return values[static_cast<std::size_t>(part)]; }
+  };
+
+  per_role by_role;
+  bytes chunk_bytes;      ///< of one frame, as given or as searched
+  bytes chunks;           ///< all chunks, whole frames: what they take when all are in one tier
+  bytes largest_leases;   ///< the most that was leased at once on the device; from a rehearsal
+  bytes everything;       ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
+  bytes smallest_device;  ///< least device capacity; from a rehearsal exact, else that of the largest tensor
+  bytes smallest_host;    ///< least host capacity beside the device's capacity; from a rehearsal
+  chunk_waste waste;      ///< from seal; nothing from a rehearsal, or of a sharded_model
+  bool rehearsed = false;
+};
+
+/// How the chunks of a model fill tiers of given sizes. A view: everything that it names outlives it.
+///
+/// `lay_out(target, capacity)` prepares a residency, that of a manager or one to simulate with.
+struct model_frames {
+  const registry& tensors;  ///< sealed, for all but `size`
+  const gathered_chunks& gathered;
+  bytes size;  ///< of a frame in every tier
+
+  /// Whole frames of a tier, as many as could ever be used. The rest of the arena serves leases. O(chunks)
+  [[nodiscard]] std::uint32_t in(bytes capacity) const noexcept
+  {
+    constexpr std::uint64_t most = UINT32_MAX / 2;
+    // Windows of different lengths cut each other's room: this many more frames make up for it (Robson 1971).
+    const std::uint64_t all = tensors.total_frames();
+    std::uint64_t useful = all;
+    for (std::uint32_t longest = tensors.longest_window(); longest > 1; longest /= 2) useful += all;
+    return static_cast<std::uint32_t>(std::min({capacity.count() / size.count(), useful, most}));
+  }
+
+  /// All chunks fit on the device at once.
+  [[nodiscard]] bool fit_on_device(const chunk_table& chunks) const noexcept
+  {
+    return chunks.space(tier::device).frames() >= tensors.total_frames();
+  }
+
+  /// Sets up `target` for these capacities: nothing lies anywhere. Allocates bookkeeping only.
+  template <eviction_policy Eviction>
+  void lay_out(chunk_cache<Eviction>& target, per_tier<bytes> capacity) const
+  {
+    target.reset(tensors.frames_of_chunk(), static_cast<std::uint32_t>(tensors.slots().size()));
+    for (const tier where : all_tiers) target.reset_tier(where, capacity[where], size, in(capacity[where]));
+    gathered.for_each_loaded_from_shares(tensors, [&](chunk_id chunk) { target.make_derived(chunk); });
+  }
+};
 
 /// The record is good for a device of any size.
 ///
@@ -178,6 +265,316 @@ class rehearsal {
   replay<Eviction> replay_;
   decision_log log_;
   Settle settle_;
+};
+
+/// What the declarations alone say. @pre sealed
+/// @param visits   `visits(slot)`: it works on the device, so that its chunk must fit there
+template <class Visits>
+[[nodiscard]] memory_requirement requirement_of(const model_frames& frames, const gradient_places& gradients,
+                                                Visits visits)
+{
+  const registry& tensors = frames.tensors;
+  memory_requirement need;
+  need.chunk_bytes = frames.size;
+  for (std::size_t part = 0; part < role_count; ++part)
+    need.by_role.values[part] = tensors.bytes_of(static_cast<role>(part));
+  for (const slot_id value : ids<slot_id>(tensors.parameters()))
+    if (gradients.is_lent(value)) need.by_role[role::gradient] -= bytes{tensors[tensors.gradient_of(value)].size};
+  sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+  std::uint32_t largest = 0;
+  // chunks of gradients that lie in their weights hold nothing
+  for (const slot_id each : tensors.slot_ids()) {
+    const chunk_id chunk = tensors.chunk_of(each);
+    if (chunk == chunk_id::none) continue;
+    const std::uint32_t of_chunk = tensors.frames_of_chunk()[index_of(chunk)];
+    if (visits(each)) largest = std::max(largest, of_chunk);
+    if (std::exchange(counted[index_of(chunk)], std::uint8_t{1}) == 0) need.chunks += of_chunk * frames.size;
+  }
+  need.everything = need.chunks;
+  need.smallest_device = largest * frames.size;
+  return need;
+}
+
+/// The most that a rehearsed step leases at once.
+/// @tparam Log   rehearsal_log
+template <class Log>
+[[nodiscard]] bytes most_leased_of(const Log& rehearsed, tier where)
+{
+  bytes most;
+  for (const auto& it : rehearsed.turns()) most = std::max(most, most_leased(it.record, where));
+  return most;
+}
+
+namespace detail {
+
+/// Slots, kinds, bytes and ends are the same. O(entries)
+[[nodiscard]] inline bool has_same_calls(const access_record& one, const access_record& other) noexcept
+{
+  if (one.size() != other.size()) return false;
+  for (std::uint32_t index = 0; index < one.size(); ++index)
+    if (one.entries()[index].slot != other.entries()[index].slot ||
+        one.entries()[index].kind != other.entries()[index].kind ||
+        one.details()[index].bytes != other.details()[index].bytes ||
+        one.details()[index].until != other.details()[index].until)
+      return false;
+  return true;
+}
+
+}  // namespace detail
+
+/// Adds what the rehearsed step says: the exact smallest capacities.
+/// @param given    capacities of the backend
+/// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
+///   placed
+template <class Transfer, class Eviction, class Log, class Settle>
+void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
+                  memory_requirement& need, Settle settle)
+{
+  const auto turns = rehearsed.turns();
+  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, settle};
+  for (const auto& it : turns) {
+    if (it.iterations.empty()) trial.add(it.record, it.filled);
+    const access_record* before = nullptr;
+    for (const auto& each : it.iterations)
+      if (const access_record* last = std::exchange(before, &each.record);
+          last == nullptr || !detail::has_same_calls(*last, each.record))  // a trial repeats its record
+        trial.add(each.record, each.filled);
+  }
+  const bytes frame = frames.size;
+  need.largest_leases = most_leased_of(rehearsed, tier::device);
+  need.everything = need.chunks + align_up(need.largest_leases, frame);
+  const std::uint64_t all = need.everything.count() / frame.count() + 1;
+  const bytes host_leases = align_up(most_leased_of(rehearsed, tier::host), frame);
+  const bytes roomy = 2 * need.chunks + 2 * host_leases + frame;
+  const bytes device = given[tier::device];
+  const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
+  need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
+  // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
+  if (device > need.smallest_device && !trial.fits({{device, roomy}}))
+    need.smallest_device = trial.smallest_device(roomy, 2 * all, device.count() / frame.count() + 1) * frame;
+  const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
+  need.smallest_host = trial.smallest_host(beside, roomy.count() / frame.count()) * frame;
+  const bytes host = given[tier::host];  // windows are cut off there, too
+  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
+    const std::uint64_t most = roomy.count() / frame.count();
+    std::uint64_t count = host.count() / frame.count() + 1;
+    while (count < most && !trial.fits({{beside, count * frame}})) ++count;
+    need.smallest_host = count * frame;
+  }
+  need.rehearsed = true;
+}
+
+namespace detail {
+
+/// One error about several sizes: each line of it is a size that must grow.
+class too_small {
+ public:
+  explicit too_small(std::string_view what) { text_ << "chunkmem: " << what << " does not fit"; }
+
+  /// @param what   needs it, such as "the largest tensor of this model"
+  /// @param chunks_help   it might fit with smaller chunks
+  void expect(std::string_view where, bytes capacity, bytes least, std::string_view what, bool chunks_help = true)
+  {
+    if (capacity >= least) return;
+    chunks_help_ = chunks_help_ && chunks_help;
+    text_ << (count_++ == 0 ? ": " : "; ") << "the " << where << " capacity is " << capacity.count() << " B, but "
+          << what << " needs at least " << least.count() << " B";
+  }
+  /// @throws config_error   some size was too small
+  void refuse(bytes chunk_bytes, std::string_view smaller)
+  {
+    if (count_ == 0) return;
+    throw config_error{text_ << " with chunks of " << chunk_bytes.count() << " B (raise "
+                             << (count_ == 1 ? "it" : "them") << (chunks_help_ ? ", or use smaller chunks" : "")
+                             << smaller << ")"};
+  }
+
+ private:
+  error_text text_;
+  unsigned count_ = 0;
+  bool chunks_help_ = true;
+};
+
+}  // namespace detail
+
+/// What the weights take: they are all there once they were filled, if none is dropped. States of an optimizer are not
+/// counted: those of a parameter without a gradient never come to be. Nor are chunks that are gathered from shares of
+/// ranks. In whole frames. O(slots). @pre sealed
+[[nodiscard]] inline bytes bytes_of_weights(const model_frames& of)
+{
+  const registry& tensors = of.tensors;
+  sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+  std::uint64_t frames = 0;
+  for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+    const role part = tensors.info(tensor_id{id}).part;
+    if (part != role::parameter && part != role::frozen) continue;
+    const std::uint32_t chunk = index_of(tensors.chunk_of(tensor_id{id}));
+    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
+  }
+  return frames * of.size;
+}
+
+/// @param given   capacities of the backend
+/// @throws config_error   a tier is too small for the declarations alone; names each size that must grow
+inline void refuse_too_small_for_model(const model_frames& frames, per_tier<bytes> given,
+                                       const memory_requirement& need)
+{
+  const auto whole_frames = [&](tier where) { return given[where].count() / frames.size.count() * frames.size; };
+  detail::too_small sizes{"this model"};
+  // the tensor has more bytes than its whole frames but the last
+  sizes.expect("device", given[tier::device], need.smallest_device, "the largest tensor of this model",
+               given[tier::device] + frames.size > need.smallest_device);
+  const bytes weights = bytes_of_weights(frames);
+  const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
+  sizes.expect("host", whole_frames(tier::host), weights > device ? weights - device : bytes{},
+               "the part of the weights that the device does not hold",
+               need.by_role[role::parameter] + need.by_role[role::frozen] <= given[tier::device] + given[tier::host]);
+  sizes.refuse(frames.size, "; rehearse(step) says what a step needs");
+}
+
+/// @param given   capacities of the backend
+/// @throws config_error   a tier is too small for the rehearsed step; names each size that must grow
+inline void refuse_too_small_for_step(per_tier<bytes> given, const memory_requirement& need)
+{
+  detail::too_small sizes{"this step"};
+  sizes.expect("device", given[tier::device], need.smallest_device, "this step");
+  sizes.expect("host", given[tier::host], need.smallest_host, "this step");
+  sizes.refuse(need.chunk_bytes, " or batches");
+}
+
+/// What pins and leases of a rehearsal point to.
+enum class rehearse_on : std::uint8_t {
+  nothing,  ///< null: kernels are skipped where `rehearsing()` is true. Costs no memory; on every backend
+  /// Scratch bytes, so that plain loops need no test for null. Reads find zeros that nobody may write. All that is
+  /// written, and all leases, share one block: what is read back there is anything. So no value may decide what the
+  /// step does, no value that the step wrote may be an index, and floating-point traps have to be off. Kernels on
+  /// streams run in any order. Costs host memory outside of the budget for the time of the rehearsal: a block of
+  /// the largest tensor's size to read, and to write one of up to 1.5 times the largest tensor or lease, beside the
+  /// smaller ones before it. Costs the time of the step's arithmetic too. Only where the calling thread can
+  /// address the device.
+  scratch,
+};
+
+/// Runs a trainer's step without bytes, and finds the least capacities at which it runs.
+///
+/// `run(step, on)` is what basic_manager::rehearse does. Cost: the step's calls, once or a few times, and the replays
+/// of `rehearsal`.
+/// @tparam Builder   model_builder: places the model and gives states their tiers
+template <class Engine, class Builder>
+class step_rehearsal {
+ public:
+  using eviction_type = typename Engine::eviction_type;
+
+  /// All of them outlive this. @param eviction   policy to simulate with
+  step_rehearsal(Engine& engine, Builder& builder, gradient_ledger& ledger, eviction_type eviction)
+      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, eviction_{std::move(eviction)}
+  {
+  }
+  step_rehearsal(const step_rehearsal&) = delete;
+
+  [[nodiscard]] bool is_running() const noexcept { return engine_->rehearsing().is_running(); }
+
+  /// @throws config_error, usage_error   see basic_manager::rehearse
+  template <class Step>
+  memory_requirement run(Step& step, rehearse_on on)
+  {
+    using transfer_type = typename Engine::transfer_type;
+    builder_->place();
+    engine_->pending().finish();
+    auto tiers = builder_->try_tiers();
+    const scratch_until_end scratch{*engine_, on};
+    run_without_bytes(step);
+    const auto& log = engine_->rehearsing();
+    builder_->measured(most_leased_of(log, tier::device));
+    memory_requirement need = builder_->requirement();
+    const per_tier<bytes> given = engine_->arenas().capacities();
+    measure_need<transfer_type>(engine_->frames(), log, eviction_, given, need,
+                                [&](bytes device) { return settle(device, step); });
+    refuse_too_small_for_step(given, need);
+    builder_->note_fit();
+    engine_->note_step_need({{need.smallest_device, need.smallest_host}});
+    if (builder_->assign_tiers()) run_without_bytes(step);
+    tiers.keep();
+    return need;
+  }
+
+ private:
+  /// The record becomes that of a device of this size. @return   false where the placement refuses it
+  template <class Step>
+  bool settle(bytes device, Step& step)
+  try {
+    if (builder_->assign_tiers(device)) run_without_bytes(step);
+    return true;
+  } catch (const config_error&) {
+    return false;
+  }
+
+  template <class Step>
+  void run_without_bytes(Step& step)
+  {
+    expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
+    engine_->health().expect_alive();
+    auto& log = engine_->rehearsing();
+    ledger_->begin_rehearsal();
+    try {
+      log.begin(engine_->tensors());
+      step();
+      while (log.wants_next(engine_->pending().any())) {
+        log.begin_next(engine_->pending().any());
+        step();
+      }
+      expects(!engine_->scratch().is_on() || log.held() == 0,
+              "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of "
+              "them in the step)");
+    } catch (...) {
+      end();
+      throw;
+    }
+    end();
+    builder_->learn_order(log.last_record());
+    engine_->places().learn(log.last_record(), engine_->tensors());
+    engine_->settle_gradients();
+    log.finish(engine_->tensors());
+  }
+
+  void end() noexcept
+  {
+    if (is_running()) engine_->rehearsing().end();
+    engine_->pending().discard();
+    ledger_->end_rehearsal();
+    builder_->forget_ready();
+  }
+
+  /// Pins and leases point to scratch bytes while it lives. Kernels that were launched on them are waited for.
+  class scratch_until_end {
+   public:
+    scratch_until_end(Engine& engine, rehearse_on on)
+    {
+      if (on == rehearse_on::nothing || engine.rehearsing().is_running()) return;  // inside another one it is refused
+      expects(Engine::host_addressable,
+              "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
+              "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
+      std::uint64_t largest = 0;
+      for (const slot& slot_state : engine.tensors().slots()) largest = std::max(largest, slot_state.size);
+      engine.scratch().begin(largest);
+      engine_ = &engine;
+    }
+    scratch_until_end(const scratch_until_end&) = delete;
+    ~scratch_until_end()
+    {
+      if (engine_ == nullptr) return;
+      engine_->arenas().wait_for_agents();
+      engine_->scratch().end(engine_->rehearsing().held() > 0);
+    }
+
+   private:
+    Engine* engine_ = nullptr;
+  };
+
+  Engine* engine_;
+  Builder* builder_;
+  gradient_ledger* ledger_;
+  eviction_type eviction_;
 };
 
 }  // namespace chunkmem::inline v0

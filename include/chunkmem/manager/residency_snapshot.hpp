@@ -3,15 +3,15 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/printable.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -401,5 +402,52 @@ class residency_writer {
   if (from.chunks.size() > told) text.add("  and ", from.chunks.size() - told, " more\n");
   return text.take();
 }
+
+/// What an error is told where details were asked for: where everything lies, and what a recalling sink remembers of
+/// before.
+///
+/// @param names   of tensors, as far as they were given
+/// @param most    of everything that is told line by line   @complexity as take_snapshot
+template <class Engine>
+[[nodiscard]] std::string error_details(const Engine& engine, std::span<const std::string> names, std::size_t most = 24)
+{
+  std::string text = to_string(take_snapshot_of(engine, names), most);
+  if constexpr (recalling_sink<std::remove_cvref_t<decltype(engine.sink())>>)
+    text += "last events:\n" + engine.sink().recall(most);
+  return text;
+}
+
+/// Adds details to an error that passes by, where manager_options::error_details asks for them.
+///
+/// The error stays the one that was thrown. If writing its details fails, they stay empty. Cost: nothing until an error
+/// is thrown; then one test, or what the writer costs.
+/// @code
+/// annotator.ask(&write_details, &engine);
+/// try { ... } catch (error& failed) { annotator.annotate(failed); throw; }
+/// @endcode
+class error_annotator {
+ public:
+  using writer = std::string (*)(const void* about);
+
+  /// From now on errors are told what `write(about)` says.
+  void ask(writer write, const void* about) noexcept
+  {
+    write_ = write;
+    about_ = about;
+  }
+
+  [[gnu::noinline, gnu::cold]] void annotate(error& failed) const noexcept
+  {
+    if (write_ == nullptr || !failed.details().empty()) return;
+    try {
+      failed.add_details(write_(about_).c_str());
+    } catch (...) {  // no memory for a text about having no memory
+    }
+  }
+
+ private:
+  writer write_ = nullptr;
+  const void* about_ = nullptr;
+};
 
 }  // namespace chunkmem::inline v0

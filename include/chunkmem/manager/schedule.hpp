@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/gradient_places.hpp>
+#include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
-#include <chunkmem/manager/plans_by_order.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/report.hpp>
+#include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/recorder.hpp>
-#include <chunkmem/trace/trace_event.hpp>
-#include <chunkmem/transfer/stored_plan.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+#include <chunkmem/transfer/plan_text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,6 +25,38 @@
 #include <vector>
 
 namespace chunkmem::inline v0 {
+
+/// A record from elsewhere is one that an iteration of this model can have made: its slots are there, what is dropped
+/// or written is not pinned, and its leases have bytes. What it says may still be another iteration: that is a
+/// divergence.
+/// @throws config_error   names the first access that cannot be   @complexity O(entries + slots)
+inline void expect_record_fits(const access_record& record, const registry& tensors)
+{
+  const auto refuse = [](std::uint32_t access_index, std::string_view why) {
+    throw config_error{error_text{} << "chunkmem: a profile is not one of this model: at access " << access_index << " "
+                                    << why << " (record it again with this model)"};
+  };
+  sequence<std::uint32_t> on_device(tensors.slots().size(), 0);  // pins
+  sequence<std::uint32_t> on_host(tensors.slots().size(), 0);
+  visit_in_order(record, [&](std::uint32_t index, bool begins) {
+    const access_entry& entry = record.entries()[index];
+    if (is_lease(entry.kind)) {
+      if (record.details()[index].bytes == 0) refuse(index, "nothing is leased");
+      return;
+    }
+    if (entry.slot >= tensors.slots().size() || tensors.chunk_of(slot_id{entry.slot}) == chunk_id::none)
+      refuse(index, "a tensor is used that is not there");
+    std::uint32_t& pins = place_of(entry.kind) == memory_location::device ? on_device[entry.slot] : on_host[entry.slot];
+    std::uint32_t& others =
+        place_of(entry.kind) == memory_location::device ? on_host[entry.slot] : on_device[entry.slot];
+    if (entry.kind == entry_kind::drop) {
+      if (pins + others > 0) refuse(index, "a tensor is dropped while it is pinned");
+      return;
+    }
+    if (begins && writes(access_of(entry.kind)) && others > 0) refuse(index, "a tensor is written in two tiers");
+    pins = begins ? pins + 1 : pins - 1;
+  });
+}
 
 /// Which record an iteration follows, by which plan, and what happens when either does not hold.
 ///

@@ -3,9 +3,8 @@
 
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/manager/slot_table.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/tensor/state_machine.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <cstdint>
 

@@ -1,27 +1,317 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/manager/call_guard.hpp>
-#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
+#include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/owner_link.hpp>
-#include <chunkmem/manager/pending_updates.hpp>
 #include <chunkmem/manager/registered_states.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/report.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <any>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace chunkmem::inline v0 {
+
+/// Runs the public calls of a manager for its check policy, and tells errors details where they were asked for.
+///
+/// `guard.within("acquire", from, [&] { ... })` with checks: for one thread at a time, after what was noted before is
+/// thrown; an error that leaves says where in the caller's program it was called. Without checks it only calls.
+template <class Engine>
+class call_guard {
+ public:
+  using place_type = typename Engine::checks_type::part::place_type;
+  static constexpr bool is_on = Engine::checks_type::is_on;
+
+  explicit call_guard(Engine& engine) noexcept : engine_{&engine} {}
+
+  /// @param call   a literal
+  template <class Work>
+  [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work) const
+  {
+    if constexpr (!is_on)
+      return work();
+    else
+      return watched(call, from, work);
+  }
+
+ private:
+  template <class Work>
+  decltype(auto) watched(const char* call, place_type from, Work& work) const
+  {
+    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
+    try {
+      const auto inside = engine_->checks().enter(call, from);
+      is_callers_own = inside.is_outermost();
+      return work();
+    } catch (error& failed) {
+      if (is_callers_own) tell_place(failed, from);
+      throw;
+    }
+  }
+  void tell_place(error& failed, place_type from) const noexcept
+  try {
+    error_text line;
+    engine_->checks().tell_place(line, from);
+    failed.append_details(line.view());
+  } catch (...) {  // no memory for a line about it
+  }
+
+  Engine* engine_;
+};
+
+/// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
+///
+/// `replay()` does it again without running the trainer's code, for the price of one launch. It is the same step at the
+/// same addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory
+/// that is not the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is
+/// cleared at its end, which costs the way back of what had stayed. Anything may be done with the manager between
+/// replays: where it moved things so that they cannot be brought back, an ordinary step has to come first. Move-only;
+/// dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay: O(chunks + frames) on the calling
+/// thread.
+/// @threads one caller per manager
+template <class Engine, graph_backend Backend>
+class captured_step {
+ public:
+  using graph_type = typename Backend::graph_type;
+
+  /// What makes a graph good again.
+  struct circumstances {
+    chunk_table start;              ///< where everything lay, and lies again when it is done
+    std::uint64_t arrangement = 0;  ///< which slots lie where in their chunks
+    bool clears = false;            ///< it starts from a cleared device, and clears it again
+  };
+
+  captured_step(owner_link<Engine>& link, graph_type graph, circumstances around, const report& moved)
+      : link_{&link}, graph_{std::move(graph)}, around_{std::move(around)}, moved_{moved}
+  {
+    ++link_->holders;
+  }
+  captured_step(captured_step&& other) noexcept
+      : link_{std::exchange(other.link_, nullptr)},
+        graph_{std::move(other.graph_)},
+        around_{std::move(other.around_)},
+        moved_{other.moved_}
+  {
+  }
+  captured_step& operator=(captured_step&&) = delete;
+  ~captured_step()
+  {
+    if (link_ != nullptr && --link_->holders == 0 && link_->engine == nullptr) delete link_;
+  }
+
+  /// Does the step again; returns when it is enqueued.
+  ///
+  /// @return   false where things lie so that it cannot be done: run the step as usual, and capture it anew if that
+  ///   lasts
+  /// @throws usage_error    inside an iteration, or its manager is gone
+  /// @throws device_error   the device could not be cleared, or the graph not be started: call again
+  [[nodiscard]] bool replay()
+  try {
+    expects(link_ != nullptr && link_->engine != nullptr,
+            "a captured step was replayed after its manager or after it was moved from");
+    Engine& engine = *link_->engine;
+    engine.health().expect_alive();
+    expects(!engine.schedule().is_inside(), "a captured step was replayed inside an iteration");
+    engine.pending().finish();
+    if (engine.schedule().arrangement() != around_.arrangement) return false;
+    if (!engine.chunks().table().same_places(around_.start)) {
+      engine.return_to(around_.start, around_.clears);
+      if (!engine.chunks().table().same_places(around_.start)) return false;
+    }
+    engine.replay(graph_, moved_);
+    return true;
+  } catch (error& failed) {
+    if (link_ != nullptr && link_->engine != nullptr) link_->engine->annotator().annotate(failed);
+    throw;
+  }
+
+ private:
+  owner_link<Engine>* link_;
+  graph_type graph_;
+  circumstances around_;
+  report moved_;  // by one step: of these only what is counted in copies
+};
+
+/// Runs `step` once, its work written down as a graph and then done through it.
+///
+/// @throws usage_error   it does not repeat, or does what no graph holds; what was written down by then is done
+/// @throws as `step`: the same, and the iteration has ended as after any exception
+template <graph_backend Backend, class Engine, class Step>
+[[nodiscard]] captured_step<Engine, Backend> capture_step(owner_link<Engine>& link, Backend& backend, Step&& step)
+try {
+  Engine& engine = *link.engine;
+  engine.health().expect_alive();
+  expects(!engine.schedule().is_inside(),
+          "a step was to be captured inside an iteration: capture begins and ends outside");
+  expects(engine.schedule().has_repeated(),
+          "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
+          "second one, and a third)");
+  engine.pending().finish();
+  const bool clears = !engine.schedule().is_steady();
+  if (clears) engine.clear_device();
+  typename captured_step<Engine, Backend>::circumstances around{engine.chunks().table(),
+                                                                engine.schedule().arrangement(), clears};
+  const report before = engine.snapshot();
+  const auto finish = [&] {
+    auto graph = backend.end_capture();
+    backend.launch(graph);
+    return graph;
+  };
+  engine.health().starting([&] { backend.begin_capture(); });
+  try {
+    std::forward<Step>(step)();
+    if (clears && !engine.schedule().is_inside()) engine.clear_device();
+  } catch (...) {
+    (void)engine.health().ordering(finish);
+    throw;
+  }
+  auto graph = engine.health().ordering(finish);
+  expects(engine.snapshot().iterations == before.iterations + 1 && engine.schedule().has_repeated() &&
+              !engine.schedule().is_inside() && engine.schedule().arrangement() == around.arrangement &&
+              engine.chunks().table().same_places(around.start),
+          "the captured step was not the recorded one: its work was done, but it cannot be replayed");
+  return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
+} catch (error& failed) {
+  link.engine->annotator().annotate(failed);
+  throw;
+}
+
+/// What a save or a load does with a manager, beside accesses: `m.content()`.
+///
+/// A save asks `expect_updated`, `expect_loaded` and `expect_states`, visits the states, and may take bytes from where
+/// they lie while `changes()` tells it of writes. A load frames its writes by `begin_load` and `end_load`, or
+/// `abandon_load`.
+/// @tparam Builder   model_builder: seals where nobody did
+template <class Engine, class Builder>
+class content_session {
+ public:
+  /// All of them outlive this.
+  content_session(Engine& engine, Builder& builder, gradient_ledger& ledger, gradient_store<Engine, Builder>& gradients,
+                  const registered_states& states, change_watch& changes) noexcept
+      : engine_{&engine},
+        builder_{&builder},
+        ledger_{&ledger},
+        gradients_{&gradients},
+        states_{&states},
+        changes_{&changes}
+  {
+  }
+  content_session(const content_session&) = delete;
+
+  // States that were registered by `use` and `state`.
+
+  /// @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
+  void expect_states() const { states_->expect_whole(); }
+  /// Calls `visit(name, content)` for each. Where the owner is gone, there is no content.
+  template <class Visit>
+  void for_each_state(Visit visit) const
+  {
+    states_->for_each(visit);
+  }
+  /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
+  [[nodiscard]] auto check_of_state(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
+  {
+    return states_->check_of(name);
+  }
+
+  // Checks.
+
+  /// The bytes of a tensor where they lie now, on whatever tier; none where it was not written. Nothing moves and
+  /// nothing is recorded. Work that wrote them is waited for.
+  /// @pre the calling thread can address the device
+  [[nodiscard]] std::span<const std::byte> bytes_of(tensor_handle wanted)
+  {
+    return engine_->bytes_now(builder_->slot_of(wanted));
+  }
+
+  // Saves.
+
+  /// @throws usage_error   an optimizer step is half done
+  void expect_updated(std::string_view what) const { ledger_->expect_no_update(what); }
+  /// @throws usage_error   a load is half done
+  void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
+  /// Told before weights or states change on the host: by an update, a write there, or a load.
+  [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
+  /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
+  /// order. UINT32_MAX where it changed none.
+  [[nodiscard]] sequence<std::uint32_t> places_of_changes() const
+  {
+    sequence<std::uint32_t> places;
+    places.assign(engine_->tensors().slots().size(), UINT32_MAX);
+    const auto entries = engine_->schedule().last_record().entries();
+    for (std::uint32_t place = static_cast<std::uint32_t>(entries.size()); place-- > 0;)
+      if (is_access(entries[place].kind) && writes(access_of(entries[place].kind)) &&
+          entries[place].slot < places.size())
+        places[entries[place].slot] = place;
+    return places;
+  }
+  [[nodiscard]] slot_id slot_of(tensor_handle tensor, list_id list) const { return builder_->slot_in(tensor, list); }
+  /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0
+  /// before.
+  [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
+  void belongs_to(std::uint64_t run) noexcept { run_ = run; }
+  /// A saver keeps an object here from save to save. The object ends with the manager.
+  [[nodiscard]] std::any& kept_by_saver() noexcept { return kept_by_saver_; }
+
+  // Loads.
+
+  /// @throws usage_error   a pin of the trainer holds a tensor
+  void expect_unpinned()
+  {
+    changes_->tell(chunk_id::none);
+    const registry& tensors = engine_->tensors();
+    for (const slot_id it : tensors.slot_ids())
+      tensors.expects_of(it, tensors[it].pins == 0,
+                         "a checkpoint was to be loaded while a pin holds a tensor: release it before");
+  }
+  /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
+  /// step is taken and nothing is saved. @throws   as basic_manager::drop_gradients
+  void begin_load()
+  {
+    if (!engine_->rehearsing().is_running()) changes_->tell(chunk_id::none);
+    ledger_->begin_load();
+    engine_->pending().discard();
+    if (engine_->tensors().parameters() > 0) builder_->expect_ready();
+    gradients_->consume_all();
+  }
+  void end_load() noexcept { ledger_->end_load(); }
+  /// A load failed: all tensors lose their bytes, so that nobody reads any that were not proven. A read is a
+  /// usage_error until the tensor is written, or a load gets through; lists that start at zero read as zeros.
+  /// @pre   begin_load()
+  void abandon_load() noexcept
+  {
+    for (const slot_id it : engine_->tensors().slot_ids()) {
+      try {
+        engine_->drop(it);
+      } catch (...) {  // a device that is lost has nothing that could be read
+      }
+    }
+  }
+
+ private:
+  Engine* engine_;
+  Builder* builder_;
+  gradient_ledger* ledger_;
+  gradient_store<Engine, Builder>* gradients_;
+  const registered_states* states_;
+  change_watch* changes_;
+  std::uint64_t run_ = 0;
+  std::any kept_by_saver_;
+};
 
 /// What an optimizer step does with a manager, beside accesses: `m.updates()`.
 ///

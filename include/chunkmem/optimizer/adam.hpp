@@ -2,12 +2,9 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/strict_fp_compare.hpp>
-#include <chunkmem/optimizer/device_optimizer_kernel.hpp>
-#include <chunkmem/optimizer/element_pass.hpp>
-#include <chunkmem/optimizer/group_options.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
-#include <chunkmem/optimizer/setting.hpp>
+#include <chunkmem/optimizer/element_pass.hpp>
 
 #include <array>
 #include <cmath>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/decision_kernels.hpp>
-#include <chunkmem/optimizer/device_step.hpp>
-#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 
 #include <algorithm>
@@ -21,6 +23,195 @@
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
+
+/// What the memory of a device step depends on.
+///
+///     const bytes room = device_step_memory<adam>::size({.groups = 1, .parameters = 10, .blocks = 1'000});
+struct device_step_sizes {
+  std::uint64_t groups = 1;
+  std::uint64_t parameters = 0;
+  std::uint64_t blocks = 0;  ///< of all gradients together: the sum of `blocks_of(elements)`
+};
+
+/// Where a device step keeps what it works with: one run of device memory, which the caller owns.
+///
+///     const device_step_sizes sizes{.groups = 1, .parameters = 10, .blocks = 1'000};
+///     std::byte* const start = memory.allocate(tier::device, device_step_memory<adam>::size(sizes));
+///     const device_step_memory<adam> places{start, sizes};
+///
+/// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change.
+/// Size: 72 B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096
+/// elements of a gradient.
+template <device_optimizer_kernel Kernel>
+class device_step_memory {
+ public:
+  using factors_type = typename Kernel::device_factors;
+
+  /// Bytes to allocate, at a multiple of 16.
+  [[nodiscard]] static bytes size(const device_step_sizes& sizes)
+  {
+    return bytes{device_step_memory{nullptr, sizes}.end_};
+  }
+
+  /// @param start   device memory, or nothing where only sizes are asked for
+  device_step_memory(std::byte* start, const device_step_sizes& sizes) noexcept : start_{start}, sizes_{sizes}
+  {
+    end_ = sizeof(device_step_state);
+    rates_ = take<float>(sizes.groups);
+    host_end_ = end_;
+    factors_ = take<factors_type>(sizes.groups);
+    ranges_ = take<block_range>(sizes.parameters);
+    measures_ = take<gradient_measure>(sizes.parameters);
+    sums_ = take<gradient_measure>(sizes.blocks);
+  }
+
+  [[nodiscard]] const device_step_sizes& sizes() const noexcept { return sizes_; }
+  /// Bytes from the start that the host may write in one copy: the state, then a rate for each group.
+  [[nodiscard]] bytes host_bytes() const noexcept { return bytes{host_end_}; }
+
+  [[nodiscard]] device_step_state* state() const noexcept { return at<device_step_state>(0); }
+  [[nodiscard]] float* rates() const noexcept { return at<float>(rates_); }
+  [[nodiscard]] factors_type* factors() const noexcept { return at<factors_type>(factors_); }
+  [[nodiscard]] block_range* ranges() const noexcept { return at<block_range>(ranges_); }
+  [[nodiscard]] gradient_measure* measures() const noexcept { return at<gradient_measure>(measures_); }
+  [[nodiscard]] gradient_measure* sums() const noexcept { return at<gradient_measure>(sums_); }
+
+ private:
+  template <class Thing>
+  [[nodiscard]] std::uint64_t take(std::uint64_t count) noexcept
+  {
+    const std::uint64_t begin = (end_ + alignof(Thing) - 1) / alignof(Thing) * alignof(Thing);
+    end_ = begin + count * sizeof(Thing);
+    return begin;
+  }
+  template <class Thing>
+  [[nodiscard]] Thing* at(std::uint64_t offset) const noexcept
+  {
+    return reinterpret_cast<Thing*>(start_ + offset);
+  }
+
+  std::byte* start_;
+  device_step_sizes sizes_;
+  std::uint64_t rates_ = 0, factors_ = 0, ranges_ = 0, measures_ = 0, sums_ = 0, host_end_ = 0, end_ = 0;
+};
+
+/// What a device step is told once: a captured one repeats it. Learning rates and the loss scale lie in device memory.
+///
+///     const device_step_options options{.clip = {.norm = 1.0F}, .loss = {.options = {}, .is_dynamic = true}};
+struct device_step_options {
+  clipping clip{};
+  bool may_skip = true;  ///< an infinity or NaN in any gradient leaves everything as it is
+  std::uint64_t seed = 0;
+  loss_scale_rule loss{};  ///< what becomes of the scale after the step
+
+  /// Whether a step has to look at the gradients before it updates.
+  [[nodiscard]] constexpr bool measures() const noexcept { return may_skip || clip.norm > 0.0F; }
+};
+
+/// Enqueues one optimizer step on one agent, part by part; its decisions are taken on the device.
+///
+/// In this order: `begin`; `measure` for each gradient, in any order, if `options.measures()`; `decide`; `update` for
+/// each parameter that has a gradient; `finish`. The bits are those of `step`. Nothing is allocated, awaited or asked
+/// of the device, so all of it can be captured once and repeated.
+///
+/// @tparam Launcher   `launcher(backend, stream, kernel)` enqueues a `device_kernel`
+template <device_optimizer_kernel Kernel, class Backend, class Launcher>
+class device_step {
+ public:
+  /// All that is passed is used until the last call.
+  /// @throws usage_error   a limit is negative or no number
+  device_step(const Kernel& kernel, const device_step_memory<Kernel>& memory, const device_step_options& options,
+              Backend& backend, agent stream, const Launcher& launcher)
+      : kernel_{kernel}, memory_{memory}, options_{options}, backend_{backend}, stream_{stream}, launcher_{launcher}
+  {
+    check(options.clip);
+  }
+
+  /// Forgets what was measured, and works out the factors of the next update of every group.
+  /// @throws device_error   may be called again
+  void begin()
+  {
+    blocks_ = 0;
+    launch(clear_ranges_kernel{memory_.ranges(), memory_.sizes().parameters});
+    for (std::uint64_t index = 0; index < memory_.sizes().groups; ++index) {
+      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(index)});
+      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + index,
+                                                        memory_.factors() + index});
+    }
+  }
+
+  /// Takes the measure of a gradient.
+  /// @param index   of the parameter, in the order of declaration
+  /// @throws usage_error    the memory was made for less
+  /// @throws device_error   may be called again
+  void measure(std::uint64_t index, const std::byte* gradient, dtype type, std::uint64_t elements)
+  {
+    const std::uint64_t blocks = blocks_of(elements);
+    expects(index < memory_.sizes().parameters && blocks <= memory_.sizes().blocks - blocks_,
+            "a gradient that the memory of a device step has no room for (count its parameters and blocks in "
+            "device_step_sizes)");
+    launch(measure_kernel{gradient, type, elements, memory_.sums(), memory_.ranges() + index, blocks_});
+    blocks_ += blocks;
+  }
+
+  /// Update or skip, and the factor of all gradients.
+  /// @throws device_error   may be called again
+  void decide()
+  {
+    const std::uint64_t tensors = options_.measures() ? memory_.sizes().parameters : 0;
+    launch(sum_blocks_kernel{memory_.sums(), memory_.ranges(), memory_.measures(), tensors});
+    launch(decide_kernel{memory_.measures(), tensors, options_.clip, options_.may_skip, memory_.state()});
+  }
+
+  /// Updates one parameter, or leaves it alone where the device decided so.
+  ///
+  /// @param all              as `update_parameter` takes it, with pointers into device memory
+  /// @param is_overwritten   the gradient lies in the value's bytes: a skipped step makes the value anew
+  /// @throws usage_error     the bytes do not fit the kernel, or the memory has no such group
+  /// @throws device_error    nothing was enqueued: may be called again
+  void update(const parameter_bytes& all, group_id group, bool is_overwritten)
+  {
+    detail::check(kernel_, all);
+    expects(index_of(group) < memory_.sizes().groups,
+            "an update of a group that the memory of a device step has no room for");
+    const device_parameter it = on_device(all, is_overwritten);
+    kernel_.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
+      if (rounds_stochastically(it))
+        launch(kernel_of<Work, row_order::by_counter>(it, group));
+      else
+        launch(kernel_of<Work, row_order::neighbours>(it, group));
+    });
+  }
+
+  /// Counts the step and goes on with the loss scale. Not to be called again for the same step.
+  /// @throws device_error   nothing was enqueued
+  void finish() { launch(finish_kernel{memory_.state(), options_.loss}); }
+
+ private:
+  using factors_type = typename Kernel::device_factors;
+  using options_type = std::remove_cvref_t<decltype(std::declval<const Kernel&>().options(group_id{0}))>;
+
+  template <class Work, row_order Order>
+  [[nodiscard]] update_kernel<Work, factors_type, Order> kernel_of(const device_parameter& it,
+                                                                   group_id group) const noexcept
+  {
+    return {it, memory_.state(), memory_.factors() + index_of(group), options_.seed, options_.clip.value};
+  }
+
+  template <device_kernel Part>
+  void launch(const Part& part)
+  {
+    launcher_(backend_, stream_, part);
+  }
+
+  const Kernel& kernel_;
+  device_step_memory<Kernel> memory_;
+  device_step_options options_;
+  Backend& backend_;
+  agent stream_;
+  const Launcher& launcher_;
+  std::uint64_t blocks_ = 0;  ///< whose sums have a place
+};
 
 /// What the steps on a device have come to.
 ///

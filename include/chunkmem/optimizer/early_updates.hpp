@@ -3,14 +3,12 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
-#include <chunkmem/optimizer/instruction_set.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>

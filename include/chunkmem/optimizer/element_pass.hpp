@@ -3,10 +3,8 @@
 
 #include <chunkmem/core/strict_fp_lanes.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
-#include <chunkmem/optimizer/instruction_set.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/packed_lanes.hpp>
-#include <chunkmem/optimizer/vector_set.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 

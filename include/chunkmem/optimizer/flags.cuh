@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/host_device.hpp>
-#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <cuda_runtime_api.h>
 

@@ -1,26 +1,247 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/optimizer/instruction_set.hpp>
-#include <chunkmem/optimizer/setting.hpp>
-#include <chunkmem/tensor/access.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/registration.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
+
+/// For which processors a loop is compiled. The bits of a result do not depend on it.
+enum class instruction_set : std::uint8_t {
+  baseline,     ///< what the compiler was told; a processor without fused multiply-add is slow there
+  avx2,         ///< x86-64 with AVX2, FMA and F16C
+  avx512,       ///< and AVX-512 F, BW, VL and DQ
+  avx512_bf16,  ///< and AVX512_BF16
+};
+
+/// All of them, the largest last.
+inline constexpr instruction_set instruction_sets[] = {instruction_set::baseline, instruction_set::avx2,
+                                                       instruction_set::avx512, instruction_set::avx512_bf16};
+
+[[nodiscard]] constexpr std::string_view name_of(instruction_set set) noexcept
+{
+  constexpr std::string_view names[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+  return names[static_cast<std::size_t>(set)];
+}
+
+#if defined(__x86_64__)
+namespace detail {
+
+/// Conversions of fp16. clang 16 has no name for them.
+[[nodiscard]] inline bool has_f16c() noexcept
+{
+#if defined(__clang__)
+  std::uint32_t leaf = 1, b = 0, features = 0, d = 0;
+  asm("cpuid" : "+a"(leaf), "=b"(b), "+c"(features), "=d"(d));
+  return (features >> 29U & 1U) != 0;
+#else
+  return __builtin_cpu_supports("f16c") != 0;
+#endif
+}
+
+}  // namespace detail
+#endif
+
+/// The largest set that this processor and its operating system run. Cost: a few instructions.
+[[nodiscard]] inline instruction_set best_instruction_set() noexcept
+{
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !detail::has_f16c())
+    return instruction_set::baseline;
+  const bool is_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (!is_avx512) return instruction_set::avx2;
+  return __builtin_cpu_supports("avx512bf16") ? instruction_set::avx512_bf16 : instruction_set::avx512;
+#else
+  return instruction_set::baseline;
+#endif
+}
+
+/// Sets grow: a processor that runs one runs those before it.
+[[nodiscard]] inline bool is_available(instruction_set set) noexcept
+{
+  return set <= best_instruction_set();
+}
+
+/// One setting of an optimizer, as ranks and stages compare it in every step: by its bits.
+///
+///     template <class Visit>
+///     void for_each_setting(Visit visit) const
+///     {
+///       visit(optimizer::setting{"sharpness", sharpness_});
+///     }
+///
+/// It refers to the texts that it is made of, and allocates nothing.
+class setting {
+ public:
+  constexpr setting(std::string_view name, float value) noexcept
+      : name_{name}, bits_{std::bit_cast<std::uint32_t>(value)}, kind_{kind::single}
+  {
+  }
+  constexpr setting(std::string_view name, double value) noexcept
+      : name_{name}, bits_{std::bit_cast<std::uint64_t>(value)}, kind_{kind::number}
+  {
+  }
+  template <std::integral Number>
+  constexpr setting(std::string_view name, Number value) noexcept
+      : name_{name}, bits_{static_cast<std::uint64_t>(value)}, kind_{kind_of(value)}
+  {
+  }
+  constexpr setting(std::string_view name, bool value) noexcept
+      : setting{name, std::string_view{value ? "true" : "false"}}
+  {
+  }
+  /// A choice by its name, such as that of an element type.
+  constexpr setting(std::string_view name, std::string_view choice) noexcept
+      : name_{name}, choice_{choice}, kind_{kind::choice}
+  {
+  }
+  constexpr setting(std::string_view name, const char* choice) noexcept : setting{name, std::string_view{choice}} {}
+
+  /// The same of one group of parameters.
+  [[nodiscard]] constexpr setting in(group_id group) const noexcept
+  {
+    setting result{*this};
+    result.group_ = std::uint64_t{index_of(group)} + 1;
+    return result;
+  }
+
+  /// None: of all groups.
+  [[nodiscard]] constexpr std::optional<group_id> group() const noexcept
+  {
+    if (group_ == 0) return std::nullopt;
+    return group_id{static_cast<std::uint32_t>(group_ - 1)};
+  }
+  /// Such as "beta1 of group 2".
+  [[nodiscard]] std::string name() const
+  {
+    error_text all;
+    all << name_;
+    if (group_ != 0) all << " of group " << group_ - 1;
+    return std::string{all.view()};
+  }
+  /// The name, the group and the value in one word.
+  [[nodiscard]] constexpr std::uint64_t word() const noexcept
+  {
+    collective::fingerprint all;
+    all.add(name_);
+    all.add(choice_);
+    all.add(group_);
+    all.add(static_cast<std::uint64_t>(kind_));
+    all.add(bits_);
+    return all.value();
+  }
+  /// Such as "beta1 of group 2 = 0.9".
+  [[nodiscard]] std::string text() const
+  {
+    error_text all;
+    all << name() << " = ";
+    switch (kind_) {
+      case kind::single: all << std::bit_cast<float>(static_cast<std::uint32_t>(bits_)); break;
+      case kind::number: all << std::bit_cast<double>(bits_); break;
+      case kind::count: all << bits_; break;
+      case kind::negative: all << "-" << 0 - bits_; break;
+      case kind::choice: all << choice_; break;
+    }
+    return std::string{all.view()};
+  }
+
+ private:
+  enum class kind : std::uint8_t { count, negative, single, number, choice };
+  template <class Number>
+  [[nodiscard]] static constexpr kind kind_of(Number value) noexcept
+  {
+    if constexpr (std::is_signed_v<Number>)
+      return value < 0 ? kind::negative : kind::count;
+    else
+      return kind::count;
+  }
+
+  std::string_view name_;
+  std::string_view choice_{};
+  std::uint64_t bits_ = 0;
+  std::uint64_t group_ = 0;  // number of the group from 1 on; 0: of all
+  kind kind_ = kind::count;
+};
+
+namespace detail {
+
+/// @throws config_error   an option is not right: names the option, its value, and what to give instead
+inline void expect_option(bool is_right, std::string_view what, float value, std::string_view instead)
+{
+  if (!is_right) throw config_error{error_text{} << "chunkmem: " << what << " is " << value << " (" << instead << ")"};
+}
+
+/// Options that all groups share, and those of the few groups that have their own.
+template <class Options>
+class group_options {
+ public:
+  explicit group_options(const Options& common) : common_{common} {}
+
+  void set(group_id which, const Options& options)
+  {
+    const auto place =
+        std::ranges::lower_bound(own_, index_of(which), {}, [](const entry& it) { return index_of(it.which); });
+    if (place != own_.end() && place->which == which)
+      place->options = options;
+    else
+      own_.insert(place, {which, options});
+  }
+
+  [[nodiscard]] const Options& common() const noexcept { return common_; }
+  [[nodiscard]] const Options& of(group_id which) const noexcept
+  {
+    for (const entry& it : own_)
+      if (it.which == which) return it.options;
+    return common_;
+  }
+  /// Calls `visit(setting)` for the common ones, and for those of each group that differ from them, in the order of
+  /// groups: the same calls for options that mean the same. @param settings_of   `settings_of(options)`: a range
+  template <class SettingsOf, class Visit>
+  void for_each_setting(SettingsOf settings_of, Visit& visit) const
+  {
+    const auto common = settings_of(common_);
+    for (const setting& it : common) visit(it);
+    for (const entry& it : own_) {
+      const auto own = settings_of(it.options);
+      for (std::size_t index = 0; index < own.size(); ++index)
+        if (own[index].word() != common[index].word()) visit(own[index].in(it.which));
+    }
+  }
+
+ private:
+  struct entry {
+    group_id which;
+    Options options;
+  };
+
+  Options common_;
+  std::vector<entry> own_;
+};
+
+}  // namespace detail
 
 /// What is the same for all elements of one parameter in one update.
 ///
@@ -220,5 +441,36 @@ concept timed_kernel = requires(Kernel kernel, memory_location place, std::uint6
     kernel.measure_takes(place, elements)
   } -> std::same_as<work_cost>;
 };
+
+namespace optimizer {
+
+namespace detail {
+
+/// Takes whatever arithmetic a kernel visits it with.
+struct arithmetic_visitor {
+  template <class Work>
+  void operator()(std::type_identity<Work>) const noexcept
+  {
+  }
+};
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+/// An optimizer kernel whose update a device can do as well, with the same bits.
+///
+/// Laws: `device_factors` is what all elements of one update share, trivially copyable, made from (options of a group,
+/// settings) in host and device code alike; `with_arithmetic(group, visit)` calls `visit(std::type_identity<Work>{})`
+/// once, where `Work{factors}.one(parameter, gradient, states...)` updates one element like `update`, `Work::states` is
+/// the number of lists of states, and both depend on the group's options alone.
+template <class Kernel>
+concept device_optimizer_kernel =
+    optimizer_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::device_factors> &&
+    requires(const Kernel& kernel, group_id group, optimizer::detail::arithmetic_visitor visit) {
+      kernel.options(group);
+      requires std::is_trivially_copyable_v<std::remove_cvref_t<decltype(kernel.options(group))>>;
+      kernel.with_arithmetic(group, visit);
+    };
 
 }  // namespace chunkmem::inline v0

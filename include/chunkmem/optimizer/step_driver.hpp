@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
-#include <chunkmem/optimizer/settings_word.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>

@@ -3,9 +3,8 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/core/process_owned.hpp>
+#include <chunkmem/core/own_process.hpp>
 
 #include <atomic>
 #include <cstddef>

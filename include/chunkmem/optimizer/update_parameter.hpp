@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/cache_size.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/version.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -14,7 +14,29 @@
 #include <cstdint>
 #include <span>
 
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
+
 namespace chunkmem::inline v0 {
+
+namespace detail {
+
+/// Bytes of the second cache of a core, as the system says, read once; 1 MiB where it does not say.
+///
+///     const std::uint64_t elements = second_cache_bytes() / bytes_of_element;  // of a part of a pass
+[[nodiscard]] inline std::uint64_t second_cache_bytes() noexcept
+{
+  static const std::uint64_t bytes = [] {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    if (const long said = ::sysconf(_SC_LEVEL2_CACHE_SIZE); said > 0) return static_cast<std::uint64_t>(said);
+#endif
+    return std::uint64_t{1} << 20;
+  }();
+  return bytes;
+}
+
+}  // namespace detail
 
 namespace optimizer {
 

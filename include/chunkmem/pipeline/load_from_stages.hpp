@@ -6,18 +6,14 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
-#include <chunkmem/checkpoint/narrowing.hpp>
-#include <chunkmem/checkpoint/older_check.hpp>
-#include <chunkmem/checkpoint/read_elements.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>

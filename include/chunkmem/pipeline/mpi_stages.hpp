@@ -3,10 +3,8 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/mpi.hpp>
-#include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 

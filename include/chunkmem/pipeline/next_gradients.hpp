@@ -3,12 +3,9 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>

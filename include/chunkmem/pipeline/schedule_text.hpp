@@ -4,7 +4,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/text_reader.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>

@@ -1,23 +1,405 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/io/file_folder.hpp>
-#include <chunkmem/pipeline/stage_folders.hpp>
+#include <chunkmem/sharding/rank_check.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace pipeline {
+
+namespace detail {
+
+/// The generations that the folders of all stages have, which every stage knows.
+///
+///     const stage_generations all = folders.find();
+///     if (!all.common().empty()) load(all.common().front());
+class stage_generations {
+ public:
+  /// @param by_rank   newest first, of each rank of the stages   @param stage_of   each
+  stage_generations(std::vector<std::vector<std::uint64_t>> by_rank, std::vector<std::uint32_t> stage_of)
+      : by_rank_{std::move(by_rank)}, stage_of_{std::move(stage_of)}
+  {
+  }
+
+  /// Those that at least one stage has, newest first.
+  [[nodiscard]] std::vector<std::uint64_t> of_any() const
+  {
+    std::vector<std::uint64_t> all;
+    for (const auto& own : by_rank_) all.insert(all.end(), own.begin(), own.end());
+    std::ranges::sort(all, std::greater{});
+    const auto rest = std::ranges::unique(all);
+    all.erase(rest.begin(), rest.end());
+    return all;
+  }
+  /// Those that each stage has, newest first.
+  [[nodiscard]] std::vector<std::uint64_t> common() const
+  {
+    std::vector<std::uint64_t> all = of_any();
+    std::erase_if(all, [&](std::uint64_t number) { return lacking(number).has_value(); });
+    return all;
+  }
+  /// Those that are newer than all that the stages have in common, newest first.
+  [[nodiscard]] std::vector<std::uint64_t> newer() const
+  {
+    const std::vector<std::uint64_t> shared = common();
+    std::vector<std::uint64_t> all = of_any();
+    std::erase_if(all, [&](std::uint64_t number) { return !shared.empty() && number <= shared.front(); });
+    return all;
+  }
+  /// Its save is known not to have ended.
+  void add_unfinished(std::uint64_t number) { unfinished_.push_back(number); }
+  [[nodiscard]] bool is_unfinished(std::uint64_t number) const
+  {
+    return std::ranges::find(unfinished_, number) != unfinished_.end();
+  }
+  /// The first stage that does not have it.
+  [[nodiscard]] std::optional<std::uint32_t> lacking(std::uint64_t number) const
+  {
+    for (std::size_t rank = 0; rank < by_rank_.size(); ++rank)
+      if (std::ranges::find(by_rank_[rank], number) == by_rank_[rank].end()) return stage_of_[rank];
+    return {};
+  }
+  /// Folders of one training differ by the save that did not end, and by at most one more generation that is newer than
+  /// all that they have in common: a manifest of it was lost. Where they have none in common, they differ by the first
+  /// save alone: else a training would begin anew and replace what is left of them. @throws config_error   they differ
+  /// by more
+  void expect_together() const
+  {
+    const std::vector<std::uint64_t> shared = common();
+    const std::uint64_t newest = shared.empty() ? 0 : shared.front();
+    const std::ptrdiff_t most_apart = shared.empty() ? 0 : 1;
+    const auto differs = [&](std::uint64_t it) { return it > newest && !is_unfinished(it); };
+    if (std::ranges::all_of(by_rank_,
+                            [&](const auto& own) { return std::ranges::count_if(own, differs) <= most_apart; }))
+      return;
+    const auto newest_of = [&](std::size_t rank) { return by_rank_[rank].empty() ? 0 : by_rank_[rank].front(); };
+    std::size_t least = 0;
+    std::size_t most = 0;
+    for (std::size_t rank = 1; rank < by_rank_.size(); ++rank) {
+      if (newest_of(rank) < newest_of(least)) least = rank;
+      if (newest_of(rank) > newest_of(most)) most = rank;
+    }
+    throw config_error{error_text{} << "chunkmem: the folder of stage " << stage_of_[most] << " has generation "
+                                    << newest_of(most) << ", and that of stage " << stage_of_[least]
+                                    << " has generation " << newest_of(least) << (newest_of(least) == 0 ? ": none" : "")
+                                    << " (give each stage the folder that it had, with all its files, or an empty one "
+                                       "to all of them)"};
+  }
+
+ private:
+  std::vector<std::vector<std::uint64_t>> by_rank_;
+  std::vector<std::uint32_t> stage_of_;
+  std::vector<std::uint64_t> unfinished_;
+};
+
+[[nodiscard]] inline std::string lacking_text(std::uint32_t stage)
+{
+  return "stage " + std::to_string(stage) + " does not have it: a save that did not end on all stages";
+}
+
+/// The end of a load that found nothing. @param has_own   all stages have some, which are not whole
+[[noreturn]] inline void refuse_folders(const std::vector<checkpoint::skipped_generation>& skipped, bool has_own)
+{
+  if (skipped.empty())
+    throw io_error{
+        "chunkmem: there is no checkpoint in this folder, nor in those of other stages (name others, or allow a fresh "
+        "start)"};
+  throw io_error{error_text{} << "chunkmem: no generation is whole on all stages; the newest, number "
+                              << skipped.front().number << ": " << skipped.front().why
+                              << (has_own ? " (look at the disk of that stage, or begin anew in empty folders)"
+                                          : " (allow a fresh start, or bring the folder of that stage back)")};
+}
+
+/// The folders of all stages of a pipeline, each seen by its own stage. Every stage makes the same calls. Replicas of a
+/// stage share a folder, which the first of them looks into.
+///
+///     stage_folders folders{here.all(), m, folder};
+///     const stage_generations known = folders.find();
+/// @tparam Folder   const for a load
+template <class Ranks, class Manager, class Folder>
+  requires file_folder<std::remove_const_t<Folder>>
+class stage_folders {
+ public:
+  /// @throws comm_error
+  stage_folders(Ranks& stages, Manager& m, Folder& folder) : stages_{stages}, m_{m}, folder_{folder}
+  {
+    const std::uint64_t own = word_of_first(index_of(stages.rank()));
+    const std::vector<std::uint64_t> first = collective::words_of_all(stages, own);  // replica of each rank's stage
+    std::vector<std::uint64_t> all = first;
+    std::ranges::sort(all);
+    const auto rest = std::ranges::unique(all);
+    all.erase(rest.begin(), rest.end());
+    for (const std::uint64_t it : first)
+      stage_of_.push_back(static_cast<std::uint32_t>(std::ranges::find(all, it) - all.begin()));
+    place_.number = stage_of_[index_of(stages.rank())];
+    place_.count = static_cast<std::uint32_t>(all.size());
+  }
+
+  /// All stages have one number of the training, which tells their folders from those of other trainings. The first
+  /// save draws it. @throws config_error   on every stage: they go on with two trainings
+  void agree_on_run()
+  {
+    const std::vector<std::uint64_t> known = collective::words_of_all(stages_, word_of_first(content().run()));
+    expect_equal_runs(known, "goes on with", " (load all stages, or none of them, before they are saved)");
+    if (known[0] != 0) return;
+    std::uint64_t drawn = 0;
+    collective::all_or_none(stages_, [&] {
+      if (index_of(stages_.rank()) == 0) drawn = checkpoint::draw_run();
+    });
+    drawn = word_of_first(collective::words_of_all(stages_, drawn)[0]);
+    content().belongs_to(drawn);
+  }
+  /// @param with_foreign   see all_generations_in @throws io_error   on every stage; comm_error
+  [[nodiscard]] stage_generations find(bool with_foreign = false)
+  {
+    std::vector<std::uint64_t> own;
+    collective::all_or_none(stages_, [&] { own = generations(with_foreign); });
+    const std::vector<std::uint64_t> counts = collective::words_of_all(stages_, own.size());
+    own.resize(static_cast<std::size_t>(std::ranges::max(counts)));
+    std::vector<std::uint64_t> all(own.size() * stages_.ranks());
+    if (!own.empty()) stages_.exchange(own, all);
+    std::vector<std::vector<std::uint64_t>> by_rank;
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * own.size());
+      by_rank.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(counts[rank]));
+    }
+    stage_generations found{std::move(by_rank), stage_of_};
+    if (with_foreign) return found;
+    for (const std::uint64_t number : found.newer())
+      if (is_claimed_by_all(number)) found.add_unfinished(number);
+    return found;
+  }
+  /// A number that no file of any folder has. @throws as checkpoint::next_generation, on every stage; comm_error
+  [[nodiscard]] std::uint64_t next_number()
+  {
+    for (std::uint64_t least = 1;;) {
+      std::uint64_t own = 0;
+      collective::all_or_none(stages_, [&] {
+        own = word_of_first(with_first([&] { return checkpoint::next_generation(folder_, least); }));
+      });
+      const std::vector<std::uint64_t> all = collective::words_of_all(stages_, own);
+      least = std::ranges::max(all);
+      if (std::ranges::min(all) == least) return least;
+    }
+  }
+  /// The newest generation in this folder is of this stage, as far as it says so. @throws config_error   of another one
+  void expect_own_stage()
+  {
+    with_first([&] {
+      for (const std::uint64_t number : checkpoint::generations_in(folder_))
+        if (const std::optional<checkpoint::manifest> found =
+                checkpoint::readable_manifest(folder_, number, [](auto) {})) {
+          expect_place(number, *found);
+          break;
+        }
+      return 0;
+    });
+  }
+  /// Removes generations of a save that is known not to have ended: newer ones than all stages have, of this training.
+  /// Where they have none in common, it was a first save, which drew another number of the training. Its claims stay,
+  /// so that a removal that does not end is gone on with. @pre   known.expect_together()
+  void remove_newer(const stage_generations& known)
+  {
+    const std::vector<std::uint64_t> shared = known.common();
+    with_first([&] {
+      std::vector<std::uint64_t> newer = checkpoint::generations_in(folder_);
+      std::erase_if(newer, [&](std::uint64_t it) {
+        if (!known.is_unfinished(it)) return true;
+        if (shared.empty()) return false;
+        const std::optional<checkpoint::manifest> found = checkpoint::readable_manifest(folder_, it, [](auto) {});
+        return found && found->run != content().run();
+      });
+      checkpoint::remove_generations(folder_, newer);
+      return 0;
+    });
+  }
+  /// Removes files of saves that did not end. Where replicas share the folder, one of a dead job may still write some:
+  /// there they go when a new number is claimed. @pre   others are kept out
+  void remove_leftovers()
+  {
+    if constexpr (!has_replicas) (void)checkpoint::remove_leftovers(folder_);
+  }
+  /// The oldest of the newest `keep` generations that all stages have whole; 0 where all stay.
+  /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
+  /// @throws comm_error
+  [[nodiscard]] std::uint64_t oldest_kept(std::uint32_t keep, bool checks, const stage_generations& known,
+                                          std::uint64_t newest = 0)
+  {
+    const std::vector<std::uint64_t> shared = known.common();
+    if (shared.size() <= keep) return 0;
+    std::uint32_t whole = 0;
+    for (const std::uint64_t it : shared) {
+      if (!checks || it == newest || is_whole(it)) ++whole;
+      if (whole == keep) return it;
+    }
+    return 0;
+  }
+  /// @throws io_error   on the replicas of this stage: some may be left
+  void remove_older_than(std::uint64_t oldest)
+  {
+    with_first([&] {
+      std::vector<std::uint64_t> old = checkpoint::generations_in(folder_);
+      std::erase_if(old, [&](std::uint64_t it) { return it >= oldest; });
+      checkpoint::remove_generations(folder_, old);
+      return 0;
+    });
+  }
+  /// What the manifests of a save say of it. @param files   of this rank @throws comm_error
+  template <class Files>
+  [[nodiscard]] checkpoint::stored_stage place_of_save(const Files& files)
+  {
+    collective::fingerprint own;
+    for (const checkpoint::stored_file& it : files) {
+      own.add(it.size);
+      for (const std::uint64_t sum : it.sums) own.add(sum);
+    }
+    collective::fingerprint stage;
+    if constexpr (has_replicas)
+      for (const std::uint64_t it : collective::words_of_all(m_.ranks(), own.value())) stage.add(it);
+    else
+      stage = own;
+    collective::fingerprint all;
+    for (const std::uint64_t it : collective::words_of_all(stages_, stage.value())) all.add(it);
+    return {place_.number, place_.count, all.value()};
+  }
+  /// All stages opened a generation of one training and one save, each its own. @throws config_error   on every stage:
+  /// they did not
+  void expect_one_save(std::uint64_t number, const checkpoint::manifest& own)
+  {
+    expect_equal_runs(collective::words_of_all(stages_, own.run), "has a folder of",
+                      " (give each stage its folder of one training)");
+    collective::all_or_none(stages_, [&] { expect_place(number, own); });
+    const std::vector<std::uint64_t> saves = collective::words_of_all(stages_, own.stage ? own.stage->save : 0);
+    for (std::size_t rank = 1; rank < saves.size(); ++rank)
+      if (saves[rank] != saves[0])
+        throw config_error{error_text{} << "chunkmem: generation " << number << " of stage " << stage_of_[0]
+                                        << " and that of stage " << stage_of_[rank]
+                                        << " are not of one save, though of one training (give each stage the folder "
+                                           "that it had, and no copy of an older one)"};
+  }
+
+ private:
+  static constexpr bool has_replicas = requires(Manager& m) { m.ranks(); };
+
+  [[nodiscard]] bool is_first() const
+  {
+    if constexpr (has_replicas)
+      return index_of(m_.ranks().rank()) == 0;
+    else
+      return true;
+  }
+  /// Of the replicas of this stage.
+  [[nodiscard]] std::uint64_t word_of_first(std::uint64_t mine)
+  {
+    if constexpr (has_replicas)
+      return collective::words_of_all(m_.ranks(), mine)[0];
+    else
+      return mine;
+  }
+  /// Calls `work()` on the first replica of this stage. An error is one of all of them. @return   what it gave there
+  template <class Work>
+  auto with_first(Work work) -> decltype(work())
+  {
+    decltype(work()) given{};
+    if constexpr (has_replicas)
+      collective::all_or_none(m_.ranks(), [&] {
+        if (is_first()) given = work();
+      });
+    else
+      given = work();
+    return given;
+  }
+  [[nodiscard]] auto& content()
+  {
+    if constexpr (requires { m_.shares(); })
+      return m_.shares().content();
+    else
+      return m_.content();
+  }
+  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign)
+  {
+    if constexpr (has_replicas)
+      return sharding::generations_of_first(m_.ranks(), folder_, with_foreign);
+    else
+      return with_foreign ? checkpoint::all_generations_in(folder_) : checkpoint::generations_in(folder_);
+  }
+  /// Every stage has the claim of a save. The first of them goes when all stages have the generation: while one lacks
+  /// it, the save did not end. @throws as find
+  [[nodiscard]] bool is_claimed_by_all(std::uint64_t number)
+  {
+    std::uint64_t own = 0;
+    collective::all_or_none(stages_, [&] {
+      own = word_of_first(with_first([&] {
+        const std::vector<std::string> names = folder_.names();
+        return std::uint64_t{std::ranges::find(names, checkpoint::detail::claim_name(number)) != names.end()};
+      }));
+    });
+    return std::ranges::min(collective::words_of_all(stages_, own)) != 0;
+  }
+  [[nodiscard]] bool is_whole(std::uint64_t number)
+  {
+    bool is = false;
+    try {
+      if constexpr (has_replicas)
+        is = sharding::is_whole_over_ranks(m_.ranks(), folder_, number);
+      else
+        is = checkpoint::is_whole(folder_, number);
+    } catch (const comm_error&) {
+      throw;
+    } catch (const std::exception&) {  // other stages wait for an answer: not proven
+    }
+    return std::ranges::min(collective::words_of_all(stages_, is ? 1 : 0)) != 0;
+  }
+  void expect_place(std::uint64_t number, const checkpoint::manifest& found) const
+  {
+    if (!found.stage || (found.stage->number == place_.number && found.stage->count == place_.count)) return;
+    throw config_error{error_text{} << "chunkmem: this is stage " << place_.number << " of " << place_.count
+                                    << ", and generation " << number << " of its folder is of stage "
+                                    << found.stage->number << " of " << found.stage->count
+                                    << " (give each stage the folder that it had; load_from_stages loads those of "
+                                       "another number of stages)"};
+  }
+  /// @throws config_error   on every stage
+  void expect_equal_runs(const std::vector<std::uint64_t>& all, std::string_view what, std::string_view remedy) const
+  {
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw config_error{error_text{} << "chunkmem: two trainings are mixed: stage " << stage_of_[0] << " " << what
+                                        << " run " << all[0] << ", and stage " << stage_of_[rank] << " " << what
+                                        << " run " << all[rank] << remedy};
+  }
+
+  Ranks& stages_;
+  Manager& m_;
+  Folder& folder_;
+  std::vector<std::uint32_t> stage_of_;  // each rank
+  checkpoint::stored_stage place_;
+};
+
+}  // namespace detail
 
 /// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
 ///

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/collective/member_names.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>

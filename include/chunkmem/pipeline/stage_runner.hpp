@@ -2,15 +2,12 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/checks/no_checks.hpp>
+#include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/boundary_watch.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/identity_of.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 

@@ -3,10 +3,8 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/pipeline/identity_of.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 

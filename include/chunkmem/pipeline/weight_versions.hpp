@@ -2,12 +2,10 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <array>

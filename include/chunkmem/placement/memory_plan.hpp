@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/workload/machine.hpp>
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <concepts>
 #include <span>

@@ -4,7 +4,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/planner/group_times.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/machine.hpp>
 
 #include <cmath>
 #include <cstdint>

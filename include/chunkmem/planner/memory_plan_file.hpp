@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/replaced_file.hpp>
+#include <chunkmem/core/posix_file.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 

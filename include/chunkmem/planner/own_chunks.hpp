@@ -2,9 +2,7 @@
 #pragma once
 
 #include <chunkmem/planner/parameter_groups.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>

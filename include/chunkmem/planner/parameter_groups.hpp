@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>

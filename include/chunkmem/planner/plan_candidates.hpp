@@ -2,10 +2,9 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk_size_search.hpp>
-#include <chunkmem/chunk/frame_limits.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/planner/rank_settings.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/machine.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <bit>
 #include <cstdint>

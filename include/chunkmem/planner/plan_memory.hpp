@@ -6,7 +6,7 @@
 #include <chunkmem/planner/plan_fingerprint.hpp>
 #include <chunkmem/planner/step_bound.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
-#include <chunkmem/profile/tide.hpp>
+#include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>
 #include <cmath>

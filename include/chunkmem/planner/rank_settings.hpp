@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/group_times.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
-#include <chunkmem/workload/rank_share.hpp>
+#include <chunkmem/workload/machine.hpp>
 
 #include <algorithm>
 #include <cstdint>

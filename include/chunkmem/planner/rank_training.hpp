@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/placement/policies.hpp>
 #include <chunkmem/planner/own_chunks.hpp>
 #include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
@@ -14,7 +14,7 @@
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <array>

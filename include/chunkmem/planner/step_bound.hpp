@@ -5,8 +5,8 @@
 #include <chunkmem/planner/parameter_groups.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/training_script.hpp>
-#include <chunkmem/workload/rank_share.hpp>
-#include <chunkmem/workload/transformer_tensors.hpp>
+#include <chunkmem/workload/machine.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
-#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cstdint>

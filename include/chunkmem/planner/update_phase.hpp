@@ -3,11 +3,11 @@
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/update_split.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/transfer/update_split.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/sort_records.hpp>
+#include <chunkmem/core/containers.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/text_reader.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
 #include <cstddef>

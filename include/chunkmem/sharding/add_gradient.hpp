@@ -6,7 +6,6 @@
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/measure_words.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/call.hpp>
-#include <chunkmem/collective/named_words.hpp>
-#include <chunkmem/core/error_text.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,15 +3,12 @@
 
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/sharding/share_runs.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/half.hpp>
-#include <chunkmem/tensor/list_spec.hpp>
-#include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>

@@ -2,15 +2,13 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
-#include <chunkmem/ownership/collective_step.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 
 #include <cstddef>

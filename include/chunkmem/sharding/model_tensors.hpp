@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/shape.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_names.hpp>
 

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/member_names.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/ownership/rank_world.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
 
 #include <cstdint>
 #include <string>

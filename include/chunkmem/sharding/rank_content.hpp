@@ -3,12 +3,10 @@
 
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
-#include <chunkmem/collective/call.hpp>
-#include <chunkmem/collective/named_words.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <chunkmem/checkpoint/import_values.hpp>
-#include <chunkmem/checkpoint/narrowing.hpp>
-#include <chunkmem/checkpoint/safetensors_file.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
@@ -13,8 +11,7 @@
 #include <chunkmem/sharding/same_file.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/role.hpp>
-#include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,13 +5,10 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
-#include <chunkmem/checkpoint/narrowing.hpp>
-#include <chunkmem/checkpoint/run_number.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/own_items.hpp>
 #include <chunkmem/sharding/rank_check.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/expects.hpp>
-#include <chunkmem/manager/held_span.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/sharding/first_values.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <chunkmem/checkpoint/generation_files.hpp>
-#include <chunkmem/checkpoint/generation_part.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
-#include <chunkmem/checkpoint/run_number.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/older_generations.hpp>
 #include <chunkmem/sharding/own_items.hpp>

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/background_write.hpp>
-#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>

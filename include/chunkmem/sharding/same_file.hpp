@@ -3,11 +3,8 @@
 
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/io/checksum.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 

@@ -3,19 +3,16 @@
 
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
-#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/named_words.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/manager/rehearse_on.hpp>
-#include <chunkmem/manager/stacked.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/manager/registry.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/comm_error_about.hpp>
 #include <chunkmem/sharding/first_values.hpp>
@@ -32,9 +29,8 @@
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
-#include <chunkmem/tensor/gradient_start.hpp>
-#include <chunkmem/tensor/in_place_gradient.hpp>
-#include <chunkmem/tensor/name_rules.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 #include <chunkmem/tensor/registration.hpp>
 
 #include <algorithm>

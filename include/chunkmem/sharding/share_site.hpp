@@ -3,7 +3,6 @@
 
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/optimizer/step_rules.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/sharding/share_runs.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/block_sums.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>

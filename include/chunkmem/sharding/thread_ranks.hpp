@@ -2,10 +2,8 @@
 #pragma once
 
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/run_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 

@@ -3,10 +3,8 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <chunkmem/ownership/rank_world.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <cstdint>

@@ -3,11 +3,10 @@
 
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/sharding/add_gradient.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/zero.hpp>
-#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstdint>

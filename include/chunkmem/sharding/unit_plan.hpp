@@ -2,10 +2,8 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk_layout.hpp>
-#include <chunkmem/chunk/place_all.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/tensor/dtype.hpp>

@@ -14,6 +14,116 @@
 
 namespace chunkmem::inline v0 {
 
+/// The rules for names that a checkpoint holds. Declarations ask them, and a save asks the same ones: a model that was
+/// declared can be saved.
+///
+///     name_rules::expect_tensor("blocks.0.query");
+///     name_rules::expect_beside("blocks.0.query", "adam/momentum");
+///
+/// A file calls a tensor by its name, what an optimizer has beside it "adam/momentum/<name>", a registered state
+/// "state/<name>", and a part of a tensor that ranks divide "<name>[0:7]". A name that looks like one of these would be
+/// taken for another thing by a load. Cost: O(characters), no allocation.
+struct name_rules {
+  static constexpr std::string_view state_prefix = "state/";  ///< of the names of registered states in files
+  static constexpr std::size_t longest = 4096;                ///< that a loader takes [bytes]
+  static constexpr std::size_t longest_part = 43;             ///< what ranks put behind a name: two numbers of 64 bits
+
+  /// @param name   as a file has it   @param more   bytes that files may put before and behind it
+  /// @throws config_error   no loader would take it
+  static void expect_written(std::string_view name, std::size_t more = 0)
+  {
+    if (name == "__metadata__") refuse(name, "what safetensors says of the file");
+    if (!is_utf8(name))
+      throw config_error{error_text{} << "chunkmem: a checkpoint cannot hold the name " << name
+                                      << ", which is no UTF-8 (choose another name)"};
+    if (name.size() + more > longest)
+      throw config_error{error_text{} << "chunkmem: a checkpoint cannot hold a name of " << name.size() << " B, "
+                                      << name.substr(0, 64) << "...: a loader takes " << longest
+                                      << " B, and files may put " << more
+                                      << " B before and behind it (give a shorter name)"};
+  }
+  /// @throws config_error   in a checkpoint the name of this tensor would mean something else
+  static void expect_tensor(std::string_view name, std::size_t more = 0)
+  {
+    expect_written(name, more);
+    if (looks_divided(name)) refuse(name, "a part of a tensor");
+    if (name.starts_with(state_prefix)) refuse(name, "a registered state");
+  }
+  /// @throws config_error   in a checkpoint the name of this registered state would mean something else
+  static void expect_state(std::string_view name, std::size_t more = 0)
+  {
+    expect_written(name, more + state_prefix.size());
+    if (looks_divided(name)) refuse(name, "a part of a tensor");
+  }
+  /// @throws config_error   in a checkpoint a tensor in this list would be called as something else
+  static void expect_list(std::string_view name)
+  {
+    expect_written(name);
+    if (name.starts_with(state_prefix) || name == state_prefix.substr(0, state_prefix.size() - 1))
+      refuse(name, "registered states");
+  }
+  /// A tensor and the lists of its model.
+  /// @param for_each_list   `for_each_list(visit)` calls `visit(name)` for each list
+  /// @throws config_error   in a checkpoint the tensor would be called as what an optimizer has beside another one
+  template <class ForEachList>
+  static void expect_beside(std::string_view name, ForEachList for_each_list, std::size_t more = 0)
+  {
+    const auto expect_unlike = [&](std::string_view begin) {
+      if (begins_as(name, begin)) refuse(name, "what an optimizer has beside a weight");
+    };
+    for_each_list([&](std::string_view list) {
+      expect_written(name, more + list.size() + 1);
+      expect_unlike(list);
+      for_each_list([&](std::string_view longer) {  // "a" and "a/b": then "b/x" in the first is "x" in the second
+        if (begins_as(longer, list)) expect_unlike(longer.substr(list.size() + 1));
+      });
+    });
+  }
+
+  /// Whether files would take a name for that of a part, "x[0:7]", or of a rank's own bytes, "x[rank 1 of 2]".
+  [[nodiscard]] static constexpr bool looks_divided(std::string_view name) noexcept
+  {
+    const std::size_t open = name.rfind('[');
+    if (open == name.npos || !name.ends_with(']')) return false;
+    std::string_view rest = name.substr(open + 1, name.size() - open - 2);
+    const bool is_of_rank = rest.starts_with("rank ");
+    if (is_of_rank) rest.remove_prefix(5);
+    return skip_digits(rest) && skip(rest, is_of_rank ? " of " : ":") && skip_digits(rest) && rest.empty();
+  }
+
+ private:
+  [[noreturn]] static void refuse(std::string_view name, std::string_view what)
+  {
+    throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what
+                                    << " (choose another name)"};
+  }
+  [[nodiscard]] static constexpr bool is_utf8(std::string_view text) noexcept
+  {
+    while (!text.empty()) {
+      const std::size_t length = detail::length_of_character(text);
+      if (length == 0) return false;
+      text.remove_prefix(length);
+    }
+    return true;
+  }
+  [[nodiscard]] static constexpr bool begins_as(std::string_view name, std::string_view list) noexcept
+  {
+    return name.size() > list.size() && name.starts_with(list) && name[list.size()] == '/';
+  }
+  [[nodiscard]] static constexpr bool skip(std::string_view& text, std::string_view word) noexcept
+  {
+    if (!text.starts_with(word)) return false;
+    text.remove_prefix(word.size());
+    return true;
+  }
+  [[nodiscard]] static constexpr bool skip_digits(std::string_view& text) noexcept
+  {
+    const std::size_t before = text.size();
+    while (!text.empty() && text.front() >= '0' && text.front() <= '9') text.remove_prefix(1);
+    return text.size() < before;
+  }
+};
+
 /// The names of the tensors of one model, by their numbers. No two are equal.
 ///
 ///     tensor_names names;

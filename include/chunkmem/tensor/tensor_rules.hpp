@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <array>
 #include <concepts>
@@ -114,5 +117,104 @@ concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::polic
   requires detail::is_deterministic_table<Rules>;
   requires detail::is_connected_table<Rules>;
 };
+
+/// Runs a table of rules: one look-up for a legal event, one clear sentence for an illegal one.
+///
+///     tensor_state state = tensor_state::free;
+///     state_machine<training_rules>::apply(state, tensor_event::materialize, tensor_id{0}, "value");  // hold
+///
+/// Holds nothing: the state is the caller's, so that a slot keeps it in one byte. Cost: one load, one compare.
+template <tensor_rules Rules>
+class state_machine {
+ public:
+  static constexpr transition_table table = dense_table(Rules::table);
+
+  [[nodiscard]] static constexpr bool is_legal(tensor_state state, tensor_event event) noexcept
+  {
+    return next(state, event) != illegal_transition;
+  }
+
+  /// @return   the next state as a number, or `illegal_transition`
+  [[nodiscard]] static constexpr std::uint8_t next(tensor_state state, tensor_event event) noexcept
+  {
+    return table[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
+  }
+
+  /// Applies `event` to `state`. Guarantee: strong.
+  /// @throws usage_error   the rules have no such row; names tensor, list, state and event
+  static void apply(tensor_state& state, tensor_event event, tensor_id tensor, std::string_view list)
+  {
+    const std::uint8_t after = next(state, event);
+    if (after == illegal_transition) [[unlikely]]
+      refuse(state, event, tensor_label{tensor, {}, list});
+    state = static_cast<tensor_state>(after);
+  }
+
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(tensor_state state, tensor_event event,
+                                                            const tensor_label& label)
+  {
+    throw usage_error{error_text{} << "chunkmem: " << label << " is " << name_of(state) << " and cannot "
+                                   << name_of(event) << ": " << advice(state, event) << " (" << Rules::name << ")"};
+  }
+
+ private:
+  static constexpr std::string_view advice(tensor_state state, tensor_event event) noexcept
+  {
+    if (state == tensor_state::free) return "write it first with access::write";
+    if (state == tensor_state::compute) return "release its pins first";
+    if (state == tensor_state::gradient)
+      return "its gradient has its place: release the gradient or take the step first";
+    if (event == tensor_event::materialize) return "it already has bytes";
+    return "it holds no pin";
+  }
+};
+
+/// The rules of training: a weight is held, in use, or overwritten by its gradient.
+///
+///     manager<backend::host_arena, training_rules> m{memory};  // the same type as manager<backend::host_arena>
+///
+/// `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
+/// A tensor without bytes may be dropped: nothing happens, so that a step need not know whether it wrote the tensor.
+/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `consume` added for gradients in place.
+struct training_rules {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "training_rules";
+  using enum tensor_state;
+  using enum tensor_event;
+
+  static constexpr transition table[] = {
+      {free, materialize, hold},
+      {free, drop, free},
+      {hold, tensor_event::acquire, compute},
+      {hold, drop, free},
+      {compute, tensor_event::acquire, compute},
+      {compute, consume, tensor_state::gradient},
+      {compute, release, hold},
+      {tensor_state::gradient, release, hold},
+  };
+};
+
+static_assert(is_deterministic(training_rules::table), "training_rules: two rows share a state and an event");
+static_assert(tensor_rules<training_rules>);
+
+/// The rules of inference: weights are held or in use; a gradient is an error.
+///
+///     manager<backend::host_arena, inference_rules> m{memory};
+///
+/// A tensor without bytes may be dropped, and nothing happens.
+struct inference_rules {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "inference_rules";
+  using enum tensor_state;
+  using enum tensor_event;
+
+  static constexpr transition table[] = {
+      {free, materialize, hold}, {free, drop, free},          {hold, acquire, compute},
+      {hold, drop, free},        {compute, acquire, compute}, {compute, release, hold},
+  };
+};
+
+static_assert(is_deterministic(inference_rules::table), "inference_rules: two rows share a state and an event");
+static_assert(tensor_rules<inference_rules>);
 
 }  // namespace chunkmem::inline v0

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/replaced_file.hpp>
-#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/core/posix_file.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cstddef>

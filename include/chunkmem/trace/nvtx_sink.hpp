@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <concepts>

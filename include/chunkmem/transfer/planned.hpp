@@ -3,14 +3,12 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/profile/tide.hpp>
-#include <chunkmem/transfer/lease_tide.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/transfer/stays.hpp>
+#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
-#include <chunkmem/transfer/stay_frames.hpp>
-#include <chunkmem/transfer/stay_links.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <algorithm>

@@ -2,15 +2,12 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/sequence.hpp>
-#include <chunkmem/core/sort_records.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/lagrangian_dual.hpp>
 #include <chunkmem/transfer/local_search.hpp>
-#include <chunkmem/transfer/retention_candidates.hpp>
-#include <chunkmem/transfer/retention_input.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
-#include <chunkmem/transfer/row_prices.hpp>
 
 #include <algorithm>
 #include <cstddef>

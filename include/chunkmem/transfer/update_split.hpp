@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/expects.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/checked.hpp>
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/picture_network.hpp>
 #include <chunkmem/workload/picture_operator.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
 #include <string_view>

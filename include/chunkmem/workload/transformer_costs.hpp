@@ -2,9 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/checked.hpp>
-#include <chunkmem/workload/transformer_operator.hpp>
-#include <chunkmem/workload/transformer_shape.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/index_set.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <algorithm>

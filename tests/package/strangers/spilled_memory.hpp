@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
 
 #include <array>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/activation_budget.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/core/bytes.hpp>

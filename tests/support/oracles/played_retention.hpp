@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/retention_input.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
 
 #include <algorithm>
 #include <cstddef>

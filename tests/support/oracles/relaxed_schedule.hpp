@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/pipeline/pipeline_costs.hpp>
-#include <chunkmem/pipeline/pipeline_operation.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>

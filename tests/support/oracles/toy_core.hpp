@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/model_frames.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <support/oracles/random_iteration.hpp>
 

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/policy.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// Fills one chunk after the other, in the order of declaration; never looks back.
+///
+///     manager<backend::host_arena, append_layout> m{memory};
+///
+/// Neighbours in the model become neighbours in a chunk, and nothing else does. Poor for bytes: up to a third of the
+/// chunks stays empty where `size_class_layout` fills them. What does not fit the rest of a chunk opens the next one;
+/// what is larger than a frame gets a window of frames for itself. Bytes that are given back are used again only where
+/// they are the last ones of the open chunk.
+/// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
+class append_layout {
+ public:
+  using policy_kind = layout_kind;
+  static constexpr std::string_view name = "append_layout";
+
+  constexpr void reset(bytes frame) { *this = append_layout{frame_size{frame}}; }
+
+  constexpr chunk_place place(bytes size)
+  {
+    const std::uint64_t padded = frame_size::padded(size);
+    return put(padded, padded);
+  }
+
+  constexpr bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    expects(sizes.size() == places.size(), "a layout needs one place for each size");
+    bytes total;
+    std::uint64_t largest = 0;
+    for (const bytes size : sizes) {
+      total += bytes{frame_size::padded(size)};
+      largest = std::max(largest, frame_size::padded(size));
+    }
+    const std::uint32_t frames = frame_.frames_for(largest);
+    if (total > bytes{frame_.count()} * frames) {
+      note(frame_size::holds_from(total.count(), frames));
+      return false;
+    }
+    if (sizes.empty()) return true;
+    chunk_place next = put(total.count(), largest);
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      places[index] = next;
+      next.offset += frame_size::padded(sizes[index]);
+    }
+    return true;
+  }
+
+  constexpr void erase(const chunk_place& place, bytes size)
+  {
+    const std::uint64_t end = place.offset + frame_size::padded(size);
+    const bool in_open = open_ && place.chunk == current_;
+    expects(place.chunk < next_chunk_ && (!in_open || end <= used_),
+            "a place was given back that this layout did not give");
+    if (in_open && end == used_) used_ = place.offset;
+  }
+
+  [[nodiscard]] constexpr bytes changes_at() const noexcept { return bytes{changes_}; }
+
+  constexpr append_layout() = default;
+
+ private:
+  explicit constexpr append_layout(frame_size frame) : frame_{frame} {}
+
+  /// Bytes that lie together, in a chunk that its largest tensor needs.
+  constexpr chunk_place put(std::uint64_t total, std::uint64_t largest)
+  {
+    const std::uint32_t frames = frame_.frames_for(largest);
+    note(frame_.fewer_from(largest));
+    if (frames > 1) {
+      open_ = false;  // what follows is not put back into an older chunk: the order of chunks is the order of use
+      return {next_chunk_++, 0, frames};
+    }
+    if (open_ && frame_.count() - used_ < total) {
+      note(frame_size::holds_from(used_ + total, 1));
+      open_ = false;
+    }
+    if (!open_) {
+      current_ = next_chunk_++;
+      used_ = 0;
+      open_ = true;
+    }
+    used_ += total;
+    return {current_, used_ - total, 1};
+  }
+
+  constexpr void note(std::uint64_t other_frame) noexcept { changes_ = std::min(changes_, other_frame); }
+
+  frame_size frame_;
+  std::uint64_t used_ = 0;
+  std::uint64_t changes_ = frame_size::never;
+  std::uint32_t current_ = 0;
+  std::uint32_t next_chunk_ = 0;
+  bool open_ = false;
+};
+
+static_assert(reusing_layout<append_layout> && searchable_layout<append_layout>);
+
+/// The free bytes of chunks: finds the tightest gap for a tensor, and joins what is given back with its neighbours.
+///
+///     chunk_gaps gaps;
+///     gaps.reset(frame_size{1_MiB});
+///     if (!gaps.tightest(512)) gaps.open(1);  // no gap is that large: one more chunk
+///     gaps.take(*gaps.tightest(512), 512);
+///     gaps.give(0, 0, 512);
+///
+/// A gap is one entry in two orders, by place and by size, and no two gaps touch: that is what keeps a byte from being
+/// handed out twice. Cost: O(log gaps) for each call, times the number of different chunk lengths for a search.
+class chunk_gaps {
+ public:
+  struct gap {
+    std::uint32_t chunk;
+    std::uint64_t begin;
+    std::uint64_t length;
+  };
+
+  void reset(frame_size frame)
+  {
+    frame_ = frame;
+    frames_of_.clear();
+    kinds_.clear();
+    by_place_.clear();
+    by_size_.clear();
+    changes_ = frame_size::never;
+  }
+
+  /// A new chunk, all of it free.
+  gap open(std::uint32_t frames)
+  {
+    const auto chunk = static_cast<std::uint32_t>(frames_of_.size());
+    const std::uint64_t length = (bytes{frame_.count()} * frames).count();
+    frames_of_.push_back(frames);
+    if (const auto at = find_kind(frames); at == kinds_.end() || at->frames != frames)
+      kinds_.insert(at, {frames, false});
+    add(chunk, 0, length);
+    return {chunk, 0, length};
+  }
+
+  /// The smallest gap with so many bytes; of equal ones that of the shorter, then of the older chunk.
+  [[nodiscard]] std::optional<gap> tightest(std::uint64_t need)
+  {
+    const key* best = nullptr;
+    for (const auto& [frames, has_full] : kinds_) {
+      const auto found = by_size_.lower_bound({frames, need, 0, 0});
+      if (found != by_size_.begin() && std::prev(found)->frames == frames)
+        note(need - std::prev(found)->length, frames);
+      else if (has_full)
+        note(need, frames);
+      if (found == by_size_.end() || found->frames != frames) continue;
+      if (best != nullptr && found->length >= best->length) continue;
+      if (best != nullptr)
+        note(best->length - found->length, frames - best->frames);  // from there on the other is tighter
+      best = &*found;
+    }
+    if (best == nullptr) return std::nullopt;
+    return gap{best->chunk, best->begin, best->length};
+  }
+
+  /// The first bytes of a gap are free no more.
+  void take(const gap& from, std::uint64_t count)
+  {
+    auto where = by_place_.extract({from.chunk, from.begin});
+    auto size = by_size_.extract({frames_of_[from.chunk], from.length, from.chunk, from.begin});
+    if (from.length == count) {
+      find_kind(frames_of_[from.chunk])->has_full = true;
+      return;
+    }
+    where.key().begin += count;
+    where.mapped() -= count;
+    size.value().begin += count;
+    size.value().length -= count;
+    by_place_.insert(std::move(where));
+    by_size_.insert(std::move(size));
+  }
+
+  /// @throws usage_error   bytes that are free, or of no chunk; nothing changed
+  void give(std::uint32_t chunk, std::uint64_t begin, std::uint64_t count)
+  {
+    constexpr auto not_taken = "a place was given back that this layout did not give";
+    expects(chunk < frames_of_.size(), not_taken);
+    const std::uint64_t whole = frame_.count() * frames_of_[chunk];
+    expects(begin <= whole && count <= whole - begin, not_taken);
+    std::uint64_t end = begin + count;
+    const auto after = by_place_.lower_bound({chunk, begin});
+    const bool has_after = after != by_place_.end() && after->first.chunk == chunk;
+    const bool has_before = after != by_place_.begin() && std::prev(after)->first.chunk == chunk;
+    expects(!has_after || end <= after->first.begin, not_taken);
+    expects(!has_before || std::prev(after)->first.begin + std::prev(after)->second <= begin, not_taken);
+    const auto before = has_before ? std::prev(after) : by_place_.end();
+    if (has_after && after->first.begin == end) {
+      end += after->second;
+      remove(after);
+    }
+    if (has_before && before->first.begin + before->second == begin) {
+      begin = before->first.begin;
+      remove(before);
+    }
+    add(chunk, begin, end - begin);
+  }
+
+  [[nodiscard]] std::uint32_t frames_of(std::uint32_t chunk) const noexcept { return frames_of_[chunk]; }
+  /// With frames below it every search since the reset finds the same, if nothing was given back.
+  [[nodiscard]] std::uint64_t changes_at() const noexcept { return changes_; }
+
+ private:
+  struct place {
+    std::uint32_t chunk;
+    std::uint64_t begin;
+    [[nodiscard]] auto operator<=>(const place&) const noexcept = default;
+  };
+  struct key {
+    std::uint32_t frames;
+    std::uint64_t length;
+    std::uint32_t chunk;
+    std::uint64_t begin;
+    [[nodiscard]] auto operator<=>(const key&) const noexcept = default;
+  };
+
+  struct kind {
+    std::uint32_t frames;
+    bool has_full;  ///< a chunk may have no gap at its end, where a larger frame would bring one
+  };
+
+  sequence<kind>::iterator find_kind(std::uint32_t frames)
+  {
+    return std::lower_bound(kinds_.begin(), kinds_.end(), frames,
+                            [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
+  }
+  void add(std::uint32_t chunk, std::uint64_t begin, std::uint64_t length)
+  {
+    by_place_.insert({{chunk, begin}, length});
+    by_size_.insert({frames_of_[chunk], length, chunk, begin});
+  }
+  void remove(std::map<place, std::uint64_t>::iterator at)
+  {
+    by_size_.erase({frames_of_[at->first.chunk], at->second, at->first.chunk, at->first.begin});
+    by_place_.erase(at);
+  }
+  /// A gap at the end of a chunk grows by `frames` bytes with each byte of the frame.
+  void note(std::uint64_t missing, std::uint32_t frames) noexcept
+  {
+    changes_ = std::min(changes_, frame_.count() + frame_size::holds_from(missing, frames));
+  }
+
+  frame_size frame_;
+  sequence<std::uint32_t> frames_of_;  // by chunk
+  sequence<kind> kinds_;               // the different lengths, ascending
+  std::map<place, std::uint64_t> by_place_;
+  std::set<key> by_size_;
+  std::uint64_t changes_ = frame_size::never;
+};
+
+/// Puts each tensor where the least room is left over, in the order of declaration; a new chunk is the last resort.
+///
+///     manager<backend::host_arena, best_fit_layout> m{memory};
+///
+/// Good where sizes vary, and where tensors come and go: what is given back is used again. The rest of a window of
+/// several frames is filled too. Poor for neighbours: a small tensor may land in a chunk that is used at quite another
+/// time.
+/// Source: best fit (Johnson 1973). Cost: O(log chunks) for each tensor.
+class best_fit_layout {
+ public:
+  using policy_kind = layout_kind;
+  static constexpr std::string_view name = "best_fit_layout";
+
+  void reset(bytes frame)
+  {
+    frame_ = frame_size{frame};
+    gaps_.reset(frame_);
+    changes_ = frame_size::never;
+  }
+
+  chunk_place place(bytes size)
+  {
+    const std::uint64_t padded = frame_size::padded(size);
+    return put(padded, padded);
+  }
+
+  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    expects(sizes.size() == places.size(), "a layout needs one place for each size");
+    bytes total;
+    std::uint64_t largest = 0;
+    for (const bytes size : sizes) {
+      total += bytes{frame_size::padded(size)};
+      largest = std::max(largest, frame_size::padded(size));
+    }
+    const std::uint32_t frames = frame_.frames_for(largest);
+    if (total > bytes{frame_.count()} * frames) {
+      changes_ = std::min(changes_, frame_size::holds_from(total.count(), frames));
+      return false;
+    }
+    if (sizes.empty()) return true;
+    chunk_place next = put(total.count(), largest);
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      places[index] = next;
+      next.offset += frame_size::padded(sizes[index]);
+    }
+    return true;
+  }
+
+  void erase(const chunk_place& place, bytes size) { gaps_.give(place.chunk, place.offset, frame_size::padded(size)); }
+
+  [[nodiscard]] bytes changes_at() const noexcept { return bytes{std::min(changes_, gaps_.changes_at())}; }
+
+ private:
+  /// Bytes that lie together, in a chunk that its largest tensor needs.
+  chunk_place put(std::uint64_t total, std::uint64_t largest)
+  {
+    const std::uint32_t frames = frame_.frames_for(largest);
+    changes_ = std::min(changes_, frame_.fewer_from(largest));
+    const auto found = gaps_.tightest(total);
+    const chunk_gaps::gap target = found ? *found : gaps_.open(frames);
+    gaps_.take(target, total);
+    return {target.chunk, target.begin, gaps_.frames_of(target.chunk)};
+  }
+
+  frame_size frame_;
+  chunk_gaps gaps_;
+  std::uint64_t changes_ = frame_size::never;
+};
+
+static_assert(reusing_layout<best_fit_layout> && searchable_layout<best_fit_layout>);
+
+/// A layout chosen when the program runs: `any_layout<append_layout, size_class_layout>{"size_class_layout"}`.
+///
+/// It arranges as the chosen one does, or one by one where that cannot arrange; it gives places back, and can be
+/// searched, where all of the list can. Cost: one indirect call more for each tensor.
+template <chunk_layout... Layouts>
+class any_layout : public policy_choice<Layouts...> {
+ public:
+  static constexpr std::string_view name = "any_layout";
+  using policy_choice<Layouts...>::policy_choice;
+
+  void reset(bytes frame)
+  {
+    this->ask([&](auto& it) { it.reset(frame); });
+  }
+  chunk_place place(bytes size)
+  {
+    return this->ask([&](auto& it) { return it.place(size); });
+  }
+  void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    this->ask([&](auto& it) { place_all(it, sizes, places); });
+  }
+  void erase(const chunk_place& place, bytes size)
+    requires(reusing_layout<Layouts> && ...)
+  {
+    this->ask([&](auto& it) { it.erase(place, size); });
+  }
+  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
+    requires(reusing_layout<Layouts> && ...)
+  {
+    return this->ask([&](auto& it) { return it.place_together(sizes, places); });
+  }
+  [[nodiscard]] bytes changes_at() const
+    requires(searchable_layout<Layouts> && ...)
+  {
+    return this->ask([](const auto& it) { return it.changes_at(); });
+  }
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/own_process.hpp>
+#include <chunkmem/core/version.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace detail {
+
+/// Closes the file it holds, once. Needs POSIX.
+class descriptor {
+ public:
+  descriptor() = default;
+  explicit descriptor(int number) noexcept : number_{number} {}
+  descriptor(descriptor&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
+  descriptor& operator=(descriptor&& other) noexcept
+  {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~descriptor()
+  {
+    if (number_ >= 0) ::close(number_);
+  }
+
+  [[nodiscard]] int get() const noexcept { return number_; }
+  [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
+  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
+
+ private:
+  int number_ = -1;
+};
+
+/// Repeats a call that a signal interrupted.
+template <class Call>
+[[nodiscard]] auto uninterrupted(Call call)
+{
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// False where the path is that of another file by now, or of none; a link is not followed. The open descriptor keeps
+/// the system from giving the file's number to a new file.
+[[nodiscard]] inline bool is_named(const descriptor& file, const std::string& path) noexcept
+{
+  struct stat own = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &own) == 0 && ::lstat(path.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
+         own.st_ino == named.st_ino;
+}
+
+}  // namespace detail
+
+/// A new file in the place of an older one, for traces and plans: the older one is never written to.
+///
+///     replaced_file file{"run.csv", "a table of events", replaced_file::naming::at_end};
+///     file.write(text);
+///     file.finish();
+///
+/// The file is made anew, beside its name (`.new`), and then takes the name. So a link that somebody has put there is
+/// never followed, what has another name too stays as it is, and a reader of the older file goes on with the older one.
+/// A link, a folder, a pipe or another user's file in a shared folder is refused and stays. A device, such as
+/// /dev/full, is written to. The mode is that of a new file. Folders on the way are followed as they are: use no path
+/// through a folder that others may change. Needs POSIX.
+///
+/// Two writers of one name have a file each (`.new`, `.new-1`), and the name is in the end the file of the one that
+/// took it last, whole. A lock tells the unfinished file of a writer that lives from the file of one that was killed,
+/// which is removed. Where the file system knows no locks, neither is removed. A forked child writes nothing.
+/// @threads   one caller
+class replaced_file {
+ public:
+  /// When the file takes its name.
+  enum class naming : std::uint8_t {
+    at_once,  ///< what was written can be read meanwhile, but for the last 4 KiB, and is there after a crash
+    at_end,   ///< by `finish`; where that does not come, or fails, the older file stays
+  };
+
+  /// @param what   the file is, for messages: "the trace file"; a literal
+  /// @throws io_error   the file cannot be made, or something that is no plain file has the name
+  replaced_file(std::string path, std::string_view what, naming when) : path_{std::move(path)}, what_{what}
+  {
+    struct stat found = {};
+    const bool is_there = ::lstat(path_.c_str(), &found) == 0;
+    if (!is_there && errno != ENOENT) fail("opening", errno);
+    if (is_there) refuse_unfit(found);
+    if (is_there && S_ISCHR(found.st_mode)) {
+      open_device();
+      return;
+    }
+    make();
+    if (when == naming::at_once) take_name(file_, std::exchange(unnamed_, ""));
+  }
+  replaced_file(const replaced_file&) = delete;
+  replaced_file& operator=(const replaced_file&) = delete;
+  /// A file that has not got its name is removed; one that has gets what was written. A forked child leaves both to its
+  /// parent.
+  ~replaced_file()
+  {
+    if (!file_.is_open() || !made_in_.is_here()) return;
+    if (unnamed_.empty())
+      flush();
+    else if (detail::is_named(file_, unnamed_))
+      (void)::unlink(unnamed_.c_str());
+  }
+
+  /// False after `finish`.
+  [[nodiscard]] bool is_open() const noexcept { return file_.is_open(); }
+
+  /// Adds to the file. What goes wrong is said at the end. Nothing after `finish`, and in a forked child.
+  void write(std::string_view text) noexcept
+  {
+    if (!file_.is_open()) return;
+    if (text.size() > buffer_.size() - held_) flush();
+    if (text.size() > buffer_.size()) {
+      if (made_in_.is_here()) put(text);
+      return;
+    }
+    std::copy(text.begin(), text.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(held_));
+    held_ += text.size();
+  }
+  /// What was written so far can be read, if the file has its name.
+  void flush() noexcept
+  {
+    if (file_.is_open() && made_in_.is_here()) put({buffer_.data(), held_});
+    held_ = 0;
+  }
+
+  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written;
+  /// usage_error   this is a forked child
+  void finish()
+  {
+    if (!file_.is_open()) return;
+    made_in_.expect_here(what_);
+    flush();
+    const detail::descriptor held = std::move(file_);  // with the lock, until the file has its name
+    const std::string name = std::exchange(unnamed_, "");
+    if (problem_ == 0 && !name.empty() && ::fsync(held.get()) != 0) problem_ = errno;
+    const int again = ::dup(held.get());
+    if ((again < 0 || ::close(again) != 0) && problem_ == 0) problem_ = errno;  // a full disk may show only here
+    if (problem_ != 0) {
+      if (!name.empty() && detail::is_named(held, name)) (void)::unlink(name.c_str());
+      fail("writing", problem_);
+    }
+    if (!name.empty()) take_name(held, name);
+  }
+
+ private:
+  static constexpr std::size_t buffer_bytes = 4096;
+  static constexpr unsigned most_writers = 1000;  ///< of one name at a time
+
+  [[noreturn]] void fail(
+      std::string_view operation, int number,
+      std::string_view advice = "check that its folder is there, may be written to and has room") const
+  {
+    throw io_error{error_text{} << "chunkmem: " << operation << " " << what_
+                                << " failed: " << std::string_view{path_}.substr(0, 255) << ", errno "
+                                << static_cast<std::uint64_t>(number) << " (" << advice << ")",
+                   {number, 0}};
+  }
+  void refuse_unfit(const struct stat& found) const
+  {
+    if (S_ISLNK(found.st_mode)) fail("opening", ELOOP, "it is a symbolic link: name what it points at");
+    if (S_ISDIR(found.st_mode)) fail("opening", EISDIR, "it is a folder: name a file");
+    if (!S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode))
+      fail("opening", EINVAL, "it is no plain file: name another one");
+  }
+
+  /// Another file may have the name by now: a pipe is not waited for.
+  void open_device()
+  {
+    detail::descriptor file{::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)};
+    if (!file.is_open()) fail("opening", errno, "check its mode");
+    struct stat what = {};
+    if (::fstat(file.get(), &what) != 0) fail("opening", errno);
+    if (!S_ISCHR(what.st_mode)) fail("opening", EINVAL, "it was a device a moment ago: name another file");
+    const int flags = ::fcntl(file.get(), F_GETFL);
+    if (flags < 0 || ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) fail("opening", errno);
+    file_ = std::move(file);
+  }
+
+  void make()
+  {
+    for (unsigned index = 0; index < most_writers; ++index) {
+      std::string name = path_ + ".new" + (index == 0 ? "" : "-" + std::to_string(index));
+      detail::descriptor file = made(name);
+      if (!file.is_open()) continue;
+      file_ = std::move(file);
+      unnamed_ = std::move(name);
+      return;
+    }
+    fail_to_make(EEXIST);
+  }
+  [[noreturn]] void fail_to_make(int number) const
+  {
+    fail("opening", number,
+         "remove what has its name with .new behind it, if that is in the way, and check its folder");
+  }
+  /// @return   a new file that is locked, where the file system knows locks; none: the name is that of another writer
+  [[nodiscard]] detail::descriptor made(const std::string& name) const
+  {
+    for (;;) {
+      detail::descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)};
+      if (file.is_open()) {
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+        if (detail::is_named(file, name)) return file;
+        continue;  // it was not yet locked, and was taken for that of a killed program
+      }
+      if (errno != EEXIST) fail_to_make(errno);
+      if (!is_removed_if_left(name)) return {};
+    }
+  }
+  /// Removes the file of a program that was killed. @return   false: its writer may live
+  [[nodiscard]] bool is_removed_if_left(const std::string& name) const
+  {
+    struct stat left = {};
+    if (::lstat(name.c_str(), &left) != 0) return true;
+    if (!S_ISREG(left.st_mode) || left.st_uid != ::geteuid()) fail_to_make(EEXIST);
+    const detail::descriptor file{::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+    if (!file.is_open()) return errno == ENOENT;
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+    if (detail::is_named(file, name) && ::unlink(name.c_str()) != 0) fail_to_make(errno);
+    return true;
+  }
+
+  void take_name(const detail::descriptor& file, const std::string& name) const
+  {
+    if (!detail::is_named(file, name))
+      fail("replacing", ESTALE, "somebody removed or replaced the unfinished file beside it: write it again");
+    if (::rename(name.c_str(), path_.c_str()) == 0) return;
+    const int number = errno;
+    (void)::unlink(name.c_str());
+    fail("replacing", number, "remove the older one, or name another file");
+  }
+
+  void put(std::string_view text) noexcept
+  {
+    while (problem_ == 0 && !text.empty()) {
+      const ssize_t taken = detail::uninterrupted([&] { return ::write(file_.get(), text.data(), text.size()); });
+      if (taken <= 0)
+        problem_ = taken < 0 ? errno : EIO;
+      else
+        text.remove_prefix(static_cast<std::size_t>(taken));
+    }
+  }
+
+  std::string path_;
+  std::string_view what_;
+  own_process made_in_;
+  std::string unnamed_;  ///< its name until it takes the right one
+  detail::descriptor file_;
+  std::array<char, buffer_bytes> buffer_{};
+  std::size_t held_ = 0;  ///< of the buffer, not yet written
+  int problem_ = 0;       ///< errno of the first write that failed
+};
+
+/// Writes a whole text so. @throws io_error   what was there stays
+inline void replace_file(const std::string& path, std::string_view what, std::string_view text)
+{
+  replaced_file file{path, what, replaced_file::naming::at_end};
+  file.write(text);
+  file.finish();
+}
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/version.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
+/// which then stays until `reset`, so that a step that is tried again finds its place.
+///
+///     update_order order;
+///     order.reset(completed.size());
+///     order.arrange([&](std::uint32_t parameter) { return completed[parameter]; });
+///     for (const std::uint32_t parameter : order.all()) std::cout << parameter << '\n';
+class update_order {
+ public:
+  /// From here on nothing asks for memory.
+  void reset(std::size_t parameters)
+  {
+    keys_.resize(parameters);
+    order_.resize(parameters);
+    reset();
+  }
+  void reset() noexcept
+  {
+    for (std::size_t index = 0; index < order_.size(); ++index) order_[index] = static_cast<std::uint32_t>(index);
+  }
+
+  /// Parameters by their number, the order of declaration.
+  [[nodiscard]] std::span<const std::uint32_t> all() const noexcept { return order_; }
+
+  /// The lower `key(parameter)` comes first, equal ones in the order of declaration. O(parameters log parameters).
+  template <class Key>
+  void arrange(Key key)
+  {
+    for (std::uint32_t index = 0; index < keys_.size(); ++index) keys_[index] = key(index);
+    sort_records(std::span{order_},
+                 [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
+  }
+
+ private:
+  sequence<std::uint32_t> order_;
+  sequence<std::uint64_t> keys_;
+};
+
+/// Notes of each gradient of this step whether it is done, when, and with what norms; and whether an update or a load
+/// is half done.
+///
+///     gradient_ledger notes;
+///     notes.reset(1);
+///     notes.note_opened(weight);
+///     notes.finish(weight, measure);
+///
+/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
+/// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
+/// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
+/// rehearsal.
+class gradient_ledger {
+ public:
+  static constexpr std::uint64_t alone = 1;  ///< the moment where no iteration was begun
+
+  void reset(std::size_t parameters)
+  {
+    if (notes_.size() != parameters) order_.reset(parameters);
+    notes_.resize(parameters);
+  }
+
+  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
+  /// iteration add up, so a gradient that was done in one of them is open in the others.
+  /// @param moment   now, see micro_batch_ledger
+  [[nodiscard]] bool is_open(slot_id value_slot, std::uint64_t moment = alone) const noexcept
+  {
+    const std::uint64_t done = notes_[index_of(value_slot)].done;
+    return done == 0 || (done != moment && is_done_in_iteration(value_slot, moment));
+  }
+  /// It was declared done in the iteration of this moment.
+  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot, std::uint64_t moment) const noexcept
+  {
+    return notes_[index_of(value_slot)].done >> 16U == moment >> 16U && notes_[index_of(value_slot)].done != 0;
+  }
+  /// A pin on a gradient was given out for writing: it is not what was measured or done.
+  void note_opened(slot_id value_slot, std::uint64_t moment = alone) noexcept
+  {
+    ++opened_;
+    opened_at_ = moment;
+    of_all_.reset();
+    notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
+  }
+  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }        ///< so many times
+  [[nodiscard]] std::uint64_t opened_at() const noexcept { return opened_at_; }  ///< the moment of the last one
+  void finish(slot_id value_slot) noexcept { finish_unmeasured(value_slot, alone); }
+  /// @param moment   now
+  void finish_unmeasured(slot_id value_slot, std::uint64_t moment) noexcept
+  {
+    notes_[index_of(value_slot)].touched = ++touched_;
+    notes_[index_of(value_slot)].done = moment;
+  }
+  /// @param measure   of all its elements as they are stored
+  void finish(slot_id value_slot, const gradient_measure& measure, std::uint64_t moment = alone) noexcept
+  {
+    notes_[index_of(value_slot)] = {measure, ++touched_, moment, true};
+  }
+  /// The same of a gradient that nobody declared done.
+  void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
+  {
+    notes_[index_of(value_slot)].measure = measure;
+    notes_[index_of(value_slot)].measured = true;
+  }
+  /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
+  void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
+  /// @return   null where it was not given
+  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
+  void forget_measure_of_all() noexcept { of_all_.reset(); }
+  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
+  /// before.
+  void forget(slot_id value_slot) noexcept { notes_[index_of(value_slot)] = {}; }
+  /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
+  [[nodiscard]] std::uint64_t completed(slot_id value_slot) const noexcept
+  {
+    return notes_[index_of(value_slot)].touched;
+  }
+  [[nodiscard]] update_order& order() noexcept { return order_; }
+
+  /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
+  void forget_gradients() noexcept
+  {
+    for (note& it : notes_) it = {};
+    of_all_.reset();
+    ++opened_;
+  }
+
+  /// @return   null where it was not measured
+  [[nodiscard]] const gradient_measure* measure_of(slot_id value_slot) const noexcept
+  {
+    return notes_[index_of(value_slot)].measured ? &notes_[index_of(value_slot)].measure : nullptr;
+  }
+
+  /// A parameter has its update, and others may not: gradients must neither come nor go now.
+  void begin_update() noexcept { weights_ = weights::updated_in_part; }
+  void end_update() noexcept
+  {
+    weights_ = weights::whole;
+    of_all_.reset();
+    order_.reset();
+  }
+  /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
+  void begin_load() noexcept
+  {
+    weights_ = weights::loaded_in_part;
+    forget_step();
+  }
+  void end_load() noexcept { weights_ = weights::whole; }
+  /// A step that had updated nothing yet does not count any more.
+  void forget_step() noexcept
+  {
+    ++forgotten_;
+    of_all_.reset();
+    order_.reset();
+  }
+  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
+
+  /// @throws usage_error   some parameters have an update that others do not have
+  void expect_no_update(std::string_view what) const
+  {
+    if (weights_ == weights::updated_in_part) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << what
+                                     << " while an optimizer step is half done (call step again; over one rank a load "
+                                        "outside of the iteration ends it too)"};
+  }
+  /// @throws usage_error   a load was cut short
+  void expect_no_load(std::string_view what) const
+  {
+    if (weights_ == weights::loaded_in_part) [[unlikely]]
+      throw usage_error{
+          error_text{} << "chunkmem: " << what
+                       << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
+  }
+
+  /// A rehearsal starts with nothing finished and leaves everything as it was.
+  void begin_rehearsal()
+  {
+    kept_ = notes_;
+    kept_order_ = order_;
+    kept_of_all_ = of_all_;
+    of_all_.reset();
+    notes_.assign(notes_.size(), {});
+    order_.reset();
+    kept_weights_ = std::exchange(weights_, weights::whole);
+    kept_opened_ = opened_;
+    kept_opened_at_ = opened_at_;
+  }
+  void end_rehearsal() noexcept
+  {
+    notes_.swap(kept_);
+    of_all_ = kept_of_all_;
+    std::swap(order_, kept_order_);
+    weights_ = kept_weights_;
+    opened_at_ = kept_opened_at_;
+    opened_ = kept_opened_;  // else a step that is half done would take its decision again
+  }
+
+ private:
+  enum class weights : std::uint8_t { whole, updated_in_part, loaded_in_part };
+
+  struct note {
+    gradient_measure measure;
+    std::uint64_t touched = 0;
+    std::uint64_t done = 0;  // the moment of it; 0: it is open
+    bool measured = false;
+  };
+
+  sequence<note> notes_;  // by parameter, in the order of declaration
+  sequence<note> kept_;
+  std::optional<gradient_measure> of_all_, kept_of_all_;
+  update_order order_, kept_order_;
+  std::uint64_t opened_ = 0, kept_opened_ = 0;
+  std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
+  std::uint64_t touched_ = 0;
+  std::uint64_t forgotten_ = 0;
+  weights weights_ = weights::whole;
+  weights kept_weights_ = weights::whole;
+};
+
+/// Decides which gradients lie in the bytes of their weights.
+///
+/// A gradient may take its weight's bytes if an iteration showed that nobody reads the weight between its gradient and
+/// its update. A tied weight never qualifies, nor one that is read again for another micro-batch. `learn(record)` looks
+/// at an iteration, `settle(tensors)` moves gradients that have no bytes, and `keep_apart` takes a decision back. Slots
+/// keep their names, so a record stays true. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in
+/// place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
+class gradient_places {
+ public:
+  /// From here on nothing but `begin` asks for memory.
+  void enable(std::size_t parameters)
+  {
+    weights_.resize(parameters);
+    enabled_ = true;
+  }
+  /// Gradients may lie in the bytes of their weights.
+  [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
+  /// Something was learnt that `settle` has not used yet.
+  [[nodiscard]] bool is_pending() const noexcept { return pending_; }
+  /// The gradient of this value lies in the value's own bytes.
+  [[nodiscard]] bool is_lent(slot_id value_slot) const noexcept
+  {
+    return index_of(value_slot) < weights_.size() && weights_[index_of(value_slot)].lent;
+  }
+
+  /// Looks at what an iteration did. O(entries).
+  void learn(const access_record& record, const registry& tensors) noexcept
+  {
+    if (!enabled_) return;
+    for (weight& it : weights_) it.begin();
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      const access_entry& entry = record.entries()[now];
+      const slot_id slot{entry.slot};
+      if (tensors.is_value_of_parameter(slot))
+        weights_[index_of(slot)].see_value(entry, record.details()[now].until);
+      else if (tensors.is_gradient(slot))
+        weights_[index_of(tensors.value_of(slot))].see_gradient(entry, now);
+    }
+    for (const slot_id each : values())
+      if (tensors.master_of(each) == slot_id::none) weights_[index_of(each)].apart = true;
+    pending_ = true;
+  }
+
+  /// An iteration of this record begins.
+  void begin(std::size_t record)
+  {
+    if (record >= begun_.size()) begun_.resize(record + 1);
+    ++begun_[record];
+    record_ = record;
+  }
+  /// The gradient took the bytes of the value.
+  void note_consumed(slot_id value_slot) noexcept
+  {
+    weight& it = weights_[index_of(value_slot)];
+    it.consumed_by = record_;
+    it.consumed_in = record_ < begun_.size() ? begun_[record_] : 0;
+  }
+  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where
+  /// the loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
+  void keep_apart(slot_id value_slot) noexcept
+  {
+    if (!is_lent(value_slot)) return;
+    weight& it = weights_[index_of(value_slot)];
+    if (it.consumed_by < begun_.size() && it.consumed_in != begun_[it.consumed_by]) return;
+    it.apart = true;
+    pending_ = true;
+  }
+
+  /// A gradient belongs elsewhere than it lies. O(parameters).
+  [[nodiscard]] bool is_wanting() const noexcept
+  {
+    return std::any_of(weights_.begin(), weights_.end(),
+                       [](const weight& it) { return it.lent != (it.seen && !it.apart); });
+  }
+  /// Moves gradients that have no bytes now to where they belong. O(parameters). @return   true where one moved
+  bool settle(registry& tensors) noexcept
+  {
+    pending_ = false;
+    bool moved = false;
+    for (const slot_id each : values()) {
+      weight& it = weights_[index_of(each)];
+      const bool wanted = it.seen && !it.apart;
+      if (it.lent == wanted) continue;
+      const slot& value = tensors[each];
+      const slot& gradient = tensors[tensors.gradient_of(each)];
+      if (gradient.state != tensor_state::free || value.state == tensor_state::gradient) {
+        pending_ = true;
+        continue;
+      }
+      if (wanted) it.own = {gradient.chunk, gradient.offset};
+      const place target = wanted ? place{value.chunk, value.offset} : it.own;
+      tensors.move_gradient(each, target.chunk, target.offset);
+      it.lent = wanted;
+      moved = true;
+    }
+    return moved;
+  }
+
+  /// @throws usage_error   the lists cannot change places while gradients lie in their weights
+  void refuse_exchange(const registry& tensors, list_id left, list_id right) const
+  {
+    for (const slot_id each : values()) {
+      if (!is_lent(each)) continue;
+      expects(left != gradient_list && right != gradient_list,
+              "the gradient list was to be exchanged under gradient::in_place");
+      expects(tensors[each].state != tensor_state::gradient &&
+                  tensors[tensors.gradient_of(each)].state == tensor_state::free,
+              "a list was to be exchanged while gradients lie in their weights: take the step first");
+    }
+  }
+  /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
+  void follow_values(registry& tensors) noexcept
+  {
+    for (const slot_id each : values())
+      if (is_lent(each)) tensors.move_gradient(each, tensors[each].chunk, tensors[each].offset);
+  }
+
+ private:
+  struct place {
+    chunk_id chunk = chunk_id::none;
+    std::uint64_t offset = 0;
+  };
+
+  /// What is known of one parameter, and what the iteration that is looked at did with it so far.
+  struct weight {
+    place own;           // of the gradient, while it is lent the value's
+    bool seen = false;   // an iteration made its gradient
+    bool apart = false;  // it can never share: 32 bits, no master, or a value that was read too late
+    bool lent = false;
+    bool consumed = false;          // its gradient came and its update did not yet
+    std::size_t consumed_by = 0;    // record that was followed when it last was
+    std::uint64_t consumed_in = 0;  // which of its iterations
+    std::uint32_t held_until = 0;   // access at which its last pin was released
+
+    void begin() noexcept
+    {
+      consumed = false;
+      held_until = 0;
+    }
+    void see_value(const access_entry& entry, std::uint32_t until) noexcept
+    {
+      if (consumed && (!is_access(entry.kind) || access_of(entry.kind) != access::write)) apart = true;
+      consumed = false;
+      if (is_access(entry.kind)) held_until = std::max(held_until, until);
+    }
+    void see_gradient(const access_entry& entry, std::uint32_t now) noexcept
+    {
+      if (entry.kind == entry_kind::drop) consumed = false;  // dropped without an update: the weight was made again
+      if (!is_access(entry.kind) || !writes(access_of(entry.kind))) return;
+      if (!consumed && held_until > now) apart = true;
+      seen = consumed = true;
+    }
+  };
+
+  [[nodiscard]] id_range<slot_id> values() const noexcept
+  {
+    return ids<slot_id>(static_cast<std::uint32_t>(weights_.size()));
+  }
+
+  sequence<weight> weights_;       // by value slot
+  sequence<std::uint64_t> begun_;  // iterations, by record
+  std::size_t record_ = 0;
+  bool enabled_ = false;
+  bool pending_ = false;
+};
+
+}  // namespace chunkmem::inline v0

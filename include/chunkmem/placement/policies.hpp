@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace placement {
+
+/// Optimizer states stay on the host and are updated there; all else works on the device.
+///
+///     manager<backend::host_arena, placement::host_first> m{memory};
+///
+/// The device then never sees two thirds of the model data. Good when the device is small; poor when it has room left.
+/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: none.
+struct host_first {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "host_first";
+
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
+  {
+    return part == role::optimizer_state ? tier::host : tier::device;
+  }
+};
+
+static_assert(placement_policy<host_first>);
+
+/// Optimizer states ride on the device in what the tide leaves free there, and are updated there; the rest on the host.
+///
+///     manager<backend::host_arena, placement::device_margin> m{memory, {}, placement::device_margin{.share = 0.5}};
+///
+/// The margin is the device without all other chunks and without the highest tide, so that what rides there pushes
+/// nothing else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters,
+/// gradients and leases together; where it is smaller this is `host_first`. Before an iteration was rehearsed or
+/// recorded all states stay on the host; when the tide turns out higher, tiers are given again, and the next iteration
+/// is a divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost: O(parameters)
+/// for each assignment.
+struct device_margin {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "device_margin";
+
+  /// How much of the margin states may take, 0 to 1; what is left covers chunks that the last state shares with others.
+  double share = 0.8;
+
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
+  {
+    return part == role::optimizer_state ? tier::host : tier::device;
+  }
+
+  /// @throws usage_error   the share is not from 0 to 1
+  void assign(const outlook& now, std::span<tier> tiers) const
+  {
+    expects(share >= 0 && share <= 1, "the share of device_margin is not from 0 to 1");
+    const bytes taken = now.working + now.tide;
+    const std::uint64_t margin = now.is_measured && now.device > taken ? (now.device - taken).count() : 0;
+    auto left = static_cast<std::uint64_t>(static_cast<double>(margin) * share);
+    bool fits = true;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      fits = fits && now.states[index].count() <= left;
+      tiers[index] = fits ? tier::device : tier::host;
+      if (fits) left -= now.states[index].count();
+    }
+  }
+};
+
+static_assert(profiled_placement<device_margin>);
+
+/// A static partition: all that works on the device stays there, and a fixed share of the optimizer states with it.
+///
+///     manager<backend::host_arena, placement::fixed_split> m{memory, {}, placement::fixed_split{.device_share = 0.5}};
+///
+/// Refuses what does not fit at once instead of moving it: the largest model is the one whose parameters, gradients and
+/// leases lie on the device together. Gradients count in bytes of their own until an iteration, or a rehearsal, has
+/// shown that they lie in their weights. Good as a baseline, and where nothing may ever move; poor for anything larger.
+/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.
+struct fixed_split {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "fixed_split";
+
+  /// Share of the bytes of states that lives on the device, 0 to 1: the first parameters'.
+  double device_share = 0.0;
+
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
+  {
+    return part == role::optimizer_state ? tier::host : tier::device;
+  }
+
+  /// @throws usage_error   the share is not from 0 to 1; config_error   the device is too small
+  void assign(const outlook& now, std::span<tier> tiers) const
+  {
+    expects(device_share >= 0 && device_share <= 1, "the device_share of fixed_split is not from 0 to 1");
+    bytes all;
+    for (const bytes each : now.states) all += each;
+    const auto wanted = static_cast<std::uint64_t>(static_cast<double>(all.count()) * device_share);
+    bytes given;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const bytes with_this = given + now.states[index];
+      tiers[index] = with_this.count() <= wanted ? tier::device : tier::host;
+      if (tiers[index] == tier::device) given = with_this;
+    }
+    const bytes need = now.working + now.tide + given;
+    if (need <= now.device) return;
+    throw config_error{error_text{} << "chunkmem: a static partition of this model needs " << need.count()
+                                    << " B on the device, whose capacity is " << now.device.count()
+                                    << " B (raise it, make device_share smaller, or take placement::device_margin)"};
+  }
+};
+
+static_assert(profiled_placement<fixed_split>);
+
+/// A share of the optimizer's states is updated on the device, the first parameters'; the rest on the host.
+///
+///     const placement::update_share quarter{.device_share = 0.25};
+///     manager<backend::host_arena, placement::update_share> m{memory, {}, quarter};
+///
+/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share
+/// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
+/// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
+/// refuses instead. The first parameters, because their gradients are the last to come: the host has then had the
+/// others. Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost:
+/// O(parameters) for each assignment.
+struct update_share {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "update_share";
+
+  double device_share = 0.0;  ///< of the bytes of states, 0 to 1
+
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
+  {
+    return part == role::optimizer_state ? tier::host : tier::device;
+  }
+
+  /// @throws usage_error   the share is not from 0 to 1
+  void assign(const placement::outlook& now, std::span<tier> tiers) const
+  {
+    expects(device_share >= 0 && device_share <= 1, "the device_share of update_share is not from 0 to 1");
+    double all = 0;
+    for (const bytes each : now.states) all += static_cast<double>(each.count());
+    double given = 0;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      given += static_cast<double>(now.states[index].count());
+      tiers[index] = given <= all * device_share ? tier::device : tier::host;
+    }
+  }
+};
+
+static_assert(profiled_placement<update_share>);
+
+/// One placement out of a list, chosen when the program runs: `any_placement<host_first,
+/// device_margin>{"device_margin"}`.
+///
+/// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the tiers of its
+/// `preferred_tier` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each
+/// parameter.
+template <placement_policy... Policies>
+class any_placement : public policy_choice<Policies...> {
+ public:
+  static constexpr std::string_view name = "any_placement";
+  using policy_choice<Policies...>::policy_choice;
+
+  [[nodiscard]] tier preferred_tier(role part, bytes size) const
+  {
+    return this->ask([&](const auto& chosen) { return chosen.preferred_tier(part, size); });
+  }
+
+  void assign(const outlook& now, std::span<tier> tiers) const
+    requires(profiled_placement<Policies> || ...)
+  {
+    this->ask([&]<class Chosen>(const Chosen& chosen) {
+      if constexpr (profiled_placement<Chosen>)
+        chosen.assign(now, tiers);
+      else
+        for (std::size_t index = 0; index < tiers.size(); ++index)
+          tiers[index] = chosen.preferred_tier(role::optimizer_state, now.states[index]);
+    });
+  }
+};
+
+}  // namespace placement
+
+}  // namespace chunkmem::inline v0
