@@ -8,7 +8,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <cmath>

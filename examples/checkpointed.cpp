@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains eight blocks with dropout where activations have three eighths of their bytes on the device. Some stay, some
 // go to the host and come back, some are computed again. The losses are those of a device that holds all of them.
-#include <chunkmem/activation/checkpointed.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/checkpointed.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/adam.hpp>

@@ -2,8 +2,8 @@
 // Another eviction policy is another template argument, and the bits do not change: only what moves.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <concepts>
 #include <iostream>

@@ -9,9 +9,9 @@
 // device and the bytes moved, beside those of the plan, and the same for three planners of one remedy.
 #include "../transfer/planning_figures.hpp"
 
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <support/chain_execution.hpp>
 #include <support/throttled_arena.hpp>
 

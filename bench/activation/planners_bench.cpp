@@ -9,12 +9,12 @@
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/planners.hpp>
-#include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/pofo.hpp>
 #include <chunkmem/activation/rotor.hpp>
+#include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/picture_problems.hpp>
 
@@ -32,6 +32,7 @@ namespace {
 
 namespace cm = chunkmem;
 using namespace chunkmem::activation;
+using support::exhaustive;
 
 constexpr std::uint32_t random_chains = 300;
 constexpr std::uint32_t pofo_slots = 40;

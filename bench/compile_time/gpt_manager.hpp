@@ -6,11 +6,11 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/placement/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 // The manager of examples/plain_loops as manager/compiled_manager.hpp declares the default one: compiled elsewhere.
 namespace chunkmem::inline v0 {

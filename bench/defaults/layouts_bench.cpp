@@ -9,11 +9,11 @@
 
 #include "../transfer/managed_run.hpp"
 
-#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
 #include <chrono>

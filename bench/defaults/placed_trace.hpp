@@ -3,8 +3,8 @@
 
 #include "../eviction/gpt_trace.hpp"
 
-#include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>

@@ -9,9 +9,9 @@
 #include "../transfer/managed_run.hpp"
 #include "../transfer/retention_of_record.hpp"
 
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <chrono>

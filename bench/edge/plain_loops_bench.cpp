@@ -17,7 +17,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 
 #include <sys/resource.h>
 #include <algorithm>

@@ -9,9 +9,9 @@
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <cstdint>

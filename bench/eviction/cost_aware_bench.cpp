@@ -9,7 +9,7 @@
 #include "byte_bound.hpp"
 #include "gpt_trace.hpp"
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 
 #include <algorithm>
 #include <cstdint>

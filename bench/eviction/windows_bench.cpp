@@ -7,7 +7,7 @@
 #include "bench_figure.hpp"
 #include "gpt_trace.hpp"
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 
 #include <glpk.h>
 

@@ -7,8 +7,8 @@
 // clock; the cost of searches is counted in instructions by callgrind, where that can be had. Then what each layout of
 // ours wastes with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/manager/manager.hpp>
 

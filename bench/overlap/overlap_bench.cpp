@@ -22,9 +22,9 @@
 #include "trainer.hpp"
 
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/placement/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/throttled_arena.hpp>
 
 #include <algorithm>

@@ -10,10 +10,10 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
-#include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>

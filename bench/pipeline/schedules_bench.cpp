@@ -8,9 +8,9 @@
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
 #include <support/planted_schedule_faults.hpp>

@@ -13,8 +13,8 @@
 #include <support/throttled_arena.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <chrono>

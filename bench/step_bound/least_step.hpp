@@ -10,8 +10,8 @@
 #include <chunkmem/planner/training_forecast.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/transfer/stays.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
+#include <chunkmem/transfer/stays.hpp>
 
 #include <algorithm>
 #include <cstdint>

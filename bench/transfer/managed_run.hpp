@@ -5,8 +5,8 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
+#include <chunkmem/manager/replay.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <cstddef>

@@ -13,9 +13,9 @@
 #include "planning_figures.hpp"
 #include "retention_of_record.hpp"
 
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -5,11 +5,11 @@
 #include "extents.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/chain_timeline.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
-#include <chunkmem/activation/chain_timeline.hpp>
+#include <chunkmem/activation/planners.hpp>
 
 #include <cstdint>
 #include <string>

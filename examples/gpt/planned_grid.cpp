@@ -20,8 +20,8 @@
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>

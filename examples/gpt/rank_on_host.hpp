@@ -5,7 +5,7 @@
 #include "trainer.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 

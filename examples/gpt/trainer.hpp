@@ -9,8 +9,8 @@
 #include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdint>

@@ -7,9 +7,9 @@
 
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include "trainer.hpp"
 #include "training_on_device.hpp"
 
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/zero.hpp>

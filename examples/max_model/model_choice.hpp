@@ -3,8 +3,8 @@
 
 #include "problem.hpp"
 
-#include <chunkmem/workload/named_transformers.hpp>
 #include <chunkmem/workload/files.hpp>
+#include <chunkmem/workload/named_transformers.hpp>
 
 #include <filesystem>
 #include <string>

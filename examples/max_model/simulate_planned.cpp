@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation.hpp"
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 namespace max_model {

@@ -3,8 +3,8 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/machine.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <cstdint>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/activation/karma.hpp>
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/rotor.hpp>
 
 #include <array>

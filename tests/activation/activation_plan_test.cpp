@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/chain_timeline.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/planners.hpp>
-#include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/pofo.hpp>
 #include <chunkmem/activation/rotor.hpp>
 #include <chunkmem/backend/host_arena.hpp>
@@ -15,6 +14,7 @@
 #include <support/checkpointed_trainer.hpp>
 #include <support/every_eviction.hpp>
 #include <support/failing.hpp>
+#include <support/oracles/exhaustive_activations.hpp>
 #include <support/sanitized.hpp>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ inline constexpr cm::bytes plenty = 256_KiB;
 
 /// Every planner, chosen when the program runs. A chain that was planned before is not planned again.
 class any_planner : public cm::policy_choice<act::keep_all, act::swap_all, act::capacity_prefix, act::recompute_all,
-                                             act::karma, act::rotor, act::pofo, act::exhaustive, act::planned> {
+                                             act::karma, act::rotor, act::pofo, support::exhaustive, act::planned> {
  public:
   static constexpr std::string_view name = "any_planner";
   using policy_choice::policy_choice;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpointed_runs.hpp"
 
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/fake_device.hpp>
 
 namespace checkpointed_schedules_test {

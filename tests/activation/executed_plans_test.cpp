@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/rotor.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <support/catch.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/planners.hpp>
-#include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
+#include <chunkmem/activation/planners.hpp>
 
 #include <support/catch.hpp>
+#include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/picture_problems.hpp>
 #include "equal_blocks.hpp"
@@ -17,6 +17,7 @@ namespace karma_test {
 
 using namespace chunkmem;
 using namespace chunkmem::activation;
+using support::exhaustive;
 
 namespace {
 

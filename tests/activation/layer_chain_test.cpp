@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>

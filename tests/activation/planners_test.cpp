@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/planners.hpp>
-#include <chunkmem/activation/exhaustive.hpp>
 #include <chunkmem/activation/karma.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/pofo.hpp>
 #include <chunkmem/activation/rotor.hpp>
 
 #include <conformance/activation_planner.hpp>
 #include <support/catch.hpp>
+#include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/picture_problems.hpp>
 #include "equal_blocks.hpp"
@@ -26,6 +26,7 @@ namespace planners_test {
 
 using namespace chunkmem;
 using namespace chunkmem::activation;
+using support::exhaustive;
 
 namespace {
 

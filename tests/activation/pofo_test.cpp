@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/activation/rotor.hpp>
 #include <chunkmem/activation/pofo.hpp>
+#include <chunkmem/activation/rotor.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/chain_checkpointing.hpp>

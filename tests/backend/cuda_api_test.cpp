@@ -3,8 +3,18 @@
 
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/fake_cuda_codes.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace cuda_api_test {
 
@@ -81,3 +91,113 @@ TEST_CASE("the fake runtime is one that a CUDA backend can stand on", "[backend]
 }
 
 }  // namespace cuda_api_test
+
+namespace cuda_errors_test {
+
+using namespace chunkmem;
+using backend::cuda_fault;
+using backend::fault_of_cuda_error;
+using backend::is_known_cuda_error;
+using backend::is_sticky_cuda_error;
+
+static_assert(is_sticky_cuda_error(700) && !is_sticky_cuda_error(1) && !is_sticky_cuda_error(0));
+
+namespace {
+
+struct enumerator {
+  int number;
+  std::string name;
+  std::string comment;
+};
+
+std::string text_of(const std::string& path)
+{
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// The enumerators of `enum cudaError` with the comment before each.
+std::vector<enumerator> enumerators_of(const std::string& header)
+{
+  const auto begin = header.find("enum __device_builtin__ cudaError\n");
+  if (begin == std::string::npos) return {};
+  const std::string text = header.substr(begin, header.find("};", begin) - begin);
+  std::vector<enumerator> found;
+  const std::regex pattern{R"((cuda(Success|Error\w+))\s*=\s*(\d+))"};
+  auto from = text.begin();
+  for (std::sregex_iterator it{text.begin(), text.end(), pattern}, end; it != end; ++it) {
+    found.push_back({std::stoi((*it)[3]), (*it)[1], std::string{from, text.begin() + it->position()}});
+    from = text.begin() + it->position() + it->length();
+  }
+  return found;
+}
+
+bool says_the_end(const std::string& comment)
+{
+  const std::string one_line = std::regex_replace(comment, std::regex{R"(\s*\n\s*\*\s*)"}, " ");
+  return one_line.find("inconsistent state") != std::string::npos ||
+         one_line.find("process must be terminated") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("every number is sticky or not as the fake runtime says, and unknown ones are", "[backend]")
+{
+  int wrong = 0;
+  for (int number = -100; number <= 20'000; ++number)
+    if (number != 0 && is_sticky_cuda_error(number) != support::is_sticky_fake_code(number)) ++wrong;
+  CHECK(wrong == 0);
+  std::set<int> known{0};
+  known.insert(support::all_cuda_codes.begin(), support::all_cuda_codes.end());
+  for (int number = -100; number <= 20'000; ++number)
+    if (is_known_cuda_error(number) != known.contains(number)) ++wrong;
+  CHECK(wrong == 0);
+  CHECK(is_sticky_cuda_error(12'345));
+  CHECK(is_sticky_cuda_error(-1));
+}
+
+TEST_CASE("a number tells what can be done", "[backend]")
+{
+  CHECK(fault_of_cuda_error(0) == cuda_fault::none);
+  CHECK(fault_of_cuda_error(1) == cuda_fault::passing);
+  CHECK(fault_of_cuda_error(2) == cuda_fault::memory);
+  CHECK(fault_of_cuda_error(4) == cuda_fault::unloading);
+  CHECK(fault_of_cuda_error(35) == cuda_fault::no_gpu);
+  CHECK(fault_of_cuda_error(100) == cuda_fault::no_gpu);
+  CHECK(fault_of_cuda_error(719) == cuda_fault::sticky);
+  CHECK(fault_of_cuda_error(4711) == cuda_fault::sticky);
+  for (const int number : support::all_cuda_codes) {
+    const cuda_fault fault = fault_of_cuda_error(number);
+    CHECK((fault == cuda_fault::sticky) == is_sticky_cuda_error(number));
+    CHECK(backend::ends_cuda(fault) == (is_sticky_cuda_error(number) || number == 4));
+    CHECK_FALSE(backend::remedy_of(fault).empty());
+  }
+}
+
+TEST_CASE("the list of sticky numbers agrees with the comments of the CUDA toolkit that is here", "[backend]")
+{
+  const char* const folder = std::getenv("CHUNKMEM_CUDA_INCLUDE");
+  if (folder == nullptr) SKIP("no CUDA toolkit: CHUNKMEM_CUDA_INCLUDE is not set");
+  const auto all = enumerators_of(text_of(std::string{folder} + "/driver_types.h"));
+  if (all.empty()) SKIP("no driver_types.h with enum cudaError in " << folder);
+  REQUIRE(all.size() > 100);
+  std::set<int> said;
+  for (const enumerator& it : all) {
+    CAPTURE(it.name, it.number);
+    const auto* const ours = std::ranges::find(support::fake_cuda_codes, it.number, &support::fake_cuda_code::number);
+    if (ours != std::end(support::fake_cuda_codes)) CHECK(std::string_view{ours->name} == it.name);
+    if (says_the_end(it.comment)) {
+      said.insert(it.number);
+      CHECK(is_sticky_cuda_error(it.number));
+    }
+  }
+  CHECK(said.size() >= 12);  // else the comments are written in other words now
+  for (const int number : {700, 702, 710, 719}) CHECK(said.contains(number));
+  // Beyond what the comments say: lost bits, lost contexts, a wait that gave up, and errors without a name.
+  const std::set<int> own{214, 220, 709, 909, 999, 10000};
+  for (const enumerator& it : all)
+    if (is_known_cuda_error(it.number))
+      CHECK(is_sticky_cuda_error(it.number) == (said.contains(it.number) || own.contains(it.number)));
+}
+
+}  // namespace cuda_errors_test

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cuda_runtime.hpp>
 
-#include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda_codes.hpp>

@@ -1,13 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/stream_backend.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
+
+#include <conformance/graph_backend.hpp>
+#include <conformance/memory_backend.hpp>
 #include <conformance/stream_backend.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>
+#include <support/fake_device.hpp>
 
 #include <array>
+#include <string>
+#include <thread>
 #include <type_traits>
+
+namespace memory_backend_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// No more than the concept asks for.
+struct archetype {
+  static constexpr bool host_addressable = true;
+  bytes capacity(tier) const { return {}; }
+  std::byte* allocate(tier, bytes) { return nullptr; }
+  void release(tier, std::byte*) noexcept {}
+  void copy(std::byte*, const std::byte*, bytes) {}
+  void fill(std::byte*, std::byte, bytes) {}
+};
+static_assert(memory_backend<archetype>);
+
+struct without_capacity : archetype {
+  bytes capacity(tier) const = delete;
+};
+struct with_capacity_in_integers : archetype {
+  std::uint64_t capacity(tier) const { return 0; }
+};
+struct without_allocate : archetype {
+  std::byte* allocate(tier, bytes) = delete;
+};
+struct with_a_release_that_throws : archetype {
+  void release(tier, std::byte*) {}
+};
+struct without_copy : archetype {
+  void copy(std::byte*, const std::byte*, bytes) = delete;
+};
+struct without_fill : archetype {
+  void fill(std::byte*, std::byte, bytes) = delete;
+};
+struct with_private_addressability : archetype {
+ private:
+  using archetype::host_addressable;
+};
+static_assert(!memory_backend<without_capacity> && !limits_tiers<without_capacity>);
+static_assert(!memory_backend<with_capacity_in_integers>);
+static_assert(!memory_backend<without_allocate> && !allocates_tiers<without_allocate>);
+static_assert(!memory_backend<with_a_release_that_throws>);
+static_assert(!memory_backend<without_copy> && !copies_bytes<without_copy>);
+static_assert(!memory_backend<without_fill>);
+static_assert(!memory_backend<with_private_addressability>);
+static_assert(!memory_backend<int>);
+
+}  // namespace
+
+TEST_CASE("every backend keeps the laws of a memory backend", "[backend]")
+{
+  conformance::memory_backend_laws<backend::host_arena>(
+      [](bytes device, bytes host) { return backend::host_arena{{.device_capacity = device, .host_capacity = host}}; });
+  conformance::memory_backend_laws<backend::simulated>(
+      [](bytes device, bytes host) { return backend::simulated{{.device_capacity = device, .host_capacity = host}}; });
+  conformance::memory_backend_laws<support::adversarial>([](bytes device, bytes host) {
+    return support::adversarial{{.device_capacity = device, .host_capacity = host}};
+  });
+}
+
+}  // namespace memory_backend_test
 
 namespace stream_backend_test {
 
@@ -284,3 +355,137 @@ TEST_CASE("failing lets one call fail, or that one and all after it, and nothing
 }
 
 }  // namespace stream_backend_test
+
+namespace graph_backend_test {
+
+using namespace chunkmem;
+using support::fake_device;
+
+static_assert(graph_backend<fake_device>);
+static_assert(!graph_backend<backend::host_arena>);
+
+TEST_CASE("a CUDA device keeps the laws of a graph backend, whenever the runtime works", "[backend]")
+{
+  for (const auto when :
+       {support::fake_schedule::latest, support::fake_schedule::earliest, support::fake_schedule::random}) {
+    for (std::uint64_t seed = 1; seed <= (when == support::fake_schedule::random ? 5U : 1U); ++seed) {
+      INFO("schedule " << static_cast<int>(when) << ", seed " << seed);
+      conformance::graph_backend_laws<fake_device>([&](bytes device, bytes host) {
+        return fake_device{
+            support::fake_device_options{.device_capacity = device, .host_capacity = host, .when = when, .seed = seed}};
+      });
+    }
+  }
+}
+
+}  // namespace graph_backend_test
+
+namespace measuring_backend_test {
+
+using namespace chunkmem;
+
+namespace {
+
+struct without_cause : backend::simulated {
+  using simulated::simulated;
+  void wait(agent stream, event point) { simulated::wait(stream, point); }
+};
+struct without_total : backend::simulated {
+  using simulated::simulated;
+  wait_total waited(wait_cause) const = delete;
+};
+/// What another has measured is not this one's.
+static_assert(measuring_backend<backend::simulated> && measuring_backend<backend::host_arena>);
+static_assert(stream_backend<without_cause> && !measuring_backend<without_cause>);
+static_assert(stream_backend<without_total> && !measuring_backend<without_total>);
+static_assert(!measuring_backend<support::adversarial> && !measuring_backend<support::failing<backend::host_arena>>);
+
+template <class Backend>
+void check_order(Backend& mem)
+{
+  std::byte* const there = mem.allocate(tier::device, 1_KiB);
+  mem.fill(there, std::byte{1}, 1_KiB, agent::to_device);
+  const event filled = mem.record(agent::to_device);
+  const event before = mem.record(agent::to_host);
+  mem.wait(agent::to_host, filled, wait_cause::demand_miss);
+  mem.fill(there, std::byte{2}, 1_KiB, agent::to_host);
+  CHECK(mem.record(agent::to_host).value > before.value);
+  mem.wait(agent::host, mem.record(agent::to_host), wait_cause::other);
+  if constexpr (Backend::host_addressable) CHECK(there[1'023] == std::byte{2});
+  CHECK_THROWS_AS(mem.wait(agent{7}, filled, wait_cause::other), usage_error);
+  CHECK(mem.waited(wait_cause::throttle) == wait_total{});
+}
+
+}  // namespace
+
+TEST_CASE("a wait that names its cause orders as one that does not", "[backend]")
+{
+  backend::host_arena arena{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  check_order(arena);
+  backend::simulated machine{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  check_order(machine);
+}
+
+}  // namespace measuring_backend_test
+
+namespace stream_checks_test {
+
+using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("an unknown agent is refused with its index and the count", "[backend]")
+{
+  CHECK_NOTHROW(backend::require_agent(agent::to_host, 4));
+  try {
+    backend::require_agent(static_cast<agent>(4), 4);
+    FAIL("not refused");
+  } catch (const usage_error& refused) {
+    CHECK_THAT(std::string{refused.what()}, ContainsSubstring("index 4") && ContainsSubstring("has 4"));
+  }
+}
+
+TEST_CASE("bytes cannot move from or to a null address", "[backend]")
+{
+  std::byte place{};
+  CHECK_NOTHROW(backend::require_places(&place, &place, bytes{1}));
+  CHECK_NOTHROW(backend::require_places(nullptr, nullptr, bytes{0}));
+  CHECK_THROWS_AS(backend::require_places(nullptr, &place, bytes{1}), usage_error);
+  CHECK_THROWS_AS(backend::require_places(&place, nullptr, bytes{1}), usage_error);
+}
+
+TEST_CASE("an event past everything that was given is refused", "[backend]")
+{
+  CHECK_NOTHROW(backend::require_recorded({.value = 3, .source = agent::host}, 3));
+  CHECK_THROWS_AS(backend::require_recorded({.value = 4, .source = agent::host}, 3), usage_error);
+}
+
+TEST_CASE("no agent is adopted past the limit", "[backend]")
+{
+  CHECK_NOTHROW(backend::require_room_for_agent(max_agents - 1));
+  CHECK_THROWS_AS(backend::require_room_for_agent(max_agents), usage_error);
+}
+
+}  // namespace stream_checks_test
+
+namespace wait_totals_test {
+
+using namespace chunkmem;
+
+TEST_CASE("totals of each cause are added up by several threads", "[backend]")
+{
+  backend::wait_totals totals;
+  const auto work = [&totals](wait_cause why, std::uint64_t nanoseconds) {
+    for (int index = 0; index < 1'000; ++index) totals.add(why, nanoseconds);
+  };
+  std::thread one{[&] { work(wait_cause::demand_miss, 3); }};
+  std::thread other{[&] { work(wait_cause::demand_miss, 4); }};
+  work(wait_cause::other, 5);
+  one.join();
+  other.join();
+  CHECK(totals.of(wait_cause::demand_miss) == wait_total{2'000, 7'000});
+  CHECK(totals.of(wait_cause::other) == wait_total{1'000, 5'000});
+  CHECK(totals.of(wait_cause::throttle) == wait_total{});
+  CHECK(totals.of(wait_cause::optimizer_input) == wait_total{});
+}
+
+}  // namespace wait_totals_test

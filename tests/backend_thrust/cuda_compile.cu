@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/thrust_device.hpp>
 
-#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/on_caller.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 
 #include <thrust/functional.h>
 #include <thrust/transform.h>

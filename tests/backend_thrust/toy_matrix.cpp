@@ -2,7 +2,7 @@
 #include "memory_under_test.hpp"
 
 #include <chunkmem/backend/on_caller.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <equality/matrix.hpp>
 
 #include <cstdint>

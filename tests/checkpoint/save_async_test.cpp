@@ -1,12 +1,341 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/save_async.hpp>
 
-#include "small_model.hpp"
-
 #include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+#include <support/fake_device.hpp>
+#include <support/gated_folder.hpp>
+#include <support/memory_folder.hpp>
+#include <support/toy_trainer.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
+#include "small_model.hpp"
+
+namespace borrowed_items_test {
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using support::gated_folder;
+using support::memory_folder;
+
+namespace {
+
+/// A trainer in memory of its own, whose steps can be taken in two halves.
+template <class Backend, class... Policies>
+struct training {
+  using manager_type = cm::manager<Backend, Policies...>;
+
+  training() { m.content().belongs_to(1), trainer.initialise(); }
+  void step(std::uint32_t now) { trainer.step(now); }
+  [[nodiscard]] std::vector<float> losses() { return trainer.collect().losses; }
+
+  Backend memory{{.device_capacity = 48_KiB, .host_capacity = 1_MiB}};
+  manager_type m{memory, {.chunk_bytes = 4_KiB}};
+  support::toy::toy_trainer<manager_type, Backend> trainer{m, memory};
+};
+
+constexpr std::uint32_t saved_at = 4;
+constexpr std::uint32_t steps = 7;
+
+/// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to
+/// write: 0 is before it @param copying   threads that copy ahead
+template <class Backend, class... Policies>
+void save_in_flight(cm::bytes buffer, int opens, std::uint32_t copying = 0)
+{
+  training<Backend, Policies...> plain;
+  training<Backend, Policies...> run;
+  gated_folder folder;
+  memory_folder right;
+  std::optional<checkpoint::pending_save> pending;
+  for (std::uint32_t now = 0; now < steps; ++now) {
+    plain.step(now);
+    if (now != saved_at) {
+      run.step(now);
+      continue;
+    }
+    (void)checkpoint::save(run.m, right);
+    folder.set_open(opens == 0);
+    pending.emplace(checkpoint::save_async(run.m, folder,
+                                           {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB},
+                                            .buffer = buffer,
+                                            .lends = true,
+                                            .copying_threads = copying}));
+    {
+      auto scope = run.m.iteration();
+      run.trainer.forward_and_backward(scope, now);
+      CHECK(
+          (opens == 0 || copying > 0 || pending->most_buffered() < 16_KiB));  // headers, and what is no weight or state
+      folder.set_open(true);
+      run.trainer.update();
+    }
+    CHECK(pending->most_buffered() <= std::max(buffer, checkpoint::async_save_options::least_buffer));
+  }
+  CHECK(pending->wait().number == 1);
+  CHECK(run.losses() == plain.losses());
+  CHECK(run.m.report().divergences == plain.m.report().divergences);
+  CHECK(run.m.report().loads == plain.m.report().loads);
+
+  training<Backend, Policies...> now;
+  training<Backend, Policies...> then;
+  CHECK(checkpoint::load(now.m, folder).number == 1);
+  CHECK(checkpoint::load(then.m, right).number == 1);
+  CHECK(now.losses() == then.losses());
+  std::vector<cm::tensor_handle> others;
+  then.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) { others.push_back(it); });
+  std::size_t index = 0;
+  now.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) {
+    for (const std::string_view name : {"adam/momentum", "adam/variance"}) {
+      if (!now.m.is_filled(it, now.m.list(name))) continue;
+      const auto left = now.m.acquire_bytes(it, now.m.list(name), cm::access::read, cm::memory_location::host);
+      const auto of_right =
+          then.m.acquire_bytes(others[index], then.m.list(name), cm::access::read, cm::memory_location::host);
+      CHECK(std::ranges::equal(left.span(), of_right.span()));
+    }
+    const auto left = now.m.acquire_bytes(it, cm::value_list, cm::access::read, cm::memory_location::host);
+    const auto of_right =
+        then.m.acquire_bytes(others[index++], cm::value_list, cm::access::read, cm::memory_location::host);
+    CHECK(std::ranges::equal(left.span(), of_right.span()));
+  });
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a save takes weights and states from where they lie while the next iteration runs, and its bits are of one moment",
+    "[checkpoint]")
+{
+  for (const cm::bytes buffer : {4_KiB, 20_KiB, 1_MiB})
+    for (const int opens : {0, buffer > 4_KiB ? 1 : 0}) {
+      INFO("buffer of " << buffer.count() << " B, the disk begins " << (opens == 0 ? "at once" : "before the update"));
+      save_in_flight<arena>(buffer, opens);
+      save_in_flight<arena, cm::transfer::planned>(buffer, opens);
+      save_in_flight<arena, cm::transfer::planned>(buffer, opens, 2);
+    }
+}
+
+TEST_CASE("the same on a backend that copies at the worst moments", "[checkpoint]")
+{
+  for (const cm::bytes buffer : {20_KiB, 1_MiB}) {
+    save_in_flight<support::adversarial>(buffer, 1);
+    save_in_flight<support::adversarial>(buffer, 1, 2);
+  }
+}
+
+TEST_CASE("one save at a time lends from a manager, and another one does not end its watch", "[checkpoint]")
+{
+  gated_folder folder;
+  memory_folder other;
+  small_model model;
+  model.fill(3.0F);
+  folder.set_open(false);
+  auto first = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  CHECK_THROWS_AS(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB, .lends = true}),
+                  cm::usage_error);
+  CHECK(checkpoint::generations_in(other).empty());
+  CHECK(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB}).wait().number == 1);
+  // a copy of the old ones is written
+  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::memory_location::host).span()) it = 9.0F;
+  folder.set_open(true);
+  CHECK(first.wait().number == 1);
+  small_model after;
+  CHECK(checkpoint::load(after.m, folder).number == 1);
+  CHECK(after.holds(3.0F));
+}
+
+TEST_CASE("a write on the host, a load and the end of a save let go of what is lent", "[checkpoint]")
+{
+  gated_folder folder;
+  small_model model;
+  const auto weight = [&] { return model.m.acquire(model.a, cm::access::read, cm::memory_location::host); };
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+    CHECK(pending.wait().number == 1);
+  }
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+    (void)weight();
+    (void)checkpoint::load(model.m, folder);
+    pending.let_go();
+    pending.let_go();
+    auto moved = std::move(pending);
+    pending.let_go();  // nothing is there any more
+    CHECK(moved.wait().number == 2);
+  }
+  model.fill(3.0F);
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  }
+  model.fill(4.0F);
+  small_model after;
+  CHECK(checkpoint::load(after.m, folder).number == 3);
+  CHECK(after.holds(3.0F));
+}
+
+TEST_CASE("a save that lends before the first iteration lets go of weights whose masters are made", "[checkpoint]")
+{
+  gated_folder folder;
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const std::vector<cm::list_spec> lists{cm::master_list};
+  const auto w = m.add<cm::bf16>({16}, cm::role::parameter);
+  m.use(lists);
+  for (auto& it : m.acquire(w, cm::access::write).span()) it = cm::round_to<cm::bf16>(2.0F);
+  auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  {
+    const auto scope = m.iteration();
+    CHECK(cm::to_float(m.acquire(w, cm::access::read).span()[3]) == 2.0F);
+  }
+  CHECK(pending.wait().number == 1);
+}
+
+TEST_CASE("what lies on the device is lent before it has arrived, and nobody waits for its copy", "[checkpoint]")
+{
+  memory_folder folder;
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<float>({5000}, cm::role::parameter);
+  const auto holds = [](const auto& pin) {
+    return std::ranges::all_of(pin.span(), [](float it) { return it == 3.0F; });
+  };
+  std::ranges::fill(m.acquire(weight, cm::access::write).span(), 3.0F);  // on the device
+  std::promise<void> opens;
+  memory.launch(cm::agent::to_host, [open = opens.get_future().share()]() noexcept { open.wait(); });
+  auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  CHECK_FALSE(pending.is_over());
+  CHECK(pending.most_buffered() < 1_KiB);  // headers
+  opens.set_value();
+  CHECK(pending.wait().number == 1);
+  CHECK(pending.is_over());
+  std::ranges::fill(m.acquire(weight, cm::access::write).span(), 4.0F);
+  CHECK(checkpoint::load(m, folder).number == 1);
+  CHECK(holds(m.acquire(weight, cm::access::read)));
+}
+
+TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoint]")
+{
+  constexpr int lost = 700;
+  int in_wait = 0;
+  int saved = 0;
+  for (std::uint64_t operation = 1; operation < 60 && saved < 3; ++operation)
+    for (const cm::bytes buffer : {4_KiB, 1_MiB}) {
+      memory_folder folder;
+      support::fake_device memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .seed = operation}};
+      memory.runtime().fail_operation(operation, lost);
+      cm::manager<support::fake_device> m{memory, {.chunk_bytes = 4_KiB}};
+      std::vector<cm::tensor<float>> weights;
+      for (int index = 0; index < 6; ++index) weights.push_back(m.add<float>({1000}, cm::role::parameter));
+      const auto buffer_of_model = m.add<float>({1000}, cm::role::buffer);
+      bool has_begun = false;
+      try {
+        for (const auto& it : weights)
+          std::ranges::fill(m.acquire(it, cm::access::write, cm::memory_location::host).span(), 2.0F);
+        std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::memory_location::host).span(), 1.0F);
+        // now on the device alone
+        for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);
+        auto pending = checkpoint::save_async(
+            m, folder, {.files = {}, .buffer = buffer, .lends = true, .copying_threads = operation % 2 == 0 ? 2U : 0U});
+        has_begun = true;
+        saved += pending.wait().number == 1 ? 1 : 0;
+      } catch (const cm::device_error&) {
+        in_wait += has_begun ? 1 : 0;
+        CHECK(folder.names().empty());
+      }
+    }
+  CHECK(in_wait > 0);
+  CHECK(saved > 0);
+}
+
+}  // namespace borrowed_items_test
+
+namespace background_write_test {
+
+using namespace chunkmem;
+using checkpoint::detail::background_write;
+using checkpoint::detail::carry_out;
+
+namespace {
+
+/// What it was told to write.
+struct told {
+  std::uint64_t headers = 0;
+  std::uint64_t files = 0;
+  std::vector<std::byte> bytes;
+
+  void begin_file(std::uint64_t header) { headers += header; }
+  void write(std::span<const std::byte> content) { bytes.insert(bytes.end(), content.begin(), content.end()); }
+  void end_file() { ++files; }
+};
+
+}  // namespace
+
+TEST_CASE("what is ordered is written by another thread, which ends behind the commit", "[checkpoint]")
+{
+  told writer;
+  bool is_committed = false;
+  const std::vector<std::byte> content(5000, std::byte{7});
+  {
+    background_write writing{1000};
+    writing.start([&] {
+      carry_out(writing.queue(), writer, [&](const checkpoint::manifest& rest) { is_committed = rest.run == 5; });
+    });
+    for (int file = 0; file < 2; ++file) {
+      writing.queue().begin_file(8);
+      writing.queue().write(content);
+      writing.queue().end_file();
+    }
+    checkpoint::manifest rest;
+    rest.run = 5;
+    writing.queue().commit(rest);
+    writing.queue().close();
+    writing.join();
+    CHECK(writing.queue().is_over());
+    CHECK(writing.queue().failure() == nullptr);
+  }
+  CHECK(is_committed);
+  CHECK(writer.headers == 16);
+  CHECK(writer.files == 2);
+  CHECK(writer.bytes == std::vector<std::byte>(10000, std::byte{7}));
+}
+
+TEST_CASE("one whose orders end too early ends without a commit", "[checkpoint]")
+{
+  told writer;
+  bool is_committed = false;
+  {
+    background_write writing{1000};
+    writing.start(
+        [&] { carry_out(writing.queue(), writer, [&](const checkpoint::manifest&) { is_committed = true; }); });
+    writing.queue().begin_file(8);
+  }
+  CHECK_FALSE(is_committed);
+}
+
+TEST_CASE("what its thread meets is the failure of its queue, and ends it", "[checkpoint]")
+{
+  background_write writing{1000};
+  writing.start([] { throw std::runtime_error{"the disk is gone"}; });
+  writing.join();
+  CHECK(writing.queue().is_over());
+  CHECK(writing.queue().wait_for_more(1));
+  CHECK_THROWS_WITH(std::rethrow_exception(writing.queue().failure()), "the disk is gone");
+  CHECK_THROWS_WITH(writing.queue().end_file(), "the disk is gone");
+}
+
+}  // namespace background_write_test
 
 namespace save_async_test {
 

@@ -8,8 +8,8 @@
 
 #include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 
 #include <array>
 #include <cstdint>

@@ -1,15 +1,336 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/full_checks.hpp>
 
-#include "mistakes.hpp"
-
 #include <conformance/check_policy.hpp>
 #include <support/catch.hpp>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
+#include "mistakes.hpp"
+
+namespace caller_guard_test {
+
+using namespace chunkmem;
+using checks::caller_guard;
+
+namespace {
+
+/// What another thread hears that enters now.
+std::string answer_elsewhere(caller_guard& guard, const char* call)
+{
+  std::string answer;
+  std::thread{[&] {
+    try {
+      const auto inside = guard.enter(call);
+    } catch (const usage_error& error) {
+      answer = error.what();
+    }
+  }}.join();
+  return answer;
+}
+
+}  // namespace
+
+TEST_CASE("one thread is inside, as deep as it likes", "[checks]")
+{
+  caller_guard guard;
+  CHECK(answer_elsewhere(guard, "drop") == "");
+  {
+    const auto outer = guard.enter("gradient");
+    {
+      const auto inner = guard.enter("acquire");
+    }
+    CHECK_THAT(answer_elsewhere(guard, "drop"),
+               Catch::Matchers::ContainsSubstring("drop, while another thread is in gradient"));
+  }
+  CHECK(answer_elsewhere(guard, "drop") == "");
+}
+
+TEST_CASE("the end of a pin waits for the other thread and says so", "[checks]")
+{
+  caller_guard guard;
+  bool waited = true;
+  {
+    const auto free = guard.wait_to_enter("the end of a pin", waited);
+    CHECK_FALSE(waited);
+    const auto nested = guard.wait_to_enter("the end of a pin", waited);
+    CHECK_FALSE(waited);
+  }
+  std::thread other;
+  std::atomic<bool> has_begun{false};
+  {
+    const auto outer = guard.enter("lease");
+    other = std::thread{[&] {
+      has_begun = true;
+      has_begun.notify_all();
+      const auto late = guard.wait_to_enter("the end of a pin", waited);
+    }};
+    has_begun.wait(false);
+  }
+  other.join();  // whether it had to wait is a matter of luck; that it came in is not
+  CHECK(answer_elsewhere(guard, "drop") == "");
+}
+
+}  // namespace caller_guard_test
+
+namespace gradient_watch_test {
+
+using chunkmem::dtype;
+using chunkmem::checks::gradient_watch;
+
+TEST_CASE("a gradient is unwritten from its first opening until every element is written", "[checks]")
+{
+  gradient_watch it;
+  it.reset(2);
+  std::array<float, 4> values{};
+  const auto content = std::as_writable_bytes(std::span{values});
+  CHECK(it.unwritten(1, content, dtype::float32).elements == 0);
+  it.opened(1, content, dtype::float32, true, true);
+  CHECK(it.unwritten(1, content, dtype::float32).elements == 4);
+  values[0] = values[3] = 0;
+  CHECK(it.unwritten(1, content, dtype::float32).elements == 2);
+  CHECK(it.unwritten(1, content, dtype::float32).first == 1);
+  values[1] = values[2] = 1;
+  CHECK(it.unwritten(1, content, dtype::float32).elements == 0);
+  it.opened(1, content, dtype::float32, false, true);
+  CHECK(values[1] == 1);
+}
+
+TEST_CASE("beta is to be read at each opening that has one", "[checks]")
+{
+  gradient_watch it;
+  it.reset(2);
+  CHECK(it.was_asked(0));
+  it.opened(0, {}, dtype::float32, true, true);
+  CHECK_FALSE(it.was_asked(0));
+  CHECK(it.was_asked(1));
+  it.asked(0);
+  CHECK(it.was_asked(0));
+  it.opened(0, {}, dtype::float32, false, true);
+  CHECK_FALSE(it.was_asked(0));
+  it.opened(0, {}, dtype::float32, false, false);
+  CHECK(it.was_asked(0));
+  it.opened(0, {}, dtype::float32, false, true);
+  it.forget(0);
+  CHECK(it.was_asked(0));
+}
+
+TEST_CASE("a tensor may lack a gradient where it was said so", "[checks]")
+{
+  gradient_watch it;
+  it.reset(2);
+  CHECK_FALSE(it.may_lack(7));
+  it.allow_none(7);
+  it.allow_none(7);
+  CHECK(it.may_lack(7));
+  it.reset(2);
+  CHECK(it.may_lack(7));
+}
+
+}  // namespace gradient_watch_test
+
+extern "C" int __asan_address_is_poisoned(const volatile void* address);
+
+namespace guarded_bytes_test {
+
+using namespace mistakes;
+using cm::checks::guarded_bytes;
+
+namespace {
+
+/// What the address sanitizer would report; without it, nothing is.
+bool is_reported([[maybe_unused]] const void* at)
+{
+  if constexpr (guarded_bytes::is_guarding)
+    return __asan_address_is_poisoned(at) != 0;
+  else
+    return false;
+}
+
+/// Of a byte that nobody may touch.
+constexpr bool guarded = guarded_bytes::is_guarding;
+
+}  // namespace
+
+TEST_CASE("bytes of an arena are guarded but for those of pins that live", "[checks]")
+{
+  alignas(256) std::array<std::byte, 1024> arena{};
+  guarded_bytes bytes;
+  bytes.add_arena(arena);
+  CHECK(is_reported(&arena[0]) == guarded);
+  bytes.open({&arena[256], 100});
+  CHECK(bytes.is_open(&arena[355]));
+  CHECK_FALSE(bytes.is_open(&arena[356]));
+  CHECK_FALSE(is_reported(&arena[256]));
+  CHECK(is_reported(&arena[360]) == guarded);
+  bytes.open({&arena[256], 100});
+  bytes.close({&arena[256], 100});
+  CHECK_FALSE(is_reported(&arena[256]));
+  bytes.close({&arena[256], 100});
+  CHECK(is_reported(&arena[256]) == guarded);
+  CHECK_FALSE(bytes.is_open(&arena[256]));
+  bytes.forget();
+  CHECK_FALSE(is_reported(&arena[0]));
+}
+
+TEST_CASE("a copy that is over leaves open what pins hold", "[checks]")
+{
+  alignas(256) std::array<std::byte, 1024> arena{};
+  guarded_bytes bytes;
+  bytes.add_arena(arena);
+  bytes.open({&arena[256], 256});
+  bytes.lend({&arena[0], 512});
+  CHECK_FALSE(is_reported(&arena[0]));
+  bytes.take_back({&arena[0], 512});
+  CHECK(is_reported(&arena[0]) == guarded);
+  CHECK_FALSE(is_reported(&arena[256]));
+  bytes.take_back({&arena[300], 100});  // within what a pin holds
+  CHECK_FALSE(is_reported(&arena[256]));
+  CHECK_FALSE(is_reported(&arena[399]));
+}
+
+TEST_CASE("a read after a release and a write past a tensor are reported where they happen", "[checks]")
+{
+  rig<> it;
+  const float* kept = nullptr;
+  {
+    const auto pin = it.m.acquire(it.weights.slice(0), cm::access::read_write);
+    kept = pin.data();
+    CHECK_FALSE(is_reported(kept));
+    CHECK_FALSE(is_reported(kept + 249));
+    CHECK(is_reported(kept + 250) == guarded);  // the gap
+    CHECK(is_reported(kept + 256) == guarded);  // the next tensor
+  }
+  CHECK(is_reported(kept) == guarded);
+  const auto again = it.m.acquire(it.weights.slice(0), cm::access::read);
+  CHECK_FALSE(is_reported(again.data()));
+}
+
+TEST_CASE("a lease that ended and a free frame are guarded, and the system has its memory back clean", "[checks]")
+{
+  const std::byte* kept = nullptr;
+  {
+    rig<> it;
+    {
+      const auto lease = it.m.lease(cm::tier::device, 4_KiB);
+      kept = lease.data();
+      CHECK_FALSE(is_reported(kept + 4095));
+    }
+    CHECK(is_reported(kept) == guarded);
+  }
+  CHECK_FALSE(is_reported(kept));
+}
+
+}  // namespace guarded_bytes_test
+
+namespace mistake_note_test {
+
+using namespace chunkmem;
+
+TEST_CASE("the first mistake is thrown once, with the count of the others", "[checks]")
+{
+  checks::mistake_note it;
+  CHECK_NOTHROW(it.raise());
+  it.add(error_text{} << "chunkmem: first");
+  it.add(error_text{} << "chunkmem: second");
+  it.add(error_text{} << "chunkmem: third");
+  CHECK(it.count() == 3);
+  try {
+    it.raise();
+    FAIL("nothing was thrown");
+  } catch (const usage_error& error) {
+    CHECK(std::string{error.what()} == "chunkmem: first [and 2 more that were found since]");
+  }
+  CHECK(it.count() == 0);
+  CHECK_NOTHROW(it.raise());
+}
+
+}  // namespace mistake_note_test
+
+namespace pinned_cells_test {
+
+using chunkmem::checks::call_place;
+using chunkmem::checks::pinned_cells;
+using finding = pinned_cells::finding;
+
+namespace {
+
+struct cells {
+  pinned_cells all;
+  std::array<std::byte, 32> content{};
+
+  cells() { all.reset(3); }
+  void pin(bool writes, unsigned line = 1) { all.pinned(1, content, writes, call_place{"a.cpp", line}); }
+  [[nodiscard]] finding end(bool retained = true) { return all.released(1, content, retained); }
+  [[nodiscard]] finding look() { return all.compare(1, content); }
+};
+
+}  // namespace
+
+TEST_CASE("a change under a pin that reads is found once", "[checks]")
+{
+  cells it;
+  it.pin(false);
+  it.content[5] = std::byte{1};
+  CHECK(it.end() == finding::written_through_read);
+  CHECK(it.look() == finding::fine);
+  it.pin(false);
+  CHECK(it.end() == finding::fine);
+}
+
+TEST_CASE("a pin that writes makes every change right, also of pins beside it", "[checks]")
+{
+  cells it;
+  it.pin(false);
+  it.pin(true);
+  it.content[5] = std::byte{1};
+  CHECK(it.end() == finding::fine);
+  it.content[6] = std::byte{1};
+  CHECK(it.end() == finding::fine);
+  CHECK(it.look() == finding::fine);
+}
+
+TEST_CASE("a change without a pin is found once, with the place of the last pin", "[checks]")
+{
+  cells it;
+  CHECK(it.look() == finding::fine);  // nothing is known yet
+  it.pin(true, 7);
+  it.content[0] = std::byte{1};
+  CHECK(it.look() == finding::fine);  // pinned
+  CHECK_FALSE(it.all.is_watched(1));
+  CHECK(it.end() == finding::fine);
+  CHECK(it.all.is_watched(1));
+  CHECK(it.all.last_pin(1).line == 7);
+  it.content[31] = std::byte{2};
+  CHECK(it.look() == finding::written_unpinned);
+  CHECK(it.look() == finding::fine);
+}
+
+TEST_CASE("nothing is said of bytes that others change by right", "[checks]")
+{
+  cells it;
+  it.pin(false);
+  CHECK(it.end(false) == finding::fine);
+  it.content[2] = std::byte{1};
+  CHECK(it.look() == finding::fine);
+  it.pin(true);
+  CHECK(it.end() == finding::fine);
+  it.all.forget(1);
+  it.content[2] = std::byte{2};
+  CHECK(it.look() == finding::fine);
+  it.pin(true);
+  CHECK(it.end() == finding::fine);
+  it.all.forget_all();
+  it.content[2] = std::byte{3};
+  CHECK(it.look() == finding::fine);
+}
+
+}  // namespace pinned_cells_test
 
 namespace full_checks_test {
 

@@ -2,7 +2,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 #include <support/mixed_reference.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/full_checks.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/toy_trainer.hpp>

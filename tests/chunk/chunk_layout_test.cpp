@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/chunk_layout.hpp>
 
+#include <chunkmem/chunk/layouts.hpp>
+
 #include <conformance/chunk_layout.hpp>
+#include <conformance/reusing_layout.hpp>
 #include <support/catch.hpp>
+
+#include <string>
+#include <vector>
 
 namespace chunk_layout_test {
 
@@ -68,3 +74,210 @@ TEST_CASE("the laws of a layout notice each kind of mistake", "[chunk]")
 }
 
 }  // namespace chunk_layout_test
+
+namespace frame_size_test {
+
+using namespace chunkmem;
+
+TEST_CASE("a frame is a positive multiple of 256 bytes", "[chunk]")
+{
+  for (const std::uint64_t wrong : {0U, 1U, 255U, 257U, 1'000U}) CHECK_THROWS_AS(frame_size{bytes{wrong}}, usage_error);
+  CHECK(frame_size{bytes{768}}.count() == 768);
+  CHECK(frame_size{}.count() == 256);
+}
+
+TEST_CASE("a tensor takes whole units of the alignment, and at least one", "[chunk]")
+{
+  CHECK(frame_size::padded(bytes{0}) == 256);
+  CHECK(frame_size::padded(bytes{1}) == 256);
+  CHECK(frame_size::padded(bytes{256}) == 256);
+  CHECK(frame_size::padded(bytes{257}) == 512);
+  CHECK_THROWS_AS(frame_size::padded(bytes{UINT64_MAX}), size_overflow);
+}
+
+TEST_CASE("frames for bytes, and from which frame on they are fewer, agree with trying each size", "[chunk]")
+{
+  for (std::uint64_t frame = 256; frame <= 4'096; frame += 256)
+    for (std::uint64_t need = 256; need <= 20'000; need += 256) {
+      const frame_size size{bytes{frame}};
+      std::uint64_t expected = 1;
+      while (expected * frame < need) ++expected;
+      if (size.frames_for(need) != expected) FAIL(need << " B in frames of " << frame);
+      std::uint64_t larger = frame + 256;
+      while (expected > 1 && frame_size{bytes{larger}}.frames_for(need) == expected) larger += 256;
+      if (size.fewer_from(need) != (expected == 1 ? frame_size::never : larger))
+        FAIL(need << " B, fewer than with " << frame);
+    }
+  CHECK(frame_size::holds_from(513, 1) == 768);
+  CHECK(frame_size::holds_from(UINT64_MAX, 1) == frame_size::never);
+  CHECK_THROWS_AS(frame_size{}.frames_for(std::uint64_t{1} << 40), size_overflow);
+  CHECK(frame_size{}.frames_for((std::uint64_t{1} << 40) - 256) == UINT32_MAX);
+}
+
+}  // namespace frame_size_test
+
+namespace arranging_layout_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// Fills chunks from the last tensor to the first, and names the chunks by the first tensor in them.
+struct backwards : append_layout {
+  static constexpr std::string_view name = "backwards";
+  void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    for (std::size_t index = sizes.size(); index-- > 0;) places[index] = place(sizes[index]);
+    if (places.empty()) return;
+    const std::uint32_t last = places.front().chunk;
+    for (chunk_place& place : places) place.chunk = last - place.chunk;
+  }
+};
+static_assert(arranging_layout<backwards> && !arranging_layout<append_layout>);
+
+struct with_sizes_alone : append_layout {
+  void arrange(std::span<const bytes> sizes);
+};
+static_assert(!arranging_layout<with_sizes_alone>);
+
+}  // namespace
+
+TEST_CASE("the laws of a layout hold for one that arranges from the last tensor on", "[chunk]")
+{
+  conformance::chunk_layout_laws<backwards>();
+}
+
+}  // namespace arranging_layout_test
+
+namespace reusing_layout_test {
+
+using namespace chunkmem;
+
+namespace {
+
+struct without_erase : append_layout {
+  void erase(const chunk_place& place, bytes size) = delete;
+};
+struct with_groups_of_no_answer : append_layout {
+  void place_together(std::span<const bytes> sizes, std::span<chunk_place> places);
+};
+static_assert(reusing_layout<append_layout> && !reusing_layout<without_erase> &&
+              !reusing_layout<with_groups_of_no_answer>);
+
+/// Hands out what was given back without looking at what came after it: the mistake of an ordered list of gaps in which
+/// a used gap stays in front.
+class forgetful {
+ public:
+  using policy_kind = layout_kind;
+  static constexpr std::string_view name = "forgetful";
+  void reset(bytes) { next_ = 0; }
+  chunk_place place(bytes) { return {0, gap_ < next_ ? gap_ : next_++ * 256, 16}; }
+  void erase(const chunk_place& place, bytes) { gap_ = place.offset; }
+  bool place_together(std::span<const bytes>, std::span<chunk_place>) { return false; }
+
+ private:
+  std::uint64_t next_ = 0;
+  std::uint64_t gap_ = UINT64_MAX;
+};
+static_assert(reusing_layout<forgetful>);
+
+}  // namespace
+
+TEST_CASE("a trial of reuse notices bytes that are handed out twice", "[chunk]")
+{
+  conformance::reuse_trial<forgetful> trial{forgetful{}, 256};
+  for (int tensor = 0; tensor < 4; ++tensor) CHECK(trial.place(256).empty());
+  trial.erase(0);
+  CHECK(trial.place(256).empty());
+  CHECK(trial.place(256) == "two tensors share a byte");
+}
+
+TEST_CASE("a trial of reuse notices a group that is refused without a reason", "[chunk]")
+{
+  conformance::reuse_trial<forgetful> trial{forgetful{}, 1'024};
+  CHECK(trial.place_together({bytes{256}, bytes{256}}) == "a group that fits was refused");
+  CHECK(trial.place_together({bytes{1'024}, bytes{256}}).empty());
+}
+
+}  // namespace reusing_layout_test
+
+namespace searchable_layout_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// Says too little, which is allowed: a search looks at more sizes than it must.
+struct careful : append_layout {
+  static constexpr std::string_view name = "careful";
+  [[nodiscard]] bytes changes_at() const { return changes_; }
+  void reset(bytes frame)
+  {
+    append_layout::reset(frame);
+    changes_ = frame + bytes{512};
+  }
+  chunk_place place(bytes size)
+  {
+    const chunk_place result = append_layout::place(size);
+    changes_ = std::min(changes_, append_layout::changes_at());
+    return result;
+  }
+  bytes changes_;
+};
+static_assert(searchable_layout<careful>);
+
+struct with_a_number : append_layout {
+  [[nodiscard]] std::uint64_t changes_at() const;
+};
+static_assert(!searchable_layout<with_a_number>);
+
+}  // namespace
+
+TEST_CASE("a layout may say that a decision changes earlier than it does", "[chunk]")
+{
+  conformance::searchable_layout_laws<careful>();
+}
+
+}  // namespace searchable_layout_test
+
+namespace place_all_test {
+
+using namespace chunkmem;
+
+namespace {
+
+struct all_apart : append_layout {
+  static constexpr std::string_view name = "all_apart";
+  void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    for (std::size_t index = 0; index < sizes.size(); ++index)
+      places[index] = {static_cast<std::uint32_t>(index), 0, 1};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("all tensors are arranged where a layout can, and placed one by one where it cannot", "[chunk]")
+{
+  const std::vector<bytes> sizes{bytes{256}, bytes{256}, bytes{512}};
+  std::vector<chunk_place> places(3);
+  append_layout plain;
+  plain.reset(bytes{512});
+  place_all(plain, sizes, places);
+  CHECK(places == std::vector<chunk_place>{{0, 0, 1}, {0, 256, 1}, {1, 0, 1}});
+  all_apart arranging;
+  arranging.reset(bytes{512});
+  place_all(arranging, sizes, places);
+  CHECK(places == std::vector<chunk_place>{{0, 0, 1}, {1, 0, 1}, {2, 0, 1}});
+}
+
+TEST_CASE("sizes and places must be as many", "[chunk]")
+{
+  append_layout layout;
+  layout.reset(bytes{512});
+  std::vector<chunk_place> places(2);
+  CHECK_THROWS_AS(place_all(layout, std::vector<bytes>(3, bytes{256}), places), usage_error);
+  CHECK(layout.place(bytes{1}) == chunk_place{0, 0, 1});
+}
+
+}  // namespace place_all_test

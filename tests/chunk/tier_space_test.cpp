@@ -5,9 +5,213 @@
 #include <support/oracles/dice.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
+
+namespace frame_pool_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// The lowest window of `count` free frames, by trying each.
+frame_id lowest(const std::set<std::uint32_t>& free, std::uint32_t frames, std::uint32_t count)
+{
+  for (std::uint32_t first = 0; first + count <= frames; ++first) {
+    std::uint32_t length = 0;
+    while (length < count && free.count(first + length) != 0) ++length;
+    if (length == count) return frame_id{first};
+  }
+  return frame_pool::none;
+}
+
+frame_id highest(const std::set<std::uint32_t>& free, std::uint32_t frames, std::uint32_t count)
+{
+  for (std::uint32_t first = frames; first-- > 0;) {
+    std::uint32_t length = 0;
+    while (length < count && free.count(first + length) != 0) ++length;
+    if (length == count) return frame_id{first};
+  }
+  return frame_pool::none;
+}
+
+}  // namespace
+
+TEST_CASE("a frame pool finds the windows that a set of free frames has", "[chunk]")
+{
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t frames = dice.between(1, 150);
+    frame_pool pool;
+    pool.reset(frames);
+    std::set<std::uint32_t> free;
+    for (std::uint32_t frame = 0; frame < frames; ++frame) free.insert(frame);
+    std::vector<std::pair<frame_id, std::uint32_t>> taken;
+    for (int step = 0; step < 600; ++step) {
+      const std::uint32_t count = dice.between(1, dice.one_in(4) ? 9 : 2);
+      const frame_id expected = lowest(free, frames, count);
+      if (pool.lowest(count) != expected) FAIL("seed " << seed << ", step " << step << ": lowest of " << count);
+      if (pool.highest(count) != highest(free, frames, count))
+        FAIL("seed " << seed << ", step " << step << ": highest of " << count);
+      if (expected != frame_pool::none && !dice.one_in(3)) {
+        if (!pool.is_free(expected, count)) FAIL("seed " << seed << ": a lowest window is not free");
+        pool.take(expected, count);
+        for (std::uint32_t frame = index_of(expected); frame < index_of(expected) + count; ++frame) free.erase(frame);
+        taken.emplace_back(expected, count);
+      } else if (!taken.empty()) {
+        auto& given = dice.pick(taken);
+        pool.give(given.first, given.second);
+        for (std::uint32_t frame = index_of(given.first); frame < index_of(given.first) + given.second; ++frame)
+          free.insert(frame);
+        std::swap(given, taken.back());
+        taken.pop_back();
+      }
+      const std::uint32_t asked = dice.below(frames);
+      bool window_is_free = asked + count <= frames;
+      for (std::uint32_t frame = asked; frame < asked + count; ++frame)
+        window_is_free = window_is_free && free.count(frame) != 0;
+      if (pool.free_count() != free.size() || pool.is_free(frame_id{asked}) != (free.count(asked) != 0) ||
+          pool.is_free(frame_id{asked}, count) != window_is_free)
+        FAIL("seed " << seed << ", step " << step << ", frame " << asked);
+    }
+  }
+}
+
+TEST_CASE("a frame pool without frames has none to give", "[chunk]")
+{
+  frame_pool pool;
+  pool.reset(0);
+  CHECK(pool.size() == 0);
+  CHECK(pool.free_count() == 0);
+  CHECK(pool.lowest(1) == frame_pool::none);
+  CHECK(pool.lowest(3) == frame_pool::none);
+  CHECK(pool.highest(1) == frame_pool::none);
+  CHECK_FALSE(pool.is_free(frame_id{0}, 1));
+}
+
+TEST_CASE("a window never reaches beyond the last frame", "[chunk]")
+{
+  frame_pool pool;
+  pool.reset(4);
+  pool.take(frame_id{0}, 2);
+  CHECK(pool.lowest(2) == frame_id{2});
+  CHECK(pool.lowest(3) == frame_pool::none);
+  CHECK_FALSE(pool.is_free(frame_id{3}, 2));
+  CHECK(pool.is_free(frame_id{2}, 2));
+}
+
+TEST_CASE("pools are equal where the same frames are free", "[chunk]")
+{
+  frame_pool left;
+  frame_pool right;
+  left.reset(10);
+  right.reset(10);
+  CHECK(left == right);
+  left.take(frame_id{3}, 2);
+  CHECK_FALSE(left == right);
+  right.take(frame_id{4}, 1);
+  right.take(frame_id{3}, 1);
+  CHECK(left == right);
+}
+
+}  // namespace frame_pool_test
+
+namespace free_frame_order_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// A free frame, and when it became free.
+struct free_frame {
+  std::uint32_t frame = 0;
+  std::uint32_t when = 0;  ///< 0: from the beginning
+  bool is_written_back = false;
+};
+
+/// The choice for a load, by looking at each free frame.
+frame_id plain_load(std::vector<free_frame> free, std::uint32_t border)
+{
+  std::erase_if(free, [&](const free_frame& it) { return it.frame >= border; });
+  if (free.empty()) return frame_id::none;
+  return frame_id{std::ranges::min_element(free, [](const free_frame& left, const free_frame& right) {
+                    return left.when != right.when ? left.when < right.when : left.frame > right.frame;
+                  })->frame};
+}
+/// The choice for a chunk without bytes: free at once and last, then from the beginning, then written back first.
+frame_id plain_claim(std::vector<free_frame> free, std::uint32_t border)
+{
+  std::erase_if(free, [&](const free_frame& it) { return it.frame >= border; });
+  if (free.empty()) return frame_id::none;
+  const auto rank = [](const free_frame& it) { return it.is_written_back ? 2 : it.when == 0 ? 1 : 0; };
+  return frame_id{std::ranges::min_element(free, [&](const free_frame& left, const free_frame& right) {
+                    if (rank(left) != rank(right)) return rank(left) < rank(right);
+                    if (left.when == right.when) return left.frame > right.frame;
+                    return rank(left) == 0 ? left.when > right.when : left.when < right.when;
+                  })->frame};
+}
+
+}  // namespace
+
+TEST_CASE("loads take the frame that is free the longest, chunks without bytes the one that became free last",
+          "[chunk]")
+{
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t frames = dice.between(1, 60);  // fewer than are passed over above a border
+    frame_pool pool;
+    pool.reset(frames);
+    std::vector<free_frame> free;
+    std::vector<std::uint32_t> taken;
+    for (std::uint32_t frame = 0; frame < frames; ++frame) {
+      if (dice.one_in(4)) {
+        pool.take(frame_id{frame}, 1);
+        taken.push_back(frame);
+      } else {
+        free.push_back({frame});
+      }
+    }
+    free_frame_order order;
+    order.reset(pool);
+    for (std::uint32_t now = 1; now <= 500; ++now) {
+      const std::uint32_t border = dice.one_in(2) ? UINT32_MAX : dice.below(frames + 1);
+      const frame_id load = order.for_load(pool, border);
+      const frame_id claim = order.for_claim(pool, border);
+      if (load != plain_load(free, border)) FAIL("seed " << seed << ", step " << now << ": load");
+      if (claim != plain_claim(free, border)) FAIL("seed " << seed << ", step " << now << ": claim");
+      if (load != frame_id::none && !dice.one_in(3)) {  // the order is not told
+        const std::uint32_t frame = index_of(dice.one_in(2) ? load : claim);
+        pool.take(frame_id{frame}, 1);
+        std::erase_if(free, [&](const free_frame& it) { return it.frame == frame; });
+        taken.push_back(frame);
+      }
+      if (taken.empty() || dice.one_in(3)) continue;
+      const std::size_t which = dice.below(static_cast<std::uint32_t>(taken.size()));
+      const bool is_written_back = dice.one_in(2);
+      pool.give(frame_id{taken[which]}, 1);
+      order.freed(frame_id{taken[which]}, is_written_back);
+      free.push_back({taken[which], now, is_written_back});
+      taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+  }
+}
+
+TEST_CASE("above a border at most 64 frames are passed over, then the highest below it is taken", "[chunk]")
+{
+  frame_pool pool;
+  pool.reset(200);
+  free_frame_order order;
+  order.reset(pool);
+  CHECK(order.for_load(pool, 150) == frame_id{149});
+  CHECK(order.for_claim(pool, 10) == frame_id{9});
+  CHECK(order.for_load(pool, 0) == frame_id::none);
+  CHECK(order.for_claim(pool, 0) == frame_id::none);
+}
+
+}  // namespace free_frame_order_test
 
 namespace tier_space_test {
 
@@ -201,3 +405,103 @@ TEST_CASE("live leases are visited from the bottom, with their sizes", "[chunk]"
 }
 
 }  // namespace tier_space_test
+
+namespace frame_run_choice_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// A run of frames that one chunk holds, and what each of them costs.
+struct tenant {
+  std::uint32_t first;
+  std::uint32_t frames;
+  std::uint32_t price;
+};
+struct room {
+  tier_space space;
+  std::vector<tenant> tenants;
+};
+
+/// Random chunks of one to three frames at random prices, some of which must stay, with leases between them.
+room random_room(support::dice& dice, std::uint32_t frames)
+{
+  room made;
+  made.space.reset(bytes{std::uint64_t{frames} * 256}, bytes{256}, frames);
+  for (std::uint32_t frame = 0; frame < frames;) {
+    const std::uint32_t length = std::min(dice.between(1, 3), frames - frame);
+    const std::uint32_t what = dice.below(10);
+    if (what < 6) {
+      made.space.place(chunk_id{static_cast<std::uint32_t>(made.tenants.size())}, frame_id{frame}, length);
+      made.tenants.push_back({frame, length, dice.one_in(4) ? impossible_run : dice.between(1, 4)});
+    } else if (what == 6) {
+      made.space.take_lease(std::uint64_t{frame} * 256, 256);
+    }
+    frame += length;
+  }
+  return made;
+}
+
+/// The first of the cheapest runs for which `allowed(first)` holds, by trying each.
+template <class Allowed>
+frame_id cheapest(const room& it, std::uint32_t count, Allowed allowed)
+{
+  frame_id best = frame_pool::none;
+  std::uint64_t least = UINT64_MAX;
+  for (std::uint32_t first = 0; first + count <= it.space.frames(); ++first) {
+    if (!allowed(first)) continue;
+    std::uint64_t cost = 0;
+    for (std::uint32_t frame = first; frame < first + count; ++frame) {
+      const chunk_id occupant = it.space.occupant(frame_id{frame});
+      if (occupant == tier_space::free_frame) continue;
+      const bool retained =
+          occupant == tier_space::leased_frame || it.tenants[index_of(occupant)].price == impossible_run;
+      cost += retained ? std::uint64_t{1} << 40 : it.tenants[index_of(occupant)].price;
+    }
+    if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
+    least = cost;
+    best = frame_id{first};
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("the cheapest run of frames is the one that trying all of them finds", "[chunk]")
+{
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 4'000; ++seed) {
+    support::dice dice{seed};
+    const room it = random_room(dice, dice.between(1, 16));
+    const std::uint32_t count = dice.between(1, 5);
+    const std::uint32_t begin = dice.below(6);
+    const std::uint32_t end = begin + dice.below(16);
+    const auto price = [&](chunk_id occupant) { return it.tenants[index_of(occupant)].price; };
+    const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
+    if (cheapest_frame_run(it.space, count, frame_id{begin}, frame_id{end}, price) != cheapest(it, count, between))
+      FAIL("seed " << seed << ": in a range");
+    if (it.tenants.empty()) continue;
+    const tenant& victim = it.tenants[dice.below(static_cast<std::uint32_t>(it.tenants.size()))];
+    const auto meets = [&](std::uint32_t first) {
+      return first < victim.first + victim.frames && victim.first < first + count;
+    };
+    const frame_id expected = cheapest(it, count, meets);
+    found += expected != frame_pool::none ? 1 : 0;
+    const frame_id chosen = cheapest_frame_run_around(it.space, count, frame_id{victim.first}, victim.frames, price);
+    if (chosen != expected)
+      FAIL("seed " << seed << ": chose " << index_of(chosen) << ", expected " << index_of(expected));
+  }
+  CHECK(found > 500);
+}
+
+TEST_CASE("a run longer than the tier does not exist", "[chunk]")
+{
+  tier_space space;
+  space.reset(bytes{512}, bytes{256}, 2);
+  space.place(chunk_id{0}, frame_id{0}, 1);
+  const auto cheap = [](chunk_id) { return 1U; };
+  CHECK(cheapest_frame_run_around(space, 3, frame_id{0}, 1, cheap) == frame_pool::none);
+  CHECK(cheapest_frame_run_around(space, 2, frame_id{0}, 1, cheap) == frame_id{0});
+}
+
+}  // namespace frame_run_choice_test

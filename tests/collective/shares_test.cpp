@@ -4,6 +4,7 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
+#include <vector>
 
 namespace shares_test {
 
@@ -41,3 +42,67 @@ TEST_CASE("shares of the largest runs neither overflow nor pass the end", "[coll
 }
 
 }  // namespace shares_test
+
+namespace ring_traffic_test {
+
+using namespace chunkmem;
+using collective::ring_traffic;
+using collective::shares;
+
+namespace {
+
+const std::vector<std::uint64_t> sizes{0, 1, 255, 256, 257, 1'000, 4'096, 5'003, 65'536};
+
+/// Walks a ring: in each of its steps rank r passes one share to its next, first the one `first` places from its own.
+std::vector<ring_traffic> walked(const shares& parts, std::uint32_t first)
+{
+  const std::uint32_t ranks = parts.ranks;
+  std::vector<ring_traffic> moved(ranks);
+  for (std::uint32_t step = 0; step + 1 < ranks; ++step)
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const std::uint64_t share = parts.size((rank + 2 * ranks - first - step) % ranks);
+      moved[rank].sent += share;
+      moved[(rank + 1) % ranks].received += share;
+    }
+  return moved;
+}
+
+}  // namespace
+
+TEST_CASE("ring_traffic is what ranks send and receive when a ring is walked step by step", "[collective]")
+{
+  for (std::uint32_t ranks = 1; ranks <= 9; ++ranks)
+    for (const std::uint64_t size : sizes) {
+      CAPTURE(ranks, size);
+      const shares parts = shares::of(bytes{size}, ranks);
+      const std::vector<ring_traffic> gather = walked(parts, 0);   // own share first
+      const std::vector<ring_traffic> scatter = walked(parts, 1);  // what the previous rank keeps first
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        CHECK(ring_traffic::of_all_gather(parts, rank) == gather[rank]);
+        CHECK(ring_traffic::of_reduce_scatter(parts, rank) == scatter[rank]);
+        CHECK(ring_traffic::of_all_reduce(parts, rank) ==
+              ring_traffic{gather[rank].sent + scatter[rank].sent, gather[rank].received + scatter[rank].received});
+      }
+    }
+}
+
+TEST_CASE("a chain of a broadcast gives every rank but the root the bytes, and every rank but the last sends them",
+          "[collective]")
+{
+  for (std::uint32_t ranks = 1; ranks <= 9; ++ranks)
+    for (std::uint32_t root = 0; root < ranks; ++root) {
+      CAPTURE(ranks, root);
+      for (std::uint32_t hop = 0; hop < ranks; ++hop)
+        CHECK(ring_traffic::of_broadcast(bytes{1'000}, (root + hop) % ranks, root, ranks) ==
+              ring_traffic{hop + 1 == ranks ? 0U : 1'000U, hop == 0 ? 0U : 1'000U});
+    }
+}
+
+TEST_CASE("bytes of an all_reduce that 64 bits do not hold are refused", "[collective]")
+{
+  const shares huge = shares::of(bytes{std::uint64_t{3} << 62}, 8);
+  CHECK(ring_traffic::of_all_gather(huge, 0).received == (std::uint64_t{3} << 62) / 8 * 7);
+  CHECK_THROWS_AS(ring_traffic::of_all_reduce(huge, 0), size_overflow);
+}
+
+}  // namespace ring_traffic_test

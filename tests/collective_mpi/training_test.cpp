@@ -5,7 +5,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>

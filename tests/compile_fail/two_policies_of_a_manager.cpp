@@ -1,9 +1,9 @@
 // expect: two policies of one kind: keep one of them
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <concepts>
 

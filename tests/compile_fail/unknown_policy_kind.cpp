@@ -1,7 +1,7 @@
 // expect: a policy of an unknown kind: use one of the kinds
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 #include <string_view>

@@ -11,8 +11,8 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

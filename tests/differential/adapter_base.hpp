@@ -7,8 +7,8 @@
 #include "subject.hpp"
 
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/chosen_gradient.hpp>
 
 #include <array>

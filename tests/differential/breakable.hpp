@@ -3,8 +3,8 @@
 
 #include "words.hpp"
 
-#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>

@@ -5,7 +5,7 @@
 #include "managed_walk.hpp"
 #include "plain_walk.hpp"
 
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>

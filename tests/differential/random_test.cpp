@@ -2,7 +2,7 @@
 #include "random_world.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/adversarial.hpp>
 
 #include <iostream>

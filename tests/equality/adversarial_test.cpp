@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/sanitized.hpp>
 
 #include <iostream>

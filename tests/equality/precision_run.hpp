@@ -6,9 +6,9 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/placement/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/adversarial.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>

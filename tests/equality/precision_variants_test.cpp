@@ -2,7 +2,7 @@
 #include "precision_run.hpp"
 
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 

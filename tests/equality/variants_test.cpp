@@ -2,7 +2,7 @@
 #include "matrix.hpp"
 
 #include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 #include <support/own_policies.hpp>
 

@@ -4,7 +4,7 @@
 #include <eviction/gpt_trace.hpp>
 #include <transfer/retention_of_record.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
 #include <support/catch.hpp>
 

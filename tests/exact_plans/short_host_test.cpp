@@ -4,7 +4,7 @@
 #include <transfer/managed_run.hpp>
 #include <transfer/retention_of_record.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <eviction/gpt_trace.hpp>
 #include <transfer/managed_run.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/catch.hpp>
 

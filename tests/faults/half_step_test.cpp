@@ -6,9 +6,9 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
-#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>

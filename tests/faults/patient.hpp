@@ -5,8 +5,8 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
-#include <chunkmem/placement/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>
 #include <support/faulty.hpp>

@@ -4,7 +4,7 @@
 #include <gpu/machine.hpp>
 #include <gpu/visible_runtime.hpp>
 
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 using namespace equality;
 using visible = cm::backend::cuda_device<gpu::visible_runtime>;

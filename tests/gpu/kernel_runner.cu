@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
-#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/copy_tensors.cuh>
 #include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/flags.cuh>
 #include <chunkmem/optimizer/launch_kernels.cuh>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <gpu/round_trip.hpp>
 
 #include <stdexcept>

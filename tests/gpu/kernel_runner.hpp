@@ -3,8 +3,8 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/philox.hpp>

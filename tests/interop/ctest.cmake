@@ -3,7 +3,7 @@
 set(chunkmem_labels threads)
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
   set(chunkmem_unsanitized ON)
-  set(chunkmem_sanitized_files "dlpack_returns_test.cpp")
+  set(chunkmem_sanitized_files "dlpack_test[.]cpp")
 endif()
 
 # NumPy, and PyTorch where it is there, look at what is lent, and theirs fill weights. The library that Python opens is built by

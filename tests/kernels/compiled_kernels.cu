@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every kernel of a device step, for whatever reads what the compiler makes of them: this file is only compiled.
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/launch_kernels.cuh>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
 #include <cstdint>
 #include <utility>

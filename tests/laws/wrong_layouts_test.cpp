@@ -4,8 +4,8 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <support/catch.hpp>
 

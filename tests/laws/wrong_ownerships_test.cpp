@@ -7,8 +7,8 @@
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/ownership/policies.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 
 #include "verdict.hpp"
 
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/chunk_cache.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/chunk_cache_trial.hpp>
 #include <support/oracles/record_builder.hpp>

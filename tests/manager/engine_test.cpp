@@ -2,10 +2,10 @@
 #include <chunkmem/manager/engine.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>

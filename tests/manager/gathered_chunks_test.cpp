@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/gathered_chunks.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/collective/self.hpp>
+#include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
-#include <support/catch.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
+#include <chunkmem/sharding/gathering.hpp>
 
+#include <support/catch.hpp>
+#include <support/told_gatherer.hpp>
+
+#include <cstdint>
 #include <vector>
 
 namespace gathered_chunks_test {
@@ -57,3 +65,157 @@ TEST_CASE("a tier gets frames for all chunks, and more where windows of several 
 }
 
 }  // namespace gathered_chunks_test
+
+namespace gathered_access_test {
+
+using namespace chunkmem;
+using manager_type = manager<backend::host_arena, sharding::gathering<collective::self>>;
+
+/// One gathered chunk of 64 floats and its share, which is all of it.
+struct rig {
+  static constexpr bytes frame{256};
+  backend::host_arena memory;
+  collective::self ranks;
+  manager_type m;
+  tensor<std::uint8_t> whole;
+  tensor<float> share;
+  tensor<float> other;
+
+  explicit rig(std::uint64_t frames = 8)
+      : memory{{.device_capacity = frame * frames, .host_capacity = frame * 8}},
+        m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
+  {
+    whole = m.add<std::uint8_t>({frame.count()}, role::gathered);
+    m.gathered().add(whole.id, 3, false);
+    share = m.add<float>({64}, role::parameter);
+    other = m.add<float>({64}, role::activation);
+    m.gathered().derive(whole.id, share.id, 0);
+  }
+  /// While this pin lives the share may change.
+  auto change() { return m.acquire(whole, access::write, memory_location::host); }
+  void write(float value, memory_location place)
+  {
+    const auto changes = change();
+    const auto pin = m.acquire(share, access::write, place);
+    for (float& it : pin.span()) it = value;
+  }
+  float first()
+  {
+    const auto pin = m.acquire(whole, access::read);
+    return *reinterpret_cast<const float*>(pin.data());
+  }
+};
+
+TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made again after a change", "[manager]")
+{
+  rig it;
+  it.write(1.5F, memory_location::host);
+  CHECK(it.first() == 1.5F);
+  it.write(2.5F, memory_location::device);
+  CHECK(it.first() == 2.5F);
+  it.write(3.5F, memory_location::host);
+  CHECK(it.first() == 3.5F);
+  CHECK(it.first() == 3.5F);
+  CHECK(it.m.report().loads == 3);  // the last read found it whole
+}
+
+TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device without a copy", "[manager]")
+{
+  rig it{1};
+  it.write(1.5F, memory_location::host);
+  CHECK(it.first() == 1.5F);
+  for (int again = 0; again < 3; ++again) {
+    {
+      const auto pin = it.m.acquire(it.other, access::write);
+    }
+    it.m.drop(it.other);
+    CHECK(it.first() == 1.5F);
+  }
+  CHECK(it.m.report().in_use[tier::host] == rig::frame);  // the share alone
+  CHECK(it.m.report().write_backs == 0);
+  CHECK(to_string(it.m.residency()).find("host share elsewhere") != std::string::npos);
+}
+
+TEST_CASE("a share cannot change while its whole is in use, nor a whole be read before its share is filled",
+          "[manager]")
+{
+  rig it;
+  CHECK_THROWS_AS(it.first(), usage_error);
+  it.write(1.5F, memory_location::host);
+  const auto pin = it.m.acquire(it.whole, access::read);
+  CHECK_THROWS_AS(it.change(), usage_error);
+}
+
+TEST_CASE("a tensor that is made of shares is not written on the device", "[manager]")
+{
+  rig it;
+  it.write(1.5F, memory_location::host);
+  CHECK_THROWS_AS(it.m.acquire(it.whole, access::write), usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.whole, access::read_write), usage_error);
+  CHECK(it.first() == 1.5F);
+}
+
+namespace {
+
+using told_type = manager<backend::host_arena, support::told_gatherer>;
+
+/// A rank of four that owns the third quarter of two wholes.
+struct told_rig {
+  static constexpr bytes frame{256};
+  backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 8}};
+  support::told_of_ranks told;
+  told_type m{memory, {.chunk_bytes = frame}, support::told_gatherer{{}, &told, memory.adopt()}};
+  std::vector<tensor<std::uint8_t>> wholes;
+  std::vector<tensor<float>> shares;
+  tensor<float> gradients;
+
+  told_rig()
+  {
+    for (const std::uint32_t label : {30U, 31U}) {
+      wholes.push_back(m.add<std::uint8_t>({frame.count()}, role::gathered));
+      m.gathered().add(wholes.back().id, label, false);
+      shares.push_back(m.add<float>({16}, role::parameter));
+      m.gathered().derive(wholes.back().id, shares.back().id, 128);
+    }
+    gradients = m.add<float>({64}, role::activation);
+    for (std::size_t index = 0; index < wholes.size(); ++index) {
+      const auto changes = m.acquire(wholes[index], access::write, memory_location::host);
+      for (float& it : m.acquire(shares[index], access::write, memory_location::host).span())
+        it = static_cast<float>(index + 1);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("ranks gather by label, and a share lies where it was said to", "[manager]")
+{
+  told_rig it;
+  for (const std::size_t index : {1U, 0U}) {
+    const auto pin = it.m.acquire(it.wholes[index], access::read);
+    const auto* const values = reinterpret_cast<const float*>(pin.data());
+    CHECK((values[32] == static_cast<float>(index + 1) && values[47] == static_cast<float>(index + 1)));
+  }
+  CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
+}
+
+TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[manager]")
+{
+  told_rig it;
+  const auto sum = [&] {
+    const auto pin = it.m.acquire(it.gradients, access::write);
+    it.m.gathered().sum(it.gradients.id, 9, {dtype::float32, 0.25F});
+  };
+  sum();
+  REQUIRE(it.told.sums.size() == 1);
+  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 &&
+         it.told.sums[0].how.scale == 0.25F));
+  it.m.drop(it.gradients);
+  (void)it.m.rehearse([&] {
+    sum();
+    it.m.drop(it.gradients);
+  });
+  CHECK(it.told.sums.size() == 1);
+}
+
+}  // namespace gathered_access_test

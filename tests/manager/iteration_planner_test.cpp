@@ -1,12 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/iteration_planner.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace policy_retention_test {
+
+using namespace chunkmem;
+
+namespace {
+
+constexpr std::uint32_t never = access_record::never;
+
+/// Reads of chunks of one frame, one after the other, as belady serves them once and once again.
+struct scan {
+  scan(const std::vector<std::uint32_t>& chunks_read, std::uint32_t chunks, std::uint32_t frames) : own(chunks)
+  {
+    std::iota(own.begin(), own.end(), 0U);
+    for (const std::uint32_t chunk : chunks_read) {
+      record.make_room();
+      record.release(record.append({chunk, 0, 0, entry_kind::read, false, 0}, {}));
+    }
+    record.finish(own, chunks);
+    state.reset(std::vector<std::uint32_t>(chunks, 1), chunks);
+    state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
+    state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
+    for (std::uint32_t index = 0; index < chunks; ++index) {
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, never, access_index{0}, log);
+      state.unpin(tier::host, chunk_id{index}, true);
+    }
+    run();
+  }
+  void run()
+  {
+    state.start_of(record);
+    state.tell_policy(record);
+    log.clear();
+    runner.run(record, own, state, log, true);
+  }
+  [[nodiscard]] static std::ptrdiff_t retained(const transfer::retention& plan)
+  {
+    return std::ranges::count_if(plan.retained_until, [](std::uint32_t until) { return until != never; });
+  }
+  /// At each moment as many chunks stay as there is room for beside the one that is read.
+  [[nodiscard]] bool fits(const transfer::retention& plan, std::uint32_t frames) const
+  {
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      std::uint32_t held = 1;
+      for (std::uint32_t index = 0; index < record.size(); ++index) {
+        const std::uint32_t until = plan.retained_until[index];
+        if (until != never)
+          held += until > index ? (index < now && now < until ? 1U : 0U) : (now > index || now < until ? 1U : 0U);
+      }
+      if (held > frames) return false;
+    }
+    return true;
+  }
+
+  access_record record;
+  std::vector<std::uint32_t> own;
+  chunk_cache<eviction::belady> state;
+  replay<eviction::belady> runner;
+  decision_log log;
+};
+
+}  // namespace
+
+TEST_CASE("a scan by belady keeps every frame but one, wherever its last iteration left it", "[manager]")
+{
+  std::vector<std::uint32_t> order(9);
+  std::iota(order.begin(), order.end(), 0U);
+  for (std::uint32_t frames = 2; frames < 9; ++frames) {
+    scan it{order, 9, frames};
+    policy_retention reader;
+    for (int round = 0; round < 20; ++round) {
+      it.run();
+      const transfer::retention plan = reader.of(it.record, it.own, 9, it.log.moves());
+      CHECK(scan::retained(plan) == frames - 1);
+      CHECK(reader.saved() == frames - 1);
+      CHECK(it.fits(plan, frames));
+    }
+  }
+}
+
+TEST_CASE("what stays inside an iteration and around its end is told apart", "[manager]")
+{
+  scan it{{0, 1, 0, 2, 3, 0}, 4, 2};  // 0 stays always, and the others come and go
+  it.run();
+  policy_retention reader;
+  const transfer::retention plan = reader.of(it.record, it.own, 4, it.log.moves());
+  CHECK(std::vector(plan.retained_until.begin(), plan.retained_until.end()) ==
+        std::vector<std::uint32_t>{2, never, 5, never, never, 0});
+  CHECK(std::vector(plan.first_use.begin(), plan.first_use.end()) ==
+        std::vector<std::uint32_t>{0, never, never, never});
+}
+
+TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]")
+{
+  scan it{{0, 1, 2, 1, 0}, 3, 3};
+  it.run();
+  policy_retention reader;
+  const transfer::retention plan = reader.of(it.record, it.own, 3, it.log.moves());
+  CHECK(scan::retained(plan) == 5);
+}
+
+}  // namespace policy_retention_test
 
 namespace iteration_planner_test {
 
@@ -164,3 +273,108 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
 }
 
 }  // namespace iteration_planner_test
+
+namespace plans_by_order_test {
+
+namespace cm = chunkmem;
+
+namespace {
+
+/// An order of four lists, by number.
+std::array<cm::list_id, 4> order(std::uint32_t number)
+{
+  std::array<cm::list_id, 4> lists{cm::list_id{0}, cm::list_id{1}, cm::list_id{2}, cm::list_id{3}};
+  for (; number > 0; --number) std::ranges::next_permutation(lists);
+  return lists;
+}
+
+/// Marks the plan of record 0 in the current order.
+void plan(cm::plans_by_order& plans, std::uint64_t number)
+{
+  plans.grow(1);
+  plans[0].made = number;
+  plans[0].valid = true;
+}
+
+void change(cm::plans_by_order& plans, std::uint32_t number)
+{
+  const auto to = order(number);
+  plans.prepare(to);
+  plans.change(to);
+}
+
+}  // namespace
+
+TEST_CASE("plans come back with their order, as many orders as are kept", "[manager]")
+{
+  cm::plans_by_order plans;
+  plan(plans, 100);
+  constexpr std::uint32_t turns = cm::plans_by_order::known_orders;
+  for (int round = 0; round < 3; ++round)
+    for (std::uint32_t number = 0; number < turns; ++number) {
+      change(plans, 20);  // on the way, without a plan
+      change(plans, number);
+      if (round == 0 && number > 0) {
+        CHECK(plans.size() == 0);
+        plan(plans, 100 + number);
+      }
+      REQUIRE(plans.size() == 1);
+      CHECK(plans[0].made == 100 + number);
+      CHECK(plans[0].valid);
+      CHECK_FALSE(plans[0].is_marked == (round > 0 || number == 0));
+      plans[0].is_marked = true;
+    }
+}
+
+TEST_CASE("one order more puts out the plans that were put aside first", "[manager]")
+{
+  cm::plans_by_order plans;
+  constexpr std::uint32_t turns = cm::plans_by_order::known_orders + 2;
+  for (std::uint32_t number = 0; number < turns; ++number) {
+    change(plans, number);
+    plan(plans, number);
+  }
+  std::uint32_t kept = 0;
+  for (std::uint32_t number = turns; number-- > 0;) {
+    change(plans, number);
+    kept += plans.size() == 1 && plans[0].made == number ? 1 : 0;
+  }
+  CHECK(kept == turns - 1);  // the current one, and those put aside
+}
+
+TEST_CASE("an order that stays keeps its plans", "[manager]")
+{
+  cm::plans_by_order plans;
+  plan(plans, 5);
+  change(plans, 0);  // as declared
+  CHECK(plans[0].made == 5);
+  change(plans, 3);
+  plan(plans, 6);
+  change(plans, 3);
+  CHECK(plans[0].made == 6);
+  CHECK_FALSE(plans[0].is_marked);
+}
+
+TEST_CASE("a record that changed has no plan in any order", "[manager]")
+{
+  cm::plans_by_order plans;
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    change(plans, number);
+    plan(plans, number);
+    plans.grow(2);
+    plans[1].valid = true;
+  }
+  plans.forget(0);
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    change(plans, number);
+    CHECK_FALSE(plans[0].valid);
+    CHECK(plans[1].valid);
+  }
+  plans.forget_all();
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    change(plans, number);
+    CHECK_FALSE(plans[1].valid);
+  }
+}
+
+}  // namespace plans_by_order_test

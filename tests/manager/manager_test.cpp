@@ -3,13 +3,13 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
 #include <chunkmem/trace/sinks.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>

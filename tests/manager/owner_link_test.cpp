@@ -1,11 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/owner_link.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/trace/sinks.hpp>
+
 #include <support/catch.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
+
+namespace micro_batch_ledger_test {
+
+using Catch::Matchers::ContainsSubstring;
+using chunkmem::micro_batch_ledger;
+
+TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is",
+          "[manager]")
+{
+  for (const std::uint32_t count : {2U, 3U, 64U, 65U, 65535U}) {
+    micro_batch_ledger it;
+    it.reserve(count);
+    it.begin(count);
+    for (std::uint32_t index = count; index-- > 1;) {
+      it.name(index);
+      it.name(index);
+    }
+    CHECK_FALSE(it.is_complete());
+    CHECK_THROWS_WITH(it.expect_complete(),
+                      ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
+                                        std::to_string(count - 1) + " of them"));
+    it.name(0);
+    CHECK(it.is_complete());
+    it.expect_complete();
+    it.begin(count);
+    CHECK_FALSE(it.is_complete());
+  }
+}
+
+TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.moment() == 1);
+  CHECK_FALSE(it.expects_more());
+  it.reserve(65'535);
+  it.begin(65'535);
+  const std::uint64_t first = it.moment();
+  CHECK(first >> 16 != 0);
+  it.name(65'534);
+  CHECK(it.moment() == first + 65'534);
+  CHECK(it.moment() >> 16 == first >> 16);
+  CHECK(it.expects_more());
+  CHECK_THROWS_WITH(it.expect_no_more(first),
+                    ContainsSubstring("an optimizer step after 1 of the 65535 micro-batches"));
+  it.expect_no_more(1);  // the gradients are of another iteration
+  it.end();
+  CHECK_FALSE(it.expects_more());
+  it.expect_no_more(first);
+  it.begin(2);
+  it.expect_no_more(it.moment());  // before the first micro-batch
+  it.begin(1);
+  CHECK(it.moment() >> 16 == (first >> 16) + 2);
+  CHECK_FALSE(it.expects_more());
+}
+
+TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.is_complete());
+  it.reserve(1);
+  it.begin(1);
+  CHECK(it.is_complete());
+  it.name(0);
+  CHECK(it.is_complete());
+}
+
+TEST_CASE("what an iteration's end could not say is said once", "[manager]")
+{
+  micro_batch_ledger it;
+  it.expect_told();
+  it.reserve(4);
+  it.begin(4);
+  it.name(2);
+  it.expect_told();
+  it.keep();
+  it.reserve(9);
+  it.begin(9);  // the one after it
+  CHECK_THROWS_WITH(it.expect_told(), ContainsSubstring("an iteration of 4 micro-batches ended after 1 of them"));
+  it.expect_told();
+}
+
+}  // namespace micro_batch_ledger_test
 
 namespace owner_link_test {
 
@@ -121,3 +210,318 @@ TEST_CASE("a access_token that cannot be made leaves nothing behind", "[manager]
 }
 
 }  // namespace owner_link_test
+
+namespace iteration_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+using arena_manager = cm::manager<arena>;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Eight weights of a chunk each, on a device of three.
+struct fixture {
+  fixture()
+  {
+    for (std::uint32_t index = 0; index < 8; ++index)
+      for (float& value : m->acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);
+  }
+  void walk(std::uint32_t count = 8)
+  {
+    for (std::uint32_t index = 0; index < count; ++index)
+      CHECK(m->acquire(weights.slice(index), cm::access::read).span()[0] == static_cast<float>(index));
+  }
+  void run(std::string_view name, std::uint32_t count = 8)
+  {
+    auto scope = m->iteration(name);
+    walk(count);
+  }
+
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  std::unique_ptr<arena_manager> m = std::make_unique<arena_manager>(memory, cm::manager_options{.chunk_bytes = 4_KiB});
+  cm::stacked<float> weights = m->add_stacked<float>(8, {1024}, cm::role::parameter);
+};
+
+}  // namespace
+
+TEST_CASE("an iteration is recorded once and then followed", "[manager]")
+{
+  fixture it;
+  it.run("train");
+  CHECK(!it.m->drifted());  // there was nothing to differ from
+  for (int step = 0; step < 4; ++step) {
+    it.run("train");
+    CHECK(!it.m->drifted());
+  }
+  CHECK(it.m->report().iterations == 5);
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("a list that begins at zero is read by the same calls in the first iteration and later", "[manager]")
+{
+  constexpr cm::list_spec lists[] = {{"average"}};
+  for (const auto where : {cm::memory_location::device, cm::memory_location::host})
+    for (const bool as_bytes : {false, true})
+      for (const bool with_stream : {false, true}) {
+        arena memory{{.device_capacity = 12_KiB, .host_capacity = 128_KiB}};
+        arena_manager m{memory, {.chunk_bytes = 4_KiB}};
+        const auto weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
+        m.use(lists);
+        const cm::list_id average = m.list("average");
+        const auto read = [&](std::uint32_t layer) {
+          const auto weight = weights.slice(layer);
+          float sum = 0;
+          if (as_bytes) {
+            const auto pin = m.acquire_bytes(weight, average, cm::access::read, where);
+            for (const std::uint8_t byte : pin.span()) sum += byte;
+          } else if (with_stream) {
+            const auto pin = m.acquire<float>(weight, average, cm::access::read, cm::agent::compute);
+          } else {
+            const auto pin = m.acquire<float>(weight, average, cm::access::read, where);
+            for (const float x : pin.span()) sum += x;
+          }
+          CHECK(sum == 0.0F);
+        };
+        for (int step = 0; step < 4; ++step) {
+          const auto scope = m.iteration();
+          for (std::uint32_t layer = 0; layer < 8; ++layer) {
+            m.acquire(weights.slice(layer), cm::access::write).release();
+            read(layer);
+          }
+        }
+        CHECK(m.report().divergences == 0);
+        CHECK_FALSE(m.drifted());
+      }
+}
+
+TEST_CASE("an iteration that differs is counted once and becomes the record", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) it.run("train");
+  it.run("train", 5);  // shorter
+  CHECK(it.m->drifted());
+  CHECK(it.m->report().divergences == 1);
+  it.run("train", 5);
+  CHECK(!it.m->drifted());
+  {
+    auto scope = it.m->iteration();  // other accesses in the middle, many of them
+    it.walk(3);
+    for (std::uint32_t index = 8; index-- > 0;)
+      CHECK(it.m->acquire(it.weights.slice(index), cm::access::read).span()[9] == static_cast<float>(index));
+    it.walk(5);
+  }
+  CHECK(it.m->drifted());
+  CHECK(it.m->report().divergences == 2);
+}
+
+TEST_CASE("evaluation under its own name does not disturb the record of training", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 6; ++step) {
+    it.run("train");
+    if (step % 2 == 1) it.run("eval", 4);
+  }
+  CHECK(it.m->report().divergences == 0);
+  CHECK(it.m->report().iterations == 9);
+}
+
+TEST_CASE("accesses between iterations belong to none", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 5; ++step) {
+    it.run("train");
+    it.walk(static_cast<std::uint32_t>(step) % 3 + 1);
+  }
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that an exception ends keeps its record", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) it.run("train");
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      auto scope = it.m->iteration();
+      it.walk(static_cast<std::uint32_t>(attempt) * 2 + 1);
+      throw std::runtime_error{"interrupted"};
+    } catch (const std::runtime_error&) {
+    }
+    it.run("train");
+    CHECK(!it.m->drifted());
+  }
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an exception in the first iteration leaves nothing recorded", "[manager]")
+{
+  fixture it;
+  try {
+    auto scope = it.m->iteration();
+    it.walk(2);
+    throw std::runtime_error{"interrupted"};
+  } catch (const std::runtime_error&) {
+  }
+  it.run("train");
+  it.run("train");
+  CHECK(!it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that ends while another exception is handled is complete", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) {
+    try {
+      throw std::runtime_error{"elsewhere"};
+    } catch (const std::runtime_error&) {
+      it.run("train");
+    }
+  }
+  CHECK(!it.m->drifted());
+}
+
+TEST_CASE("an iteration inside an iteration is refused and harms nothing", "[manager]")
+{
+  fixture it;
+  auto scope = it.m->iteration();
+  CHECK_THROWS_AS(it.m->iteration(), cm::usage_error);
+  CHECK_THROWS_AS(it.m->iteration("eval"), cm::usage_error);
+  it.walk();
+  scope.end();
+  scope.end();  // the second time does nothing
+  it.run("train");
+  CHECK(!it.m->drifted());
+}
+
+TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
+{
+  fixture it;
+  CHECK_THROWS_AS(it.m->iteration("train", 0), cm::usage_error);
+  CHECK_THROWS_AS(it.m->iteration("train", 70'000), cm::usage_error);
+  auto scope = it.m->iteration("train", 2);
+  scope.pass(cm::pass::forward, 1);
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward, 2), cm::usage_error);
+  it.walk(1);
+  scope.pass(cm::pass::backward, 0);
+  it.walk(1);
+  scope.end();
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+}
+
+TEST_CASE("the record and the trace say in which pass of which micro-batch a weight was used, and its state does not",
+          "[manager]")
+{
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::trace::event_ring ring{64};
+  cm::manager<arena, cm::trace::ring_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::ring_sink{ring}};
+  const auto weight = m.add<float>({1024}, cm::role::parameter);
+  m.acquire(weight, cm::access::write).span()[0] = 1;
+  constexpr std::pair<cm::pass, std::uint16_t> passes[] = {
+      {cm::pass::none, 0},    {cm::pass::forward, 0},  {cm::pass::backward, 0},
+      {cm::pass::forward, 1}, {cm::pass::backward, 1}, {cm::pass::forward, 0},  // back to one that was named before
+  };
+  {
+    auto scope = m.iteration("train", 2);
+    for (const auto& [during, micro_batch] : passes) {
+      scope.pass(during, micro_batch);
+      CHECK(m.acquire(weight, cm::access::read).span()[0] == 1);
+      CHECK(m.state_of(weight) == cm::tensor_state::hold);
+    }
+  }
+  CHECK(m.acquire(weight, cm::access::read).span()[0] == 1);  // of no iteration, so not in its record
+
+  REQUIRE(m.profile() != nullptr);
+  const cm::access_record& record = *m.profile();
+  REQUIRE(record.size() == std::size(passes));
+  for (std::uint32_t index = 0; index < record.size(); ++index) {
+    CAPTURE(index);
+    CHECK(record.details()[index].during == passes[index].first);
+    CHECK(record.entries()[index].micro_batch == passes[index].second);
+  }
+
+  std::string named;
+  for (std::size_t age = ring.size(); age-- > 0;)
+    if (const cm::trace_event& event = ring.last(age); cm::is_numbered(event.what))
+      named.append(cm::name_of(event.what)).append(" ").append(std::to_string(event.bytes)).append(", ");
+  CHECK(named == "forward 0, backward 0, forward 1, backward 1, forward 0, iteration 1, ");
+}
+
+TEST_CASE("an iteration that ends before all of its micro-batches were named says so, and its record stays as it was",
+          "[manager]")
+{
+  fixture it;
+  const auto step = [&](std::uint32_t named, auto end) {
+    auto scope = it.m->iteration("train", 4);
+    for (std::uint32_t index = 0; index < named; ++index) {
+      scope.pass(cm::pass::forward, index);
+      it.walk();
+    }
+    end(scope);
+  };
+  const auto by_call = [](auto& scope) { scope.end(); };
+  const auto by_scope = [](auto&) {};
+  for (int now = 0; now < 3; ++now) step(4, by_scope);
+  CHECK_THROWS_WITH(step(2, by_call), ContainsSubstring("an iteration of 4 micro-batches ended after 2 of them"));
+  CHECK_FALSE(it.m->is_iterating());
+  step(4, by_call);
+  CHECK_FALSE(it.m->drifted());
+
+  step(3, by_scope);  // a destructor cannot throw
+  CHECK_FALSE(it.m->is_iterating());
+  CHECK_THROWS_WITH(it.m->iteration("eval"), ContainsSubstring("ended after 3 of them"));
+  step(4, by_scope);  // it was said
+  CHECK_FALSE(it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that an exception ends need not have named its micro-batches", "[manager]")
+{
+  fixture it;
+  try {
+    auto scope = it.m->iteration("train", 2);
+    throw std::runtime_error{"the trainer's own"};
+  } catch (const std::runtime_error&) {
+  }
+  it.run("train");
+}
+
+TEST_CASE("a rehearsal that names too few micro-batches is told so before step 1", "[manager]")
+{
+  fixture it;
+  CHECK_THROWS_AS(it.m->rehearse([&] {
+    auto scope = it.m->iteration("train", 2);
+    scope.pass(cm::pass::forward, 0);
+    scope.end();
+  }),
+                  cm::usage_error);
+  it.run("train");
+}
+
+TEST_CASE("an iteration that outlives its manager says so", "[manager]")
+{
+  fixture it;
+  auto scope = it.m->iteration();
+  it.walk();
+  it.m.reset();
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+  scope.end();
+}
+
+TEST_CASE("a pin that lives across iterations keeps its chunk and their records", "[manager]")
+{
+  fixture it;
+  auto held = it.m->acquire(it.weights.slice(7), cm::access::read);
+  for (int step = 0; step < 4; ++step) {
+    it.run("train", 7);
+    CHECK(held.span()[1023] == 7.0F);
+    held = it.m->acquire(it.weights.slice(7), cm::access::read);
+  }
+  held.release();
+  it.run("train", 7);
+  CHECK(!it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}
+
+}  // namespace iteration_test

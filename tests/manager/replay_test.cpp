@@ -1,11 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/replay.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/stays.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+
+#include <conformance/transfer_policy.hpp>
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace decision_log_test {
+
+using namespace chunkmem;
+using transfer::move;
+using transfer::move_kind;
+
+namespace {
+
+bool is(const move& it, std::uint32_t access_index, move_kind kind, std::uint32_t chunk, std::uint64_t place,
+        std::uint32_t frames)
+{
+  return it.access_index == access_index && it.kind == kind && it.chunk == chunk && it.place == place &&
+         it.frames == frames;
+}
+
+}  // namespace
+
+TEST_CASE("a decision log writes down what was decided and when", "[manager]")
+{
+  decision_log log;
+  const auto chunk_at = [](std::uint32_t device) {
+    return chunk{.frames = 2, .first_frame = {{frame_id{device}, frame_id{9}}}};
+  };
+  log.at(3, 4);
+  log.placed(tier::device, frame_id{7}, 2);  // follows from the load
+  log.copy(chunk_id{11}, chunk_at(7), tier::host, tier::device);
+  log.claimed(chunk_id{12}, chunk_at(8), tier::device);
+  log.copy(chunk_id{13}, chunk_at(5), tier::device, tier::host);
+  log.evicted(chunk_id{14}, chunk_at(5), tier::device);
+  log.discarded(chunk_id{15}, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
+  log.vacated(tier::device, frame_id{5}, 2, true);         // follows from the eviction
+  log.leased(tier::device, 1'024, 512);
+  log.at(6, 7);
+  log.vacated(tier::device, frame_id{2}, 3, false);
+  log.vacated(tier::host, frame_id{2}, 3, false);  // nobody plans host frames
+  REQUIRE(log.moves().size() == 6);
+  CHECK(is(log.moves()[0], 3, move_kind::load, 11, 7, 2));
+  CHECK(is(log.moves()[1], 3, move_kind::claim, 12, 8, 2));
+  CHECK(is(log.moves()[2], 3, move_kind::write_back, 13, 5, 2));
+  CHECK(is(log.moves()[3], 3, move_kind::evict, 14, 5, 2));
+  CHECK(is(log.moves()[4], 3, move_kind::lease, UINT32_MAX, 1'024, 0));
+  CHECK(is(log.moves()[5], 7, move_kind::vacate, UINT32_MAX, 2, 3));  // free from the next moment on
+  log.clear();
+  CHECK(log.moves().empty());
+}
+
+}  // namespace decision_log_test
 
 namespace replay_test {
 
@@ -143,3 +202,264 @@ TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
 }
 
 }  // namespace replay_test
+
+namespace variant_trial_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// Two policies in one: its second setting evicts what is used next, the third is the first again.
+class nearest_or_farthest : public eviction::belady {
+ public:
+  static constexpr std::string_view name = "nearest_or_farthest";
+  [[nodiscard]] std::uint32_t variants() const noexcept { return 3; }
+  void choose(std::uint32_t variant) noexcept { nearest_ = variant != 1; }
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
+  {
+    return nearest_ ? belady::victim(access_index{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest()
+                    : belady::victim(now);
+  }
+  void enter(const eviction::candidate& item) noexcept
+  {
+    belady::enter(item);
+    inside_.insert(index_of(item.chunk));
+  }
+  void leave(const eviction::candidate& item) noexcept
+  {
+    belady::leave(item);
+    inside_.erase(index_of(item.chunk));
+  }
+  void reset(std::uint32_t chunks)
+  {
+    belady::reset(chunks);
+    inside_.reset(chunks);
+  }
+
+ private:
+  [[nodiscard]] chunk_id lowest() const noexcept { return chunk_id{inside_.first_from(0)}; }
+  index_set inside_;
+  bool nearest_ = true;
+};
+static_assert(tuned_eviction<nearest_or_farthest>);
+
+}  // namespace
+
+TEST_CASE("the setting that moves least when the record repeats is chosen", "[manager]")
+{
+  support::record_builder build;  // 0 1 2 0 3 0 4 0: evicting chunk 0 first is the worst there is
+  for (const std::uint32_t slot : {0U, 1U, 2U, 0U, 3U, 0U, 4U, 0U}) build.brief(slot);
+  const std::vector<std::uint32_t> own{0, 1, 2, 3, 4};
+  const access_record record = build.finish(own, 5);
+  const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
+  auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
+  decision_log log;
+  for (std::uint32_t index = 0; index < 5; ++index) {
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
+  }
+  variant_trial<nearest_or_farthest> trial;
+  CHECK(trial.best(state, record, own) == 1);
+  auto none = support::cache_for<nearest_or_farthest>(it, 0, 5);
+  CHECK(trial.best(none, record, own) == 0);  // where none fits
+}
+
+TEST_CASE("a policy without settings, or with one given, has nothing to choose from", "[manager]")
+{
+  CHECK(chunk_cache<eviction::belady>{}.variants() == 1);
+  CHECK(chunk_cache<eviction::cost_aware>{}.variants() > 1);
+  CHECK(chunk_cache<eviction::cost_aware>{eviction::cost_aware{2.0}}.variants() == 1);
+}
+
+}  // namespace variant_trial_test
+
+namespace retained_run_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// Random wishes: which chunk stays behind which use, whether there is room or not.
+class wisher {
+ public:
+  transfer::retention roll(const support::random_iteration& it, const tier_space& device, support::dice& dice)
+  {
+    uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
+    if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
+    retained_.assign(uses_.uses().size(), 0);
+    const std::uint32_t share = dice.between(1, 4);
+    for (std::uint8_t& each : retained_) each = dice.one_in(share) ? 1 : 0;
+    transfer::retention wanted = links_.link(uses_, retained_, tide_, it.record.size());
+    early_.clear();
+    for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
+      if (dice.one_in(3))
+        early_.push_back(
+            {chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
+    wanted.early = early_;
+    places_.clear();
+    for (std::uint32_t index = 0; index < it.record.size() && dice.one_in(2); ++index)  // none, some, all
+      places_.push_back(dice.one_in(4) ? UINT32_MAX : dice.below(device.frames() + 2));
+    if (dice.one_in(2)) places_.resize(it.record.size(), UINT32_MAX);
+    for (std::uint32_t& each : places_)
+      if (each == UINT32_MAX && dice.one_in(2)) each = dice.below(device.frames());
+    wanted.places = places_;
+    return wanted;
+  }
+
+ private:
+  transfer::record_uses uses_;
+  transfer::lease_tide tide_;
+  transfer::stay_links links_;
+  std::vector<std::uint8_t> retained_;
+  std::vector<transfer::early_load> early_;
+  std::vector<std::uint32_t> places_;
+};
+
+}  // namespace
+
+TEST_CASE("whatever a plan wishes, its run can be followed and every read finds its bytes", "[manager]")
+{
+  int followed = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
+    if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
+    wisher wishes;
+    const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
+    if (wanted.retained_until.empty()) continue;
+    retained_run planned;
+    planned.start(run.start.table(), wanted);
+    if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
+    run.demand.assign(planned.log().moves().begin(), planned.log().moves().end());
+    run.end.take_places(planned.state().table());
+    for (const bool early : {false, true}) {
+      conformance::moves actions;
+      transfer::lookahead{}.schedule(run.input(early && planned.state().reclaims() == 0), actions);
+      const std::string wrong = conformance::mistake_when_followed(run, actions);
+      if (!wrong.empty()) FAIL("seed " << seed << ": " << wrong);
+    }
+    ++followed;
+  }
+  CHECK(followed > 100);
+}
+
+TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
+{
+  support::record_builder build;  // three chunks in a ring, room for two: one stays for ever, two are loaded each time
+  for (int round = 0; round < 2; ++round)
+    for (std::uint32_t index = 0; index < 3; ++index) build.brief(index);
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
+  auto state = support::cache_for<eviction::belady>(it, 2, 3);
+  decision_log log;
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
+  }
+  transfer::record_uses uses;
+  uses.read(record, own, 3, state.table().live());
+  transfer::lease_tide tide;
+  REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::stay_links links;
+  const std::vector<std::uint8_t> retained{1, 0, 0, 1, 0, 0};
+  retained_run planned;
+  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
+  CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
+  const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
+  planned.start(state.table(), links.link(uses, nothing, tide, record.size()));
+  CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
+}
+
+TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are copied, and every value is right",
+                   "[manager]", chunkmem::backend::host_arena, support::adversarial)
+{
+  constexpr std::uint32_t tensors = 14;
+  constexpr std::uint32_t elements = 128;  // a frame each
+  using manager_type = chunkmem::manager<TestType, chunkmem::transfer::planned>;
+  TestType memory{{.device_capacity = 8 * 512_B, .host_capacity = 9 * 512_B}};
+  manager_type m{memory, {.chunk_bytes = 512_B}};
+  std::vector<tensor<float>> all;
+  for (std::uint32_t index = 0; index < tensors; ++index)
+    all.push_back(m.template add<float>({elements}, role::buffer));
+  std::vector<float> expected(tensors);
+  for (std::uint32_t index = 0; index < tensors; ++index) {
+    auto pin = m.acquire(all[index], access::write);
+    for (float& it : pin.span()) it = expected[index] = static_cast<float>(index);
+  }
+  report before;
+  for (int step = 0; step < 8; ++step) {
+    before = m.report();
+    auto scope = m.iteration();
+    for (std::uint32_t index = 0; index < tensors; ++index) {
+      const bool reads = index % 3 == 0;
+      auto pin = m.acquire(all[index], reads ? access::read : access::read_write);
+      for (const float it : pin.span()) REQUIRE(it == expected[index]);
+      if (reads) continue;
+      expected[index] += 1;
+      for (float& it : pin.writable()) it += 1;
+    }
+  }
+  const transfer::stored_plan plan = m.plan();
+  CHECK(std::ranges::count(plan.device_only, 1) >= 5);
+  CHECK(plan.bound_bytes <= plan.moved_bytes);
+  const report last = m.report().copies_since(before);
+  CHECK(last.loaded.count() + last.written_back.count() == plan.moved_bytes);
+  CHECK(m.report().divergences == 0);
+}
+
+TEST_CASE("a run in planned frames settles there from any start", "[manager]")
+{
+  support::record_builder build;
+  for (const std::uint32_t chunk : {0U, 1U, 2U}) build.brief(chunk);
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const support::random_iteration it{{1, 2, 1}, own, {1, 1, 1}, record};
+  transfer::record_uses uses;
+  uses.read(record, own, 3, it.filled);
+  transfer::lease_tide tide;
+  REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::stay_links links;
+  const std::vector<std::uint8_t> retained{1, 1, 1};  // all stay for ever
+  transfer::retention wanted = links.link(uses, retained, tide, record.size());
+  const std::vector<std::uint32_t> places{3, 0, 2};
+  wanted.places = places;
+  std::vector<std::uint32_t> order{0, 1, 2};
+  do {
+    auto state = support::cache_for<eviction::belady>(it, 4, 4);
+    decision_log log;
+    for (const std::uint32_t index : order) {
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                    log);
+      state.unpin(tier::host, chunk_id{index}, true);
+      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::read, access_record::never, access_index{0}, log);
+      state.unpin(tier::device, chunk_id{index}, false);
+    }
+    retained_run planned;
+    planned.start(state.table(), wanted);
+    REQUIRE(planned.run(record, own));
+    for (const std::uint32_t index : own)
+      CHECK(planned.state()[chunk_id{index}].first_frame[tier::device] == frame_id{places[index]});
+    CHECK(planned.frames_moved(record, own) == 0U);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST_CASE("a run that does not fit moves nothing", "[manager]")
+{
+  support::record_builder build;
+  build.access(0, entry_kind::write);
+  build.access(1, entry_kind::write);
+  const std::vector<std::uint32_t> own{0, 1};
+  const access_record record = build.finish(own, 2);
+  const support::random_iteration it{{1, 1}, own, {0, 0}, record};
+  retained_run planned;
+  const std::vector<std::uint32_t> never(2, access_record::never);
+  planned.start(support::cache_for<eviction::belady>(it, 1, 2).table(), {never, never, never});
+  CHECK_FALSE(planned.frames_moved(record, own).has_value());
+}
+
+}  // namespace retained_run_test

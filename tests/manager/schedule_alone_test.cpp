@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/schedule.hpp>
 #include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>

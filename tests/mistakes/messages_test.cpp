@@ -4,7 +4,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
 

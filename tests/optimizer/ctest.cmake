@@ -4,5 +4,5 @@ set(chunkmem_labels threads)
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
   set(chunkmem_unsanitized ON)
   set(chunkmem_sanitized_files
-      "(device_optimizer|device_step|early_updates|late_updates|loop_launcher|measure_parameter|optimizer_kernel|step|thread_pool|update_parameter|update_site)_test[.]cpp")
+      "(device_kernel|device_optimizer|early_updates|late_updates|optimizer_kernel|step|thread_pool|update_parameter|update_site)_test[.]cpp")
 endif()

@@ -6,7 +6,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>

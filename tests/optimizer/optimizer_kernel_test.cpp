@@ -9,13 +9,56 @@
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
+
 #include <support/catch.hpp>
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
+
+namespace instruction_set_test {
+
+namespace cm = chunkmem;
+using cm::optimizer::instruction_set;
+
+TEST_CASE("instruction sets have names and grow", "[optimizer]")
+{
+  CHECK(name_of(instruction_set::baseline) == "baseline");
+  CHECK(name_of(instruction_set::avx2) == "avx2");
+  CHECK(name_of(instruction_set::avx512) == "avx512");
+  CHECK(name_of(instruction_set::avx512_bf16) == "avx512_bf16");
+  CHECK(cm::optimizer::is_available(instruction_set::baseline));
+  CHECK(cm::optimizer::is_available(cm::optimizer::best_instruction_set()));
+  for (const instruction_set set : cm::optimizer::instruction_sets)
+    CHECK(cm::optimizer::is_available(set) == (set <= cm::optimizer::best_instruction_set()));
+  CHECK(cm::optimizer::best_instruction_set() == cm::optimizer::best_instruction_set());
+}
+
+}  // namespace instruction_set_test
+
+namespace group_options_test {
+
+namespace cm = chunkmem;
+
+TEST_CASE("a group has its own options where some were set, else the common ones", "[optimizer]")
+{
+  cm::optimizer::detail::group_options<int> options{7};
+  CHECK(options.common() == 7);
+  CHECK(options.of(cm::group_id{3}) == 7);
+  options.set(cm::group_id{3}, 8);
+  options.set(cm::group_id{0}, 9);
+  options.set(cm::group_id{3}, 10);
+  CHECK(options.of(cm::group_id{3}) == 10);
+  CHECK(options.of(cm::group_id{0}) == 9);
+  CHECK(options.of(cm::group_id{1}) == 7);
+  CHECK(options.common() == 7);
+}
+
+}  // namespace group_options_test
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -317,3 +360,47 @@ TEST_CASE("a waiting update is that of its kernel when it was decided, if the ke
 }
 
 }  // namespace optimizer_kernel_test
+
+namespace device_optimizer_kernel_test {
+
+using namespace chunkmem;
+using namespace chunkmem::optimizer;
+
+namespace {
+
+static_assert(device_optimizer_kernel<adam> && device_optimizer_kernel<sgd> && !device_optimizer_kernel<int>);
+
+/// A kernel of a user, for the host alone.
+struct descend {
+  static constexpr std::string_view name = "descend";
+  [[nodiscard]] static std::span<const list_spec> lists() noexcept { return {}; }
+  void update(const update_spans&, const step_settings&) const noexcept {}
+  step_progress progress;
+};
+static_assert(optimizer_kernel<descend> && !device_optimizer_kernel<descend>);
+
+template <class Work, class Kernel>
+bool works_by(const Kernel& kernel, group_id group = group_id{0})
+{
+  bool found = false;
+  kernel.with_arithmetic(group,
+                         [&]<class Chosen>(std::type_identity<Chosen>) { found = std::is_same_v<Chosen, Work>; });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("the options of a group choose its arithmetic", "[optimizer]")
+{
+  adam with_adam;
+  with_adam.group(group_id{1}, {.weight_decay = 0.1F, .decoupled = false});
+  CHECK(works_by<optimizer::detail::adam_work<false>>(with_adam));
+  CHECK(works_by<optimizer::detail::adam_work<true>>(with_adam, group_id{1}));
+  sgd with_sgd;
+  with_sgd.group(group_id{1}, {.nesterov = true});
+  CHECK(works_by<optimizer::detail::momentum_sgd_work<false>>(with_sgd));
+  CHECK(works_by<optimizer::detail::momentum_sgd_work<true>>(with_sgd, group_id{1}));
+  CHECK(works_by<optimizer::detail::plain_sgd_work>(sgd{{.momentum = 0.0F}}));
+}
+
+}  // namespace device_optimizer_kernel_test

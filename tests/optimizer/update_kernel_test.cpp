@@ -1,9 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/update_kernel.hpp>
 
-#include <support/catch.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 
 #include <kernels/stored_parameter.hpp>
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+
+#include <cstring>
+#include <vector>
+
+namespace device_step_state_test {
+
+using namespace chunkmem::optimizer;
+
+TEST_CASE("the state of a loss scale has the bytes of the loss scale itself", "[optimizer]")
+{
+  loss_scale scale = loss_scale::dynamic({.initial = 8.0F, .window = 3});
+  scale.updated();
+  scale.skipped();
+  scale.updated();
+  scale.updated();
+  loss_scale_state state;
+  REQUIRE(scale.bytes().size() == sizeof state);
+  std::memcpy(&state, scale.bytes().data(), sizeof state);
+  CHECK(state.updates == 3);
+  CHECK(state.skips == 1);
+  CHECK(state.scale == 4.0F);
+  CHECK(state.in_a_row == 2);
+}
+
+TEST_CASE("a fresh state multiplies gradients by one and has decided nothing", "[optimizer]")
+{
+  const device_step_state state;
+  CHECK(state.number == 0);
+  CHECK(state.loss.scale == 1.0F);
+  CHECK(state.factor == 1.0F);
+  CHECK(state.decision == step_decision::open);
+}
+
+}  // namespace device_step_state_test
+
+namespace element_rows_test {
+
+namespace cm = chunkmem;
+using cm::dtype;
+using namespace chunkmem::optimizer;
+using namespace chunkmem::optimizer::detail;
+
+namespace {
+
+template <row_order Order>
+void covers_each_element_once()
+{
+  for (const std::uint64_t elements : {0U, 1U, 7U, 8U, 9U, 16U, 127U, 128U, 129U, 1'000U}) {
+    std::vector<int> seen(elements, 0);
+    for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
+      const row_place<Order> place{index, elements};
+      REQUIRE(place.count <= row_length<Order>);
+      for (std::uint32_t position = 0; position < place.count; ++position) ++seen.at(place.element(position));
+    }
+    for (const int times : seen) REQUIRE(times == 1);
+  }
+}
+
+constexpr dtype real_types[] = {dtype::float32, dtype::bfloat16, dtype::float16};
+
+/// Rows of hostile bytes, loaded and stored again.
+template <row_order Order>
+void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
+{
+  alignas(16) std::byte from[2048];
+  alignas(16) std::byte to[2048] = {};
+  for (std::size_t position = 0; position < sizeof from; ++position)
+    from[position] = static_cast<std::byte>(support::scrambled(position));
+  const std::size_t distance = is_aligned ? 0 : 4;
+  const std::size_t size = elements * size_of_real(type);
+  for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
+    const row_place<Order> place{index, elements};
+    const bool is_wide = Order == row_order::neighbours && is_aligned && place.count == row_length<Order>;
+    const row_floats<Order> wide = widened(load_row(from + distance, type, place, is_wide), type, is_wide);
+    store_row(to + distance, type, place, is_wide, wide, nearest_rounding{});
+  }
+  for (std::size_t position = 0; position < size / size_of_real(type); ++position) {
+    std::uint16_t half[2];
+    std::memcpy(&half[0], from + distance + 2 * position, 2);
+    std::memcpy(&half[1], to + distance + 2 * position, 2);
+    if (type == dtype::bfloat16)
+      REQUIRE(half[1] == cm::round_to<cm::bf16>(cm::to_float(cm::bf16::from_bits(half[0]))).bits());
+    if (type == dtype::float16)
+      REQUIRE(half[1] == cm::round_to<cm::fp16>(cm::to_float(cm::fp16::from_bits(half[0]))).bits());
+    if (type == dtype::float32)
+      REQUIRE(std::memcmp(from + distance + 4 * position, to + distance + 4 * position, 4) == 0);
+  }
+  REQUIRE(to[distance + size] == std::byte{0});
+}
+
+template <row_order Order>
+void draws_the_bits_of_its_elements()
+{
+  const cm::rounding_key key{0x123456789U, 77, 5, 2};
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    const row_place<Order> place{index, 10'000};
+    const stochastic_rounding<Order> how{cm::detail::rounding_stream{key}, place};
+    for (std::uint32_t position = 0; position < row_length<Order>; ++position)
+      REQUIRE(how.random[position] == cm::random_bits(key, place.element(position)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rows cover every element of a tensor once", "[optimizer]")
+{
+  covers_each_element_once<row_order::neighbours>();
+  covers_each_element_once<row_order::by_counter>();
+}
+
+TEST_CASE("rows keep what they load, whole or at the end, aligned or not", "[optimizer]")
+{
+  for (const dtype type : real_types)
+    for (const std::uint64_t elements : {1U, 8U, 13U, 128U, 300U})
+      for (const bool is_aligned : {true, false}) {
+        keeps_what_it_loads<row_order::neighbours>(type, elements, is_aligned);
+        keeps_what_it_loads<row_order::by_counter>(type, elements, is_aligned);
+      }
+}
+
+TEST_CASE("rows draw the random bits of their elements", "[optimizer]")
+{
+  draws_the_bits_of_its_elements<row_order::neighbours>();
+  draws_the_bits_of_its_elements<row_order::by_counter>();
+}
+
+}  // namespace element_rows_test
 
 namespace update_kernel_test {
 
@@ -166,3 +296,82 @@ TEST_CASE("random bits are for 16-bit states and for 16-bit values without a mas
 }
 
 }  // namespace device_parameter_test
+
+namespace cast_kernel_test {
+
+namespace cm = chunkmem;
+using cm::dtype;
+using namespace chunkmem::optimizer;
+
+namespace {
+
+template <class Element>
+cast_kernel::run_of_elements run_of(std::vector<Element>& all, std::size_t first = 0)
+{
+  return {reinterpret_cast<std::byte*>(all.data() + first), cm::dtype_of<Element>};
+}
+
+template <class Element>
+std::vector<std::uint16_t> bits_of(const std::vector<Element>& all)
+{
+  std::vector<std::uint16_t> bits;
+  for (const Element it : all) bits.push_back(it.bits());
+  return bits;
+}
+
+template <class Element>
+void casts(std::size_t count, std::size_t shift)
+{
+  std::vector<float> wide = support::hostile_numbers(count + shift, 3);
+  std::vector<Element> nearest(count + shift), random(count + shift), expected(count + shift), drawn(count + shift);
+  const cm::rounding_key key{1, 2, 3, 4};
+  for (std::size_t index = shift; index < count + shift; ++index) {
+    expected[index] = cm::round_to<Element>(wide[index]);
+    drawn[index] = cm::round_stochastic<Element>(wide[index], cm::random_bits(key, 1000 + index - shift));
+  }
+  loop_launcher::run(cast_kernel{run_of(nearest, shift), run_of(wide, shift), count});
+  loop_launcher::run(cast_kernel{run_of(random, shift), run_of(wide, shift), count, key, 1000});
+  CHECK(bits_of(nearest) == bits_of(expected));
+  CHECK(bits_of(random) == bits_of(drawn));
+  std::vector<float> again(count + shift), widened(count + shift);
+  for (std::size_t index = shift; index < count + shift; ++index) widened[index] = cm::to_float(nearest[index]);
+  loop_launcher::run(cast_kernel{run_of(again, shift), run_of(nearest, shift), count});
+  CHECK(support::same_bits(again, widened));
+}
+
+}  // namespace
+
+TEST_CASE("casts have the bits of the conversions, to nearest and by random bits", "[optimizer]")
+{
+  for (const std::size_t count : {0U, 1U, 8U, 9U, 10'007U})
+    for (const std::size_t shift : {0U, 1U, 4U, 8U}) {
+      INFO(count << " elements, " << shift << " further");
+      casts<cm::bf16>(count, shift);
+      casts<cm::fp16>(count, shift);
+    }
+}
+
+TEST_CASE("between the two types of 16 bits a number is rounded once, in its own bytes too", "[optimizer]")
+{
+  std::vector<cm::bf16> from(1 << 16);
+  for (std::size_t index = 0; index < from.size(); ++index)
+    from[index] = cm::bf16::from_bits(static_cast<std::uint16_t>(index));
+  std::vector<cm::fp16> to(from.size()), expected(from.size());
+  for (std::size_t index = 0; index < from.size(); ++index)
+    expected[index] = cm::round_to<cm::fp16>(cm::to_float(from[index]));
+  loop_launcher::run(cast_kernel{run_of(to), run_of(from), from.size()});
+  CHECK(bits_of(to) == bits_of(expected));
+  loop_launcher::run(
+      cast_kernel{{reinterpret_cast<std::byte*>(from.data()), dtype::float16}, run_of(from), from.size()});
+  CHECK(bits_of(from) == bits_of(expected));
+}
+
+TEST_CASE("single precision is copied bit by bit", "[optimizer]")
+{
+  std::vector<float> from = support::hostile_numbers(1000, 9);
+  std::vector<float> to(from.size());
+  loop_launcher::run(cast_kernel{run_of(to), run_of(from), from.size(), {1, 2, 3, 4}, 0});
+  CHECK(support::same_bits(from, to));
+}
+
+}  // namespace cast_kernel_test

@@ -4,13 +4,30 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
+
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
 
+#include <unistd.h>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
+
+namespace cache_size_test {
+
+TEST_CASE("the second cache is as large as the system says, or a megabyte", "[optimizer]")
+{
+  const std::uint64_t bytes = chunkmem::detail::second_cache_bytes();
+  CHECK(bytes >= 64 << 10);
+  CHECK(bytes <= std::uint64_t{1} << 30);
+  CHECK(bytes == chunkmem::detail::second_cache_bytes());
+  const long said = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  CHECK(bytes == (said > 0 ? static_cast<std::uint64_t>(said) : std::uint64_t{1} << 20));
+}
+
+}  // namespace cache_size_test
 
 namespace update_parameter_test {
 

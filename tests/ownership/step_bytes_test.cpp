@@ -3,7 +3,7 @@
 // docs/policies/ownership.md.
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>

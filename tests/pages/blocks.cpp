@@ -7,8 +7,8 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/eviction/policies.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
@@ -16,7 +16,7 @@
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <cstdint>
 #include <iostream>

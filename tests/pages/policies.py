@@ -30,13 +30,24 @@ def policies_of(include):
         header = str(path.relative_to(include))
         defaults.update(PICK.findall(text))
         declared.update(DECLARED.findall(text))
-        kind, name = KIND.search(text), NAME.search(text)
-        if kind and name and kind[1] in KINDS and header != "core/policy.hpp" and name[1] not in PARTS_OF_OTHERS:
-            models[kind[1]].append(name[1])
-            folders[kind[1]] = str(path.parent.relative_to(include))
+        if header == "core/policy.hpp":
+            continue
+        for kind, name in named_policies(text):
+            if kind in KINDS and name not in PARTS_OF_OTHERS:
+                models[kind].append(name)
+                folders[kind] = str(path.parent.relative_to(include))
     for kind in sorted(declared - set(KINDS)):
         page.fail("policies", f"the family {kind} is in no row: add it to KINDS of tests/pages/policies.py")
     return folders, models, defaults
+
+
+def named_policies(text):
+    """The kind and the name of each class of a header that has both: the name stands between its kind and the next."""
+    kinds = list(KIND.finditer(text))
+    for kind, end in zip(kinds, [later.start() for later in kinds[1:]] + [len(text)]):
+        name = NAME.search(text, kind.end(), end)
+        if name:
+            yield kind[1], name[1]
 
 
 def table_of(root):

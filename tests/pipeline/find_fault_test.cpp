@@ -2,8 +2,8 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 
 #include <support/catch.hpp>

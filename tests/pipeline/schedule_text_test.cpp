@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/schedule_text.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

@@ -3,9 +3,9 @@
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
-#include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 #include <support/oracles/dice.hpp>
 
 namespace planner_test {

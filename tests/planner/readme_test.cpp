@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/workload/machine.hpp>
 #include <support/catch.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/training_forecast.hpp>
 
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 
 #include <cmath>

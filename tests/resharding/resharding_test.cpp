@@ -2,8 +2,8 @@
 // Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
 // stopped.
 #include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/transfer/planned.hpp>

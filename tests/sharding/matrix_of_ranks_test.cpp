@@ -2,12 +2,12 @@
 // Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared
 // with one rank.
 #include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/eviction/policies.hpp>
-#include <chunkmem/ownership/policies.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>

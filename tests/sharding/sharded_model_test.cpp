@@ -4,13 +4,13 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/collective/self.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
-#include <chunkmem/placement/policies.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>

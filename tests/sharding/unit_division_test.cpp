@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/unit_division.hpp>
 
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 
 #include <support/catch.hpp>
 

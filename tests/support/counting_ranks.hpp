@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/shares.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
 
 #include <cstddef>
 #include <cstdint>

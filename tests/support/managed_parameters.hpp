@@ -5,9 +5,9 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/plain_parameters.hpp>
 

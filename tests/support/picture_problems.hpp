@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/activation/picture_chain.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/named_picture_networks.hpp>
-#include <chunkmem/workload/picture_costs.hpp>
 #include <support/oracles/random_chain.hpp>
+#include <support/picture_chain.hpp>
 
 #include <cstdint>
 #include <string_view>
@@ -23,17 +21,16 @@ inline constexpr picture_training picture_trainings[] = {
     {"VGG16", 384},     {"WRN-28-10", 2048}, {"PreAct-ResNet-1001", 256}, {"U-Net-512-same", 24}};
 
 /// A device of 2017: 60 % of its peak, and most of its memory's bandwidth.
-inline constexpr chunkmem::workload::picture_device device_of_2017{.flops_per_second = 0.6 * 15.7e12,
-                                                                   .bytes_per_second = 700e9};
+inline constexpr pictures::picture_device device_of_2017{.flops_per_second = 0.6 * 15.7e12, .bytes_per_second = 700e9};
 
 /// Two gigabytes are left for all else; a link of 12 GB/s each way.
 inline chain_problem problem_of(const picture_training& training)
 {
-  return {.chain = chunkmem::activation::chain_of(chunkmem::workload::picture_network_of(training.network),
-                                                  device_of_2017, training.pictures),
-          .budget = {.device = chunkmem::bytes{14'000'000'000},
-                     .to_host_bytes_per_second = 12e9,
-                     .to_device_bytes_per_second = 12e9}};
+  return {
+      .chain = pictures::chain_of(pictures::picture_network_of(training.network), device_of_2017, training.pictures),
+      .budget = {.device = chunkmem::bytes{14'000'000'000},
+                 .to_host_bytes_per_second = 12e9,
+                 .to_device_bytes_per_second = 12e9}};
 }
 
 }  // namespace support

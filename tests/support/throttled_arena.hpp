@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>

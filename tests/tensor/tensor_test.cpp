@@ -4,6 +4,63 @@
 #include <support/catch.hpp>
 
 #include <type_traits>
+#include <vector>
+
+namespace shape_test {
+
+using namespace chunkmem;
+
+static_assert(shape{2, 3, 4}.elements() == 24 && shape{2, 3, 4}.rank() == 3 && shape{7}[0] == 7);
+
+TEST_CASE("a shape knows its extents and their product", "[tensor]")
+{
+  const shape cube{5, 4, 3};
+  CHECK(cube.rank() == 3);
+  CHECK(cube.elements() == 60);
+  CHECK((cube[0] == 5 && cube[1] == 4 && cube[2] == 3));
+  CHECK(cube == shape{5, 4, 3});
+  CHECK_FALSE(cube == shape{3, 4, 5});
+  CHECK_FALSE(shape{6} == shape{6, 1});
+  const std::vector<std::uint64_t> extents{2, 9};
+  CHECK(shape{std::span{extents}} == shape{2, 9});
+}
+
+TEST_CASE("a shape has one to six extents", "[tensor]")
+{
+  CHECK(shape{1, 1, 1, 1, 1, 2}.rank() == 6);
+  CHECK_THROWS_AS((shape{1, 1, 1, 1, 1, 1, 1}), usage_error);
+  CHECK_THROWS_AS(shape{std::span<const std::uint64_t>{}}, usage_error);
+  const std::vector<std::uint64_t> many(1'000, 1);
+  CHECK_THROWS_AS(shape{std::span{many}}, usage_error);
+}
+
+TEST_CASE("an extent of zero is refused wherever it stands", "[tensor]")
+{
+  CHECK_THROWS_AS(shape{0}, usage_error);
+  CHECK_THROWS_AS((shape{3, 0}), usage_error);
+  CHECK_THROWS_AS((shape{0, 3}), usage_error);
+  CHECK_THROWS_AS((shape{2, 0, UINT64_MAX}), usage_error);
+}
+
+TEST_CASE("elements beyond 64 bits are refused", "[tensor]")
+{
+  constexpr std::uint64_t half = std::uint64_t{1} << 32;
+  CHECK(shape{half, half - 1}.elements() == half * (half - 1));
+  CHECK_THROWS_AS((shape{half, half}), size_overflow);
+  CHECK(shape{UINT64_MAX, 1}.elements() == UINT64_MAX);
+  CHECK_THROWS_AS((shape{2, UINT64_MAX}), size_overflow);
+}
+
+TEST_CASE("an axis beyond the rank is refused", "[tensor]")
+{
+  const shape plane{2, 3};
+  CHECK(plane[1] == 3);
+  CHECK_THROWS_AS(plane[2], usage_error);
+  CHECK_THROWS_AS(plane[6], usage_error);
+  CHECK_THROWS_AS(plane[SIZE_MAX], usage_error);
+}
+
+}  // namespace shape_test
 
 namespace tensor_test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/named_transformers.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

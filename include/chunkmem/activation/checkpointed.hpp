@@ -3,12 +3,12 @@
 
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/checkpointed_block.hpp>
 #include <chunkmem/activation/chain_timeline.hpp>
+#include <chunkmem/activation/checkpointed_block.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/activation/planned_activations.hpp>
-#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/activation/planners.hpp>
+#include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/owner_link.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/activation/activation_planner.hpp>
-#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/karma.hpp>
+#include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/rotor.hpp>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/cuda_api.hpp>
 #include <chunkmem/backend/cuda_memory.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/cuda_streams.hpp>
-#include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/tier.hpp>

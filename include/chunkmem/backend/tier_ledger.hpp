@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
 
 #include <cstddef>

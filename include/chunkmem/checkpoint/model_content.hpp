@@ -4,8 +4,8 @@
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_names.hpp>
 
 #include <algorithm>

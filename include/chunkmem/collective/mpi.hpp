@@ -5,8 +5,8 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/mpi_group.hpp>
-#include <chunkmem/collective/mpi_work.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/collective/mpi_work.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>

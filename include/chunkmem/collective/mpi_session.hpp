@@ -5,12 +5,12 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 
+#include <mpi.h>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mpi.h>
 #include <mutex>
 #include <thread>
 #include <utility>

@@ -9,6 +9,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
+#include <mpi.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -19,7 +20,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <mpi.h>
 #include <span>
 #include <string_view>
 #include <thread>

@@ -4,8 +4,8 @@
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/workload/json_fields.hpp>
 #include <chunkmem/workload/files.hpp>
+#include <chunkmem/workload/json_fields.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -5,8 +5,8 @@
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <cstdint>
 #include <numeric>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 #include <chunkmem/workload/transformer.hpp>
 

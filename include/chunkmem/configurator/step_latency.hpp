@@ -9,8 +9,8 @@
 #include <chunkmem/configurator/replica_units.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/posix_file.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
+#include <chunkmem/core/posix_file.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/containers.hpp>
 
 #include <concepts>
 #include <cstddef>

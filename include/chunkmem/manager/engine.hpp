@@ -5,19 +5,19 @@
 #include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/hazard_tracker.hpp>
-#include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/residency_snapshot.hpp>
+#include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradients.hpp>
+#include <chunkmem/manager/hazard_tracker.hpp>
 #include <chunkmem/manager/manager_options.hpp>
-#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/registered_states.hpp>
-#include <chunkmem/manager/schedule.hpp>
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/report.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
+#include <chunkmem/manager/schedule.hpp>
 #include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/profile/external_memory_monitor.hpp>
 

@@ -3,12 +3,12 @@
 
 #include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
-#include <chunkmem/transfer/policies.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 namespace chunkmem::inline v0 {
 

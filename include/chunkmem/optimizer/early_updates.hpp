@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>

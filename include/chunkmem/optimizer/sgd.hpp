@@ -3,8 +3,8 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/strict_fp.hpp>
-#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <array>
 #include <cmath>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/pipeline/find_fault.hpp>
-#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/placement/policies.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/workload/machine.hpp>
 
 #include <cstdint>

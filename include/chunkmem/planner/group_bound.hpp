@@ -3,8 +3,8 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/planner/group_times.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <algorithm>
 #include <cstdint>

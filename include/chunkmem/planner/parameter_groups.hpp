@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <algorithm>
 #include <cstddef>

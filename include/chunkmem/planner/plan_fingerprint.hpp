@@ -3,8 +3,8 @@
 
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/workload/machine.hpp>
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 #include <bit>
 #include <cstdint>

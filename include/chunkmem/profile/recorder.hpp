@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 
 #include <cstddef>

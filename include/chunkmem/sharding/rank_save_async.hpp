@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/first_values.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>

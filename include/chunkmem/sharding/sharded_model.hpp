@@ -8,11 +8,11 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/agreed_measure.hpp>
 #include <chunkmem/sharding/comm_error_about.hpp>
 #include <chunkmem/sharding/first_values.hpp>
@@ -30,8 +30,8 @@
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
-#include <chunkmem/tensor/tensor_names.hpp>
 #include <chunkmem/tensor/registration.hpp>
+#include <chunkmem/tensor/tensor_names.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/transfer/stays.hpp>
-#include <chunkmem/transfer/policies.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/stays.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
 #include <cstddef>

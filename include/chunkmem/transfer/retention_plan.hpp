@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/containers.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/lagrangian_dual.hpp>
 #include <chunkmem/transfer/local_search.hpp>

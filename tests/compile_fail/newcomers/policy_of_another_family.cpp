@@ -2,7 +2,7 @@
 // remedy: use one of the kinds in core/policy.hpp that this class accepts
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/ownership/policies.hpp>
+#include <chunkmem/ownership/ownerships.hpp>
 
 #ifdef CHUNKMEM_COMPILES
 using manager_type = chunkmem::manager<chunkmem::backend::host_arena>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // remedy: two policies of one kind: keep one of them
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 using arena = chunkmem::backend::host_arena;

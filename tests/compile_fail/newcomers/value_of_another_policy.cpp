@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // remedy: add it to the arguments of manager
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/eviction/policies.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
 
 void train(chunkmem::backend::host_arena& memory)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/files.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 
 // A user's program that asks what a model of a file costs.
 int main()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,8 +3,8 @@
 
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>

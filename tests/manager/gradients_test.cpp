@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/manager/gradients.hpp>
+
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <support/catch.hpp>
+#include <support/count_allocations.hpp>
+
+#include <initializer_list>
+#include <vector>
+
+namespace update_order_test {
+
+namespace {
+
+std::vector<std::uint32_t> numbers(const chunkmem::update_order& it)
+{
+  return {it.all().begin(), it.all().end()};
+}
+
+}  // namespace
+
+TEST_CASE("parameters come as declared until an order is arranged, which stays until it is reset", "[manager]")
+{
+  chunkmem::update_order it;
+  it.reset(5);
+  CHECK(numbers(it) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
+  const auto before = support::allocations_so_far();
+  const std::uint64_t keys[] = {7, 3, UINT64_MAX, 3, 0};
+  it.arrange([&](std::uint32_t index) { return keys[index]; });
+  if (support::counts_allocations) CHECK((support::allocations_so_far() - before).all() == 0);
+  CHECK(numbers(it) == std::vector<std::uint32_t>{4, 1, 3, 0, 2});
+  it.arrange([](std::uint32_t) { return std::uint64_t{1}; });
+  CHECK(numbers(it) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
+  it.arrange([](std::uint32_t index) { return 9 - index; });
+  CHECK(numbers(it) == std::vector<std::uint32_t>{4, 3, 2, 1, 0});
+  it.reset();
+  CHECK(numbers(it) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
+}
+
+}  // namespace update_order_test
+
+namespace gradient_ledger_test {
+
+using namespace chunkmem;
+
+TEST_CASE("a finished gradient refuses more and keeps its norms until it is forgotten", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(3);
+  gradient_measure measure;
+  measure.squares = 25.0;
+  CHECK(it.is_open(slot_id{1}));
+  it.finish(slot_id{1}, measure);
+  it.finish(slot_id{2});
+  CHECK_FALSE(it.is_open(slot_id{1}));
+  CHECK_FALSE(it.is_open(slot_id{2}));
+  CHECK(it.is_open(slot_id{0}));
+  REQUIRE(it.measure_of(slot_id{1}) != nullptr);
+  CHECK(it.measure_of(slot_id{1})->squares == 25.0);
+  CHECK((it.measure_of(slot_id{0}) == nullptr && it.measure_of(slot_id{2}) == nullptr));
+  it.forget(slot_id{1});
+  CHECK(it.is_open(slot_id{1}));
+  CHECK(it.measure_of(slot_id{1}) == nullptr);
+}
+
+TEST_CASE("a gradient that is done in one micro-batch is open in the others of its iteration alone", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(1);
+  const slot_id weight{0};
+  const auto moment = [](std::uint64_t iteration, std::uint64_t micro_batch) { return iteration << 16 | micro_batch; };
+  it.finish_unmeasured(weight, moment(3, 2));
+  CHECK_FALSE(it.is_open(weight, moment(3, 2)));
+  CHECK(it.is_open(weight, moment(3, 1)));
+  CHECK(it.is_open(weight, moment(3, 65'535)));
+  CHECK_FALSE(it.is_open(weight, moment(4, 1)));
+  CHECK_FALSE(it.is_open(weight, moment(2, 2)));
+  CHECK(it.is_done_in_iteration(weight, moment(3, 1)));
+  CHECK_FALSE(it.is_done_in_iteration(weight, moment(4, 2)));
+  it.note_opened(weight);
+  CHECK(it.is_open(weight, moment(3, 2)));
+  CHECK_FALSE(it.is_done_in_iteration(weight, moment(3, 2)));
+}
+
+TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is",
+          "[manager]")
+{
+  gradient_ledger it;
+  it.reset(1);
+  it.begin_update();
+  CHECK_THROWS_AS(it.expect_no_update("this"), usage_error);
+  it.expect_no_load("this");
+  it.begin_rehearsal();
+  it.expect_no_update("this");
+  it.end_rehearsal();
+  CHECK_THROWS_AS(it.expect_no_update("this"), usage_error);
+  CHECK(it.forgotten() == 0);
+  it.begin_load();
+  CHECK(it.forgotten() == 1);
+  it.expect_no_update("this");
+  CHECK_THROWS_AS(it.expect_no_load("this"), usage_error);
+  it.end_load();
+  it.expect_no_load("this");
+  it.begin_update();
+  it.end_update();
+  it.expect_no_update("this");
+  it.forget_step();
+  CHECK(it.forgotten() == 2);
+}
+
+TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(2);
+  it.finish(slot_id{0}, {});
+  it.begin_rehearsal();
+  CHECK(it.is_open(slot_id{0}));
+  it.finish(slot_id{1});
+  CHECK_FALSE(it.is_open(slot_id{1}));
+  it.end_rehearsal();
+  CHECK(it.is_open(slot_id{1}));
+  CHECK(it.measure_of(slot_id{0}) != nullptr);
+}
+
+TEST_CASE("a gradient that is opened again is neither done nor measured, and completed last", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(3);
+  it.note_opened(slot_id{2});
+  it.note_opened(slot_id{0});
+  CHECK(it.completed(slot_id{1}) == 0);
+  CHECK((it.completed(slot_id{2}) > 0 && it.completed(slot_id{0}) > it.completed(slot_id{2})));
+  gradient_measure measure;
+  measure.squares = 9.0;
+  it.keep_measure(slot_id{2}, measure);
+  CHECK(it.is_open(slot_id{2}));  // measured, but nobody said that it is done
+  REQUIRE(it.measure_of(slot_id{2}) != nullptr);
+  CHECK(it.measure_of(slot_id{2})->squares == 9.0);
+  it.finish(slot_id{2});
+  CHECK(it.completed(slot_id{2}) > it.completed(slot_id{0}));
+  CHECK(it.measure_of(slot_id{2}) != nullptr);
+  it.note_opened(slot_id{2});
+  CHECK(it.is_open(slot_id{2}));
+  CHECK(it.measure_of(slot_id{2}) == nullptr);
+  it.begin_rehearsal();
+  it.note_opened(slot_id{1});
+  CHECK(it.opened() == 4);
+  it.end_rehearsal();
+  CHECK(it.opened() == 3);
+  it.forget(slot_id{2});
+  CHECK(it.completed(slot_id{2}) == 0);
+}
+
+TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal",
+          "[manager]")
+{
+  gradient_ledger it;
+  it.reset(2);
+  gradient_measure all;
+  all.squares = 4.0;
+  const auto is_forgotten_by = [&](auto change) {
+    it.keep_measure_of_all(all);
+    if (it.measure_of_all() == nullptr || it.measure_of_all()->squares != 4.0) return false;
+    change();
+    return it.measure_of_all() == nullptr;
+  };
+  CHECK(is_forgotten_by([&] { it.note_opened(slot_id{1}); }));
+  CHECK(is_forgotten_by([&] { it.forget_measure_of_all(); }));
+  CHECK(is_forgotten_by([&] { it.forget_gradients(); }));
+  CHECK(is_forgotten_by([&] { it.forget_step(); }));
+  CHECK(is_forgotten_by([&] { it.end_update(); }));
+  CHECK(is_forgotten_by([&] { it.begin_load(); }));
+  CHECK(is_forgotten_by([&] { it.begin_rehearsal(); }));
+  gradient_measure rehearsed;
+  rehearsed.squares = 9.0;
+  it.keep_measure_of_all(rehearsed);
+  it.end_rehearsal();
+  REQUIRE(it.measure_of_all() != nullptr);
+  CHECK(it.measure_of_all()->squares == 4.0);
+  CHECK(!is_forgotten_by([&] { it.keep_measure(slot_id{0}, all); }));  // a part of what is known already
+  CHECK(!is_forgotten_by([&] { it.forget(slot_id{1}); }));             // used up by an update that had waited
+}
+
+}  // namespace gradient_ledger_test
+
+namespace gradient_places_test {
+
+using namespace chunkmem;
+using kind = entry_kind;
+
+namespace {
+
+constexpr std::uint32_t weight = 0, other = 1, single = 2;  // value slots: two of bf16, one of fp32
+constexpr std::uint32_t gradients = 3;                      // the first gradient slot
+
+registry three_weights()
+{
+  registry it;
+  it.add({100}, dtype::bfloat16, role::parameter, group_id{0});
+  it.add({100}, dtype::bfloat16, role::parameter, group_id{0});
+  it.add({100}, dtype::float32, role::parameter, group_id{0});
+  it.add_list(master_list);
+  it.seal(append_layout{}, bytes{4096});
+  return it;
+}
+
+struct use {
+  std::uint32_t slot;
+  entry_kind how;
+  std::uint32_t held_for = 0;  ///< moments after the next one
+};
+
+/// A record of these accesses; each is released before the next one, or later.
+access_record record_of(std::initializer_list<use> uses)
+{
+  access_record record;
+  std::uint32_t now = 0;
+  for (const use& it : uses) {
+    record.make_room();
+    record.append({it.slot, 0, 0, it.how, false, 0},
+                  {0, it.how == kind::drop ? entry_detail::never : now + 1 + it.held_for, pass::none});
+    ++now;
+  }
+  return record;
+}
+
+bool is_lent_after(std::initializer_list<use> uses, std::uint32_t which = weight)
+{
+  registry tensors = three_weights();
+  gradient_places places;
+  places.enable(3);
+  places.learn(record_of(uses), tensors);
+  places.settle(tensors);
+  const slot& value = tensors[slot_id{which}];
+  const slot& gradient = tensors[tensors.gradient_of(slot_id{which})];
+  const bool together = value.chunk == gradient.chunk && value.offset == gradient.offset;
+  CHECK(together == places.is_lent(slot_id{which}));
+  CHECK(tensors.chunk_of_slot()[index_of(tensors.gradient_of(slot_id{which}))] == index_of(gradient.chunk));
+  return together;
+}
+
+}  // namespace
+
+TEST_CASE("a gradient takes the place of a weight that nobody reads before its update", "[manager]")
+{
+  CHECK(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {gradients + weight, kind::read_write},
+                       {gradients + weight, kind::read_on_host}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {weight, kind::write_on_host},
+                       {gradients + weight, kind::drop},
+                       {weight, kind::read}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {other, kind::read},
+                       {UINT32_MAX, kind::lease_device}}));
+}
+
+TEST_CASE("a gradient stays apart from a weight that somebody wants", "[manager]")
+{
+  CHECK_FALSE(is_lent_after({{weight, kind::read}}));  // no gradient was seen
+  CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read}}));
+  CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read_on_host}}));
+  CHECK_FALSE(
+      is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read_write_on_host}}));
+  CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::drop}}));
+  CHECK_FALSE(is_lent_after({{weight, kind::read, 1}, {gradients + weight, kind::write}}));  // another pin holds it
+  CHECK_FALSE(is_lent_after({{single, kind::read}, {gradients + single, kind::write}}, single));  // no master
+  CHECK_FALSE(is_lent_after({{weight, kind::read},
+                             {gradients + weight, kind::write},
+                             {weight, kind::write_on_host},
+                             {gradients + weight, kind::write},
+                             {weight, kind::read}}));
+}
+
+TEST_CASE("gradients move only while they have no bytes, and back where a weight is wanted after all", "[manager]")
+{
+  registry tensors = three_weights();
+  gradient_places places;
+  places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
+  CHECK_FALSE(places.settle(tensors));  // not enabled
+  places.enable(3);
+  places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
+  const slot own = tensors[slot_id{gradients + weight}];
+  tensors[slot_id{gradients + weight}].state = tensor_state::hold;
+  CHECK_FALSE(places.settle(tensors));
+  CHECK(places.is_pending());
+  tensors[slot_id{gradients + weight}].state = tensor_state::free;
+  CHECK(places.settle(tensors));
+  CHECK((places.is_lent(slot_id{weight}) && !places.is_lent(slot_id{other}) && !places.is_pending()));
+  places.begin(1);
+  places.note_consumed(slot_id{weight});
+  places.begin(1);
+  places.keep_apart(slot_id{weight});  // left over by the loop's last iteration
+  CHECK_FALSE(places.is_pending());
+  places.note_consumed(slot_id{weight});
+  places.begin(0);
+  places.keep_apart(slot_id{weight});  // another loop wants it
+  CHECK(places.is_pending());
+  tensors[slot_id{weight}].state = tensor_state::gradient;
+  CHECK_FALSE(places.settle(tensors));
+  tensors[slot_id{weight}].state = tensor_state::hold;
+  CHECK(places.settle(tensors));
+  CHECK_FALSE(places.is_lent(slot_id{weight}));
+  CHECK((tensors[slot_id{gradients + weight}].chunk == own.chunk &&
+         tensors[slot_id{gradients + weight}].offset == own.offset));
+  places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
+  CHECK_FALSE(places.settle(tensors));  // once wanted, never again in place
+}
+
+TEST_CASE("lists do not change places under gradients that lie in their weights", "[manager]")
+{
+  registry tensors = three_weights();
+  gradient_places places;
+  places.enable(3);
+  places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
+  places.settle(tensors);
+  CHECK_THROWS_AS(places.refuse_exchange(tensors, gradient_list, list_id{2}), usage_error);
+  places.refuse_exchange(tensors, value_list, list_id{2});
+  tensors[slot_id{weight}].state = tensor_state::gradient;
+  CHECK_THROWS_AS(places.refuse_exchange(tensors, value_list, list_id{2}), usage_error);
+  tensors[slot_id{weight}].state = tensor_state::hold;
+  tensors[slot_id{weight}].chunk = chunk_id{77};
+  places.follow_values(tensors);
+  CHECK(tensors[slot_id{gradients + weight}].chunk == chunk_id{77});
+}
+
+}  // namespace gradient_places_test
