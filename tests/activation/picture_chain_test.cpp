@@ -359,7 +359,7 @@ TEST_CASE("no block has an output that exceeds its saved bytes, and a run that s
 TEST_CASE("a network is cut neither before a ReLU nor after a concatenation", "[activation]")
 {
   // A convolution; its norm with the ReLU; a maximum.
-  const layer_chain chain = chain_of(workload::resnet(50), device_of_2017, 1);
+  const layer_chain chain = chain_of(support::pictures::resnet(50), device_of_2017, 1);
   const char* const names[] = {"operators up to 0", "operators up to 2", "operators up to 3"};
   const bytes outputs[] = {802'816 * 4_B, 802'816 * 4_B, 200'704 * 4_B};
   for (std::uint32_t block = 0; block < 3; ++block) {
@@ -385,14 +385,15 @@ TEST_CASE("a U-Net carries its skips in each block from the one that made them o
   CHECK(chain.blocks.back().carried == skips);
   for (std::uint32_t block = 1; block < chain.size(); ++block)
     CHECK(chain.blocks[block].carried >= chain.blocks[block - 1].carried);
-  for (const chain_block& block : chain_of(workload::vgg16(), device_of_2017, 2).blocks) CHECK(block.carried == 0_B);
+  for (const chain_block& block : chain_of(support::pictures::vgg16(), device_of_2017, 2).blocks)
+    CHECK(block.carried == 0_B);
 }
 
 TEST_CASE("devices without a rate and batches without an end have no chain", "[activation]")
 {
-  CHECK_THROWS_AS(chain_of(workload::vgg16(), {0, 1}, 1), config_error);
-  CHECK_THROWS_AS(chain_of(workload::vgg16(), {1, 0}, 1), config_error);
-  CHECK_THROWS_AS(chain_of(workload::vgg16(), device_of_2017, UINT64_MAX / 4), size_overflow);
+  CHECK_THROWS_AS(chain_of(support::pictures::vgg16(), {0, 1}, 1), config_error);
+  CHECK_THROWS_AS(chain_of(support::pictures::vgg16(), {1, 0}, 1), config_error);
+  CHECK_THROWS_AS(chain_of(support::pictures::vgg16(), device_of_2017, UINT64_MAX / 4), size_overflow);
   CHECK(chain_of({}, device_of_2017, 1).size() == 0);
   CHECK_THROWS_AS(chain_of({}, device_of_2017, 1).check(), config_error);
 }
