@@ -24,6 +24,15 @@ function(chunkmem_program name)
   chunkmem_flags(${name})
 endfunction()
 
+# chunkmem_compile_as_one(<target>): up to 32 of its files are compiled as one, where tests are built: half of a manager's code is the same
+# in each file that has one. A file with compile options of its own is compiled alone. While editing one file, the preset edit
+# (CMAKE_UNITY_BUILD=OFF) compiles each alone.
+function(chunkmem_compile_as_one target)
+  if(CHUNKMEM_BUILD_TESTS AND NOT DEFINED CMAKE_UNITY_BUILD)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 32)
+  endif()
+endfunction()
+
 # chunkmem_read_folder(<folder>): what a folder wants beyond the rule. Its optional ctest.cmake may set
 #   chunkmem_labels            ctest labels of the folder, such as threads
 #   chunkmem_compile_options   added last to the flags of the folder's program

@@ -118,9 +118,8 @@ macro(chunkmem_part part regex)
 endmacro()
 
 # The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test and get
-# the ctest <name>.slow with the label slow. Up to 24 files are compiled as one, so that what managers have in common is compiled
-# once: each test has a namespace of its own name, and a file that defines a macro is compiled alone. While editing one test,
-# -DCMAKE_UNITY_BUILD=OFF compiles each alone.
+# the ctest <name>.slow with the label slow. Files are compiled as one (chunkmem_compile_as_one): each test has a namespace of its own
+# name, and a file that defines a macro is compiled alone.
 function(chunkmem_add_test_program name)
   if(CHUNKMEM_ONLY_TESTS AND NOT name IN_LIST CHUNKMEM_ONLY_TESTS)
     return()
@@ -131,9 +130,7 @@ function(chunkmem_add_test_program name)
     return()
   endif()
   chunkmem_program(test_${name} ${ARGN})
-  if(NOT DEFINED CMAKE_UNITY_BUILD)
-    set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
-  endif()
+  chunkmem_compile_as_one(test_${name})
   target_compile_options(test_${name} PRIVATE ${chunkmem_compile_options})
   target_link_libraries(test_${name} PRIVATE chunkmem_test_main ${chunkmem_libraries})
   if(NOT chunkmem_compile_options AND NOT chunkmem_libraries)

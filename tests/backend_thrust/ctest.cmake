@@ -7,6 +7,7 @@ if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
   add_library(thrust_matrix OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/toy_matrix.cpp"
               "${CMAKE_CURRENT_LIST_DIR}/mixed_matrix.cpp")
   chunkmem_flags(thrust_matrix)
+  chunkmem_compile_as_one(thrust_matrix)
   target_link_libraries(thrust_matrix PRIVATE chunkmem_test_main)
 
   set(systems omp tbb cpp) # the last one is the folder's own program

@@ -13,7 +13,7 @@ endif()
 
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
 chunkmem_program(test_collective_mpi ${sources})
-set_target_properties(test_collective_mpi PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+chunkmem_compile_as_one(test_collective_mpi)
 target_link_libraries(test_collective_mpi PRIVATE chunkmem_test_main chunkmem::mpi)
 foreach(which IN ITEMS rank stage)
   chunkmem_program(mpi_${which}_that_dies "${CMAKE_CURRENT_LIST_DIR}/${which}_that_dies.cpp")

@@ -28,6 +28,7 @@ if(CHUNKMEM_SANITIZE) # bugs that are worlds of their own are found without
 endif()
 add_library(differential_parts OBJECT EXCLUDE_FROM_ALL ${differential_parts})
 chunkmem_flags(differential_parts)
+chunkmem_compile_as_one(differential_parts)
 target_include_directories(differential_parts PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 # These two run for a moment only: not worth the time of an optimiser.
 set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/on_lost_pin.cpp" "${CMAKE_CURRENT_LIST_DIR}/on_lenient_rules.cpp"

@@ -7,9 +7,6 @@ namespace differential {
 
 namespace {
 
-constexpr std::uint32_t compute = 1;
-constexpr std::uint32_t adopted = 4;
-
 /// The worse of two forecasts that both have to hold.
 [[nodiscard]] forecast both(const forecast& one, const forecast& other)
 {
@@ -86,8 +83,9 @@ void machine::gradient(const op& it)
   const std::uint32_t tensor = it.x % (model_.parameters() + 3);
   element type = model_.is_parameter(tensor) ? slot(model_.slot_of(tensor, gradient_list)).type : element::real;
   if ((it.y & 15U) == 0) type = type == element::real ? element::brain : element::real;
-  std::uint32_t agent =
-      (it.y >> 4U & 3U) == 0 || !subject_->is_addressable() ? ((it.y >> 6U & 1U) != 0 ? adopted : compute) : on_caller;
+  std::uint32_t agent = (it.y >> 4U & 3U) == 0 || !subject_->is_addressable()
+                            ? ((it.y >> 6U & 1U) != 0 ? on_adopted : on_compute)
+                            : on_caller;
   if ((it.y >> 14U & 31U) == 0) agent = 3;
   const bool is_weight = model_.is_parameter(tensor);
   if (is_weight) {
@@ -129,7 +127,7 @@ void machine::done_with_pin(const op& it)
 void machine::done(const op& it)
 {
   const std::uint32_t tensor = it.x % (model_.parameters() + 3);
-  const std::uint32_t agent = (it.y & 3U) == 0 ? compute : on_caller;
+  const std::uint32_t agent = (it.y & 3U) == 0 ? on_compute : on_caller;
   const bool measures = agent == on_caller && subject_->is_addressable() && !model_.expects_more();
   forecast expected = refused;
   if (model_.is_parameter(tensor)) {

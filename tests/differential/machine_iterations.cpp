@@ -9,7 +9,6 @@ namespace differential {
 
 namespace {
 
-constexpr std::uint32_t compute = 1;
 constexpr std::size_t most_leases = 3;
 
 }  // namespace
@@ -20,7 +19,7 @@ void machine::lease(const op& it)
   const bool on_host = it.x % 5 == 0;
   const std::uint64_t size = 1 + it.y % (on_host ? setting_.frame : 3 * setting_.frame);
   const std::uint32_t agent =
-      !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? compute : on_caller;
+      !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? on_compute : on_caller;
   prepare(allowed);
   granted got;
   const answer result = made().lease(on_host, size, agent, got);

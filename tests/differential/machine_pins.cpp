@@ -8,8 +8,6 @@ namespace differential {
 namespace {
 
 constexpr std::size_t most_pins = 6;
-constexpr std::uint32_t compute = 1;
-constexpr std::uint32_t adopted = 4;
 
 }  // namespace
 
@@ -32,7 +30,7 @@ request machine::request_of(const op& it) const
   const std::uint32_t where = it.y >> 2U & 3U;
   result.at = where == 2 ? place::host : place::device;
   if (where == 3 || (where < 2 && !subject_->is_addressable()))
-    result.agent = (it.y >> 4U & 1U) != 0 ? adopted : compute;
+    result.agent = (it.y >> 4U & 1U) != 0 ? on_adopted : on_compute;
   if ((it.y >> 14U & 31U) == 0) result.agent = 2 + (it.y >> 4U & 1U) * 4;  // the manager's own, or none
   const bool is_value = result.list == value_list && (it.y >> 9U & 1U) == 0;
   const bool as_bytes = (it.y >> 5U & 7U) == 0;
@@ -202,7 +200,7 @@ void machine::audit()
     for (const place where : {place::device, place::host}) {
       request wanted{.tensor = slot(index).tensor, .list = slot(index).list, .type = slot(index).type, .at = where};
       if (slot(index).list != value_list) wanted.by = route::bytes;
-      if (where == place::device && !subject_->is_addressable()) wanted.agent = compute;
+      if (where == place::device && !subject_->is_addressable()) wanted.agent = on_compute;
       settle_kernels(index);
       if (slot(index).now == state::free) continue;
       granted got;

@@ -135,6 +135,8 @@ enum class route : std::uint8_t { tensor, list, bytes };
 
 // Agents, as every backend numbers them: the calling thread, compute, and one that the machine adopts.
 inline constexpr std::uint32_t on_caller = 0xFF;  ///< no agent is named: the calling thread
+inline constexpr std::uint32_t on_compute = 1;
+inline constexpr std::uint32_t on_adopted = 4;  ///< the first stream of the caller
 inline constexpr std::uint32_t no_slot = UINT32_MAX;
 inline constexpr std::uint32_t value_list = 0;
 inline constexpr std::uint32_t gradient_list = 1;
