@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "precision_run.hpp"
 
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/placement/placements.hpp>
 #include <support/catch.hpp>
@@ -29,21 +30,21 @@ setting setting_for(bool in_place, mixed::precision kind, std::uint8_t size, boo
   return it;
 }
 
-struct half_on_device : cm::placement::update_share {
-  half_on_device() : update_share{.device_share = 0.5} {}
-};
+using placements = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin,
+                                                cm::placement::fixed_split, cm::placement::update_share, device_only>;
+using layouts = cm::any_layout<cm::size_class_layout, one_each_layout>;
 
 /// What a run has beside its setting.
 struct circumstances {
   bool least_host = false;  ///< the room that the rehearsal names, and one frame to read the results back by
   bool overflows = true;    ///< in two of its steps
+  placements placement{};
+  layouts layout{};
 };
 
-/// One run with the policies named.
-template <class... Policies>
 std::string train_with(const setting& it, const circumstances& with)
 {
-  using manager = cm::manager<adversarial, support::every_eviction, support::chosen_gradient, Policies...>;
+  using manager = cm::manager<adversarial, support::every_eviction, support::chosen_gradient, placements, layouts>;
   using trainer = mixed::trainer<manager, adversarial, cm::bf16>;
   const cm::manager_options chunks{.chunk_bytes = frame};
   support::adversarial_options options{.device_capacity = plenty,
@@ -53,7 +54,7 @@ std::string train_with(const setting& it, const circumstances& with)
   const auto need = [&] {
     adversarial memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, with.placement, with.layout};
     return trainer{m, memory, it.recipe(), workers}.rehearse();
   };
   options.device_capacity = device_for(it.at[setting::size], need());
@@ -66,7 +67,7 @@ std::string train_with(const setting& it, const circumstances& with)
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, with.placement, with.layout};
     trainer run{m, memory, how, workers};
     run.rehearse();
     try {
@@ -80,7 +81,6 @@ std::string train_with(const setting& it, const circumstances& with)
   return difference.empty() && !memory.faults().empty() ? memory.faults().front() : difference;
 }
 
-template <class... Policies>
 void train_all(const circumstances& with = {})
 {
   for (const bool in_place : {false, true})
@@ -88,7 +88,7 @@ void train_all(const circumstances& with = {})
       for (const std::uint8_t size : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
         const setting it = setting_for(in_place, mixed::precision::bf16, size, launched);
         INFO(it.name());
-        const std::string difference = train_with<Policies...>(it, with);
+        const std::string difference = train_with(it, with);
         CHECK(difference == "");
       }
 }
@@ -97,32 +97,32 @@ void train_all(const circumstances& with = {})
 
 TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[equality]")
 {
-  train_all<device_only>();
+  train_all({.placement = placements{device_only{}}});
 }
 
 TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[equality]")
 {
-  train_all<cm::placement::device_margin>();
-  train_all<cm::placement::fixed_split>();
-  train_all<half_on_device>();
+  train_all({.placement = placements{cm::placement::device_margin{}}});
+  train_all({.placement = placements{cm::placement::fixed_split{}}});
+  train_all({.placement = placements{cm::placement::update_share{.device_share = 0.5}}});
 }
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[equality]")
 {
-  train_all<one_each_layout>();
+  train_all({.layout = layouts{one_each_layout{}}});
 }
 
 TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[equality]")
 {
-  train_all<cm::size_class_layout>();
+  train_all();
 }
 
 TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[equality]")
 {
-  train_all<>({.least_host = true, .overflows = false});
+  train_all({.least_host = true, .overflows = false});
 }
 
 TEST_CASE("a skipped step on the least host does not stop those after it", "[equality]")
 {
-  train_all<>({.least_host = true});
+  train_all({.least_host = true});
 }
