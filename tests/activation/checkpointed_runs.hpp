@@ -12,7 +12,7 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/checkpointed_trainer.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/failing.hpp>
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/sanitized.hpp>

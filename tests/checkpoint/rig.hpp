@@ -10,7 +10,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/mixed_trainer.hpp>
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 
 #include <algorithm>
 #include <cstddef>

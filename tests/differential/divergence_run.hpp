@@ -8,7 +8,7 @@
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/own_policies.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 
 #include <array>
 #include <atomic>

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>

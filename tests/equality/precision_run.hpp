@@ -4,14 +4,9 @@
 #include "precision_setting.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/chunk/size_class_layout.hpp>
-#include <chunkmem/placement/placements.hpp>
-#include <chunkmem/transfer/planned.hpp>
-#include <chunkmem/transfer/transfers.hpp>
 #include <support/adversarial.hpp>
 #include <support/chosen_gradient.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/mixed_trainer.hpp>
 
 #include <algorithm>
@@ -43,11 +38,9 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_host_arena(const setting& it);
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
-using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
-using every_transfer =
-    cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead, cm::transfer::planned>;
-using every_placement =
-    cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
+using support::every_layout;
+using support::every_placement;
+using support::every_transfer;
 
 /// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
 template <class Backend>

@@ -8,7 +8,7 @@
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 #include <support/chosen_gradient.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/faulty.hpp>
 #include <support/memory_folder.hpp>
 #include <support/mixed_reference.hpp>

@@ -12,7 +12,7 @@
 #include <chunkmem/transfer/transfers.hpp>
 
 #include <support/catch.hpp>
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/oracles/toy_core.hpp>
 #include <support/sanitized.hpp>
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
 // stopped.
-#include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
-#include <chunkmem/transfer/planned.hpp>
 
 #include <support/catch.hpp>
+#include <support/every_policy.hpp>
 #include <support/memory_folder.hpp>
 #include <support/train_on_ranks.hpp>
 
@@ -66,6 +64,13 @@ struct side {
   }
 };
 
+/// Policies of both sides of a move.
+struct policies {
+  std::string_view eviction = "belady";
+  std::string_view layout = "size_class_layout";
+  std::string_view transfer = "lookahead";
+};
+
 struct move {
   side from, to;
   std::uint32_t element = 0;  ///< of weights: float32, bf16, fp16
@@ -73,14 +78,15 @@ struct move {
 };
 
 /// Runs `work(model, trainer)` on each rank of a job. @return   what the first that failed said
-template <class Element, class Ownership, class... Policies, class Work>
-std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel,
+template <class Element, class Ownership, class Work>
+std::string on_ranks(const job& wanted, const policies& chosen, const cm::optimizer::adam& kernel,
                      const support::ranks::history<Element>& values, Work work)
 {
   using threads = cm::collective::local_threads;
   using ranks_type = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
                                         cm::sharding::process_groups<threads>, threads>;
-  using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, Policies...>;
+  using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, support::every_eviction,
+                                       support::every_layout, support::every_transfer>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
     try {
@@ -89,7 +95,10 @@ std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel,
       model_type model{memory,
                        support::ranks::ends_as<ranks_type>(here),
                        {.chunk_bytes = wanted.frame_bytes()},
-                       {.divided = wanted.divided, .sum_scale = wanted.scale}};
+                       {.divided = wanted.divided, .sum_scale = wanted.scale},
+                       support::every_eviction{chosen.eviction},
+                       support::every_layout{chosen.layout},
+                       support::every_transfer{chosen.transfer}};
       support::ranks::one_of_many<Element, model_type, cm::optimizer::adam> trainer{model, kernel, wanted, values};
       work(model, trainer);
       said[here.rank()] = trainer.complaint;
@@ -123,11 +132,11 @@ struct reference {
 };
 
 /// Trains on from what the folder has, and compares everything. @return   what differs
-template <class Element, class Ownership, class... Policies>
+template <class Element, class Ownership>
 std::string go_on(const memory_folder& folder, const job& then, const cm::optimizer::adam& kernel,
-                  reference<Element>& right)
+                  reference<Element>& right, const policies& chosen = {})
 {
-  return on_ranks<Element, Ownership, Policies...>(then, kernel, right.one.values, [&](auto& model, auto& trainer) {
+  return on_ranks<Element, Ownership>(then, chosen, kernel, right.one.values, [&](auto& model, auto& trainer) {
     if (then.frames % 2 == 0) (void)trainer.least_device();
     (void)checkpoint::load(model, folder);
     trainer.go_on(saved_at);
@@ -139,35 +148,35 @@ std::string go_on(const memory_folder& folder, const job& then, const cm::optimi
 }
 
 /// Trains until the save.
-template <class Element, class Ownership, class... Policies>
+template <class Element, class Ownership>
 std::string train_and_save(memory_folder& folder, const job& first, const cm::optimizer::adam& kernel,
-                           const reference<Element>& right, cm::bytes file_size)
+                           const reference<Element>& right, cm::bytes file_size, const policies& chosen = {})
 {
-  return on_ranks<Element, Ownership, Policies...>(first, kernel, right.one.values, [&](auto& model, auto& trainer) {
+  return on_ranks<Element, Ownership>(first, chosen, kernel, right.one.values, [&](auto& model, auto& trainer) {
     trainer.run();
     (void)checkpoint::save(model, folder, {.file_size = file_size, .round = 50_KiB});
   });
 }
 
-template <class Element, class... Policies>
-std::string reshard(const move& how)
+template <class Element>
+std::string reshard(const move& how, const policies& chosen)
 {
   using cm::ownership::hierarchical;
   const job first = how.from.as_job(saved_at, how.seed);
   const job then = how.to.as_job(steps, how.seed / 7);
   reference<Element> right{first, then, the_kernel};
   memory_folder folder;
-  const std::string said = train_and_save<Element, hierarchical, Policies...>(
-      folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
-  return said.empty() ? go_on<Element, hierarchical, Policies...>(folder, then, the_kernel, right) : said;
+  const std::string said = train_and_save<Element, hierarchical>(
+      folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U}, chosen);
+  return said.empty() ? go_on<Element, hierarchical>(folder, then, the_kernel, right, chosen) : said;
 }
 
 std::string run(const move& how)
 {
   switch (how.element) {
-    case 0: return reshard<float>(how);
-    case 1: return reshard<cm::bf16, cm::transfer::planned, cm::best_fit_layout>(how);
-    default: return reshard<cm::fp16, cm::eviction::lru>(how);
+    case 0: return reshard<float>(how, {});
+    case 1: return reshard<cm::bf16>(how, {.layout = "best_fit_layout", .transfer = "planned"});
+    default: return reshard<cm::fp16>(how, {.eviction = "lru"});
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -13,7 +12,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
-#include <support/every_eviction.hpp>
+#include <support/every_policy.hpp>
 #include <support/rank_training.hpp>
 
 #include <algorithm>
@@ -31,9 +30,8 @@ namespace cm = chunkmem;
 using support::ranks::job;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
-using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout>;
 using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical,
-                                     support::every_eviction, every_layout>;
+                                     support::every_eviction, support::every_layout, support::every_transfer>;
 using manager_type = cm::manager<arena>;
 
 /// A part of a training, on some ranks.
@@ -273,7 +271,8 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
                        {.chunk_bytes = how.frame_bytes()},
                        {.divided = how.divided, .sum_scale = how.scale},
                        support::every_eviction{now.eviction},
-                       every_layout{now.layout}};
+                       support::every_layout{now.layout},
+                       support::every_transfer{"lookahead"}};
       rank_of_many<Element> trainer{model, how, wanted};
       use(model, trainer);
     };

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/eviction/evictions.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+
+/// Every policy of a kind, chosen when the program runs, so that a matrix of tests needs one type of manager.
+namespace support {
+
+using every_eviction =
+    chunkmem::eviction::any_eviction<chunkmem::eviction::lru, chunkmem::eviction::belady, chunkmem::eviction::fifo,
+                                     chunkmem::eviction::list_order, chunkmem::eviction::cost_aware>;
+using every_layout =
+    chunkmem::any_layout<chunkmem::append_layout, chunkmem::best_fit_layout, chunkmem::size_class_layout>;
+using every_placement =
+    chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
+                                       chunkmem::placement::fixed_split>;
+/// One of the first, too, is planned for, and reads its plan: demand paging without a plan is a type of its own.
+using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_prefetch, chunkmem::transfer::lookahead,
+                                                        chunkmem::transfer::planned>;
+
+}  // namespace support
