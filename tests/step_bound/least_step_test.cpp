@@ -9,7 +9,9 @@
 namespace least_step_test {
 
 using namespace chunkmem;
-using namespace chunkmem::planner;
+using planner::forecast_training;
+using planner::rank_settings;
+using planner::training_forecast;
 
 namespace {
 

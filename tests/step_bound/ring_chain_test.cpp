@@ -10,7 +10,9 @@
 
 namespace ring_chain_test {
 
-using namespace chunkmem::planner;
+using chunkmem::planner::act;
+using chunkmem::planner::parameter_groups;
+using chunkmem::planner::training_script;
 using step_bound::ring_chain;
 
 TEST_CASE("a chain of rings is not below compute or rings, nor above both one after the other", "[step_bound]")
