@@ -2,6 +2,7 @@
 # Packages that our own programs use and the library does not. The config file of a package may stop CMake, for example
 # where one of its libraries was removed. So a separate project loads each package first, and only a package that passed
 # is loaded here. Each configuration asks again, because a package may have been changed or removed since the last one.
+include("${CMAKE_CURRENT_LIST_DIR}/known_compiler.cmake")
 
 # chunkmem_rehearse(<why_not> <package> <libraries> [<word of find_package...>]): finds <package> and links <libraries>
 # in that project.
@@ -25,6 +26,7 @@ function(chunkmem_rehearse why_not package libraries)
   string(SHA256 build "${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
   string(SUBSTRING "${build}" 0 8 build)
   file(REMOVE "${folder}/${build}/CMakeCache.txt")
+  chunkmem_known_compiler("${CMAKE_BINARY_DIR}" "${folder}/${build}" CXX)
   file(WRITE "${folder}/choices.cmake" "${choices}")
   file(WRITE "${folder}/main.cpp" "int main() {}\n")
   file(WRITE "${folder}/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)

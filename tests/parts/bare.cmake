@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # For the scripts in this folder: a machine that has a compiler, and nothing else that CMake could find.
 #   BUILD is the build that runs the test. Its cache says where ninja, Eigen, CLI11, Catch2 and Python are.
+include("${ROOT}/cmake/known_compiler.cmake")
 
 # CMake finds only what a test names.
 set(cuda /usr/local/cuda) # the hints of find_path are searched all the same
@@ -24,6 +25,7 @@ endforeach()
 
 # configure(<name> <options...>): a build folder <scratch>/<name>; what CMake says is in `output`.
 function(configure name)
+  chunkmem_known_compiler("${BUILD}" "${scratch}/${name}" CXX)
   execute_process(COMMAND ${CMAKE_COMMAND} -S "${ROOT}" -B "${scratch}/${name}" -G ${GENERATOR}
                           -DCMAKE_CXX_COMPILER=${COMPILER} ${bare} ${ARGN}
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
