@@ -4,6 +4,7 @@
 # What a folder's check.cmake lacks it says by `skip`. A consumer that passed leaves <BUILD>/consumers/<NAME>.passed.
 cmake_minimum_required(VERSION 3.25)
 set(consumers "${BUILD}/consumers")
+include("${ROOT}/cmake/known_compiler.cmake")
 set(scratch "${consumers}/${NAME}")
 file(REMOVE_RECURSE "${scratch}" "${scratch}.passed")
 file(MAKE_DIRECTORY "${scratch}")
@@ -20,6 +21,7 @@ endfunction()
 
 # build_by_cmake(<options...>): the folder's CMakeLists.txt, as a user would who asked for C++17.
 function(build_by_cmake)
+  chunkmem_known_compiler("${BUILD}" "${scratch}/build" CXX)
   run(${CMAKE_COMMAND} -S "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${NAME}" -B "${scratch}/build" -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
       -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_CXX_STANDARD=17 ${ARGN})
   run(${CMAKE_COMMAND} --build "${scratch}/build")

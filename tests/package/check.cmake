@@ -5,6 +5,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(scratch "${BUILD}/package_test")
 file(REMOVE_RECURSE "${scratch}")
+include("${ROOT}/cmake/known_compiler.cmake")
 
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -15,6 +16,7 @@ function(run)
 endfunction()
 
 function(configure_command out build)
+  chunkmem_known_compiler("${BUILD}" "${scratch}/${build}" CXX)
   set(${out} ${CMAKE_COMMAND} -S "${ROOT}/tests/package/consumer" -B "${scratch}/${build}" -G ${GENERATOR}
       -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_CXX_STANDARD=17 ${ARGN} PARENT_SCOPE)
 endfunction()

@@ -6,7 +6,7 @@ if(NOT said VERSION_EQUAL VERSION)
   message(FATAL_ERROR "the port has version ${said}, and this is ${VERSION}")
 endif()
 
-set(options -DVERSION=${VERSION} -DGENERATOR=${GENERATOR} -DCOMPILER=${COMPILER})
+set(options -DVERSION=${VERSION} -DGENERATOR=${GENERATOR} -DCOMPILER=${COMPILER} -DBUILD=${BUILD})
 run(${CMAKE_COMMAND} -DPORT_DIR=${ROOT}/cmake/vcpkg/ports/chunkmem -DSCRATCH=${scratch}/overlay ${options} -P
     "${ROOT}/tests/consumers/vcpkg/stand_in.cmake")
 build_by_cmake("-DCMAKE_PREFIX_PATH=${scratch}/overlay/package")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a portfile as vcpkg does, as far as a port of headers alone goes. The package comes to <SCRATCH>/package.
-#   cmake -DPORT_DIR= -DSCRATCH= -DVERSION= -DGENERATOR= -DCOMPILER= [-DSOURCES=<what vcpkg_from_git fetches>] -P stand_in.cmake
+#   cmake -DPORT_DIR= -DSCRATCH= -DVERSION= -DGENERATOR= -DCOMPILER= -DBUILD= [-DSOURCES=<what vcpkg_from_git fetches>] -P stand_in.cmake
 cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/../../../cmake/known_compiler.cmake")
 set(PORT chunkmem)
 set(CURRENT_PORT_DIR "${PORT_DIR}")
 set(CURRENT_PACKAGES_DIR "${SCRATCH}/package")
@@ -16,6 +17,7 @@ function(vcpkg_from_git)
 endfunction()
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "SOURCE_PATH" "OPTIONS")
+  chunkmem_known_compiler("${BUILD}" "${CURRENT_BUILDTREES_DIR}" CXX)
   execute_process(COMMAND ${CMAKE_COMMAND} -S "${arg_SOURCE_PATH}" -B "${CURRENT_BUILDTREES_DIR}" -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
                           -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR}" ${arg_OPTIONS} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
