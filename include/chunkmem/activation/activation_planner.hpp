@@ -8,13 +8,29 @@
 
 #include <algorithm>
 #include <concepts>
-#include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+/// Decides which activations stay, leave or are computed again.
+///
+/// A planner sees times and sizes, never payloads. The same chain and budget give the same plan on every machine. Where
+/// no plan fits, the result has `costs.fits == false` and the bytes that its fullest step lacks.
+///
+///     template <activation_planner Planner>
+///     activation_plan plan_with(const Planner& planner, const layer_chain& chain, const activation_budget& budget)
+///     {
+///       return planner.plan(chain, budget);
+///     }
+template <class Policy>
+concept activation_planner = names_itself<Policy> && std::same_as<typename Policy::policy_kind, activation_kind> &&
+                             requires(const Policy& policy, const layer_chain& chain, const activation_budget& budget) {
+                               {
+                                 policy.plan(chain, budget)
+                               } -> std::same_as<activation_plan>;
+                             };
 
 /// The two halves of a step that no plan can beat.
 ///
@@ -118,24 +134,6 @@ class recompute_costs {
   }
   return least;
 }
-
-/// Decides which activations stay, leave or are computed again.
-///
-/// A planner sees times and sizes, never payloads. The same chain and budget give the same plan on every machine. Where
-/// no plan fits, the result has `costs.fits == false` and the bytes that its fullest step lacks.
-///
-///     template <activation_planner Planner>
-///     activation_plan plan_with(const Planner& planner, const layer_chain& chain, const activation_budget& budget)
-///     {
-///       return planner.plan(chain, budget);
-///     }
-template <class Policy>
-concept activation_planner = names_itself<Policy> && std::same_as<typename Policy::policy_kind, activation_kind> &&
-                             requires(const Policy& policy, const layer_chain& chain, const activation_budget& budget) {
-                               {
-                                 policy.plan(chain, budget)
-                               } -> std::same_as<activation_plan>;
-                             };
 
 /// Fills in the costs of a plan, and its bound. The plan is one of this chain from then on.
 /// @throws config_error   the plan is not one of this chain, or the chain or the budget cannot be

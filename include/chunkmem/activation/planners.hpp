@@ -4,11 +4,12 @@
 #include <chunkmem/activation/activation_planner.hpp>
 #include <chunkmem/activation/layer_chain.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
+
+// The simple planners keep_all, swap_all, recompute_all and capacity_prefix, then best_blocking(), which plans a
+// chain with fewer blocks. Planners with programs of their own: rotor.hpp, pofo.hpp, karma.hpp.
 
 namespace chunkmem::inline v0 {
 

@@ -12,7 +12,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace chunkmem::inline v0 {
 

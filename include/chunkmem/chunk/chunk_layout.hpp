@@ -40,6 +40,49 @@ concept chunk_layout = names_itself<Layout> && std::same_as<typename Layout::pol
                          } -> std::same_as<chunk_place>;
                        };
 
+/// A layout that sees all tensors of one list and role at once, so that large ones may come before small ones.
+///
+/// `arrange(sizes, places)` writes the place of each tensor, in their order.
+/// Laws: those of chunk_layout hold for the places in the order of the sizes; it is called once after a reset, without
+/// `place`; where it throws, reset comes next.
+template <class Layout>
+concept arranging_layout =
+    chunk_layout<Layout> && requires(Layout layout, std::span<const bytes> sizes, std::span<chunk_place> places) {
+      layout.arrange(sizes, places);
+    };
+
+/// A layout whose places can be given back, and which can put several tensors into one chunk or none of them.
+///
+/// `erase(place, size)` takes what `place` gave for that size; its bytes may be handed out again, never to two at once.
+/// A chunk keeps its length for good. `place_together(sizes, places)` puts the tensors, say those of one module, into
+/// one chunk; it returns false, with nothing changed, where they do not fit into a chunk of the frames that the largest
+/// of them needs.
+/// Laws: places of live tensors are aligned, disjoint and inside their chunk after any sequence of calls; sizes beyond
+/// the numbers of a chunk throw size_overflow, with nothing changed; erasing what was not placed is a usage_error where
+/// the layout can see it.
+template <class Layout>
+concept reusing_layout = chunk_layout<Layout> && requires(Layout layout, const chunk_place& place, bytes size,
+                                                          std::span<const bytes> sizes, std::span<chunk_place> places) {
+  layout.erase(place, size);
+  {
+    layout.place_together(sizes, places)
+  } -> std::same_as<bool>;
+};
+
+/// A layout that knows how far its decisions reach, which makes a search over frame sizes exact.
+///
+/// `changes_at()` is a frame size above the current one, and with every frame between the two the same tensors get the
+/// same chunks, offsets and numbers of frames as they did since the reset. The larger it is, the faster is the search.
+/// `bytes{UINT64_MAX}` where no larger frame changes anything; after an erasure it means nothing.
+/// Every comparison of a layout asks whether something fits; what did not fit `frames * frame - used` fits from
+/// `(used + padded) / frames` on.
+template <class Layout>
+concept searchable_layout = chunk_layout<Layout> && requires(const Layout layout) {
+  {
+    layout.changes_at()
+  } -> std::same_as<bytes>;
+};
+
 /// The size of a frame, and what follows from it for tensors: the arithmetic that all layouts share.
 ///
 ///     const frame_size frame{1_MiB};
@@ -90,49 +133,6 @@ class frame_size {
 
  private:
   std::uint64_t count_ = tensor_alignment.count();
-};
-
-/// A layout that sees all tensors of one list and role at once, so that large ones may come before small ones.
-///
-/// `arrange(sizes, places)` writes the place of each tensor, in their order.
-/// Laws: those of chunk_layout hold for the places in the order of the sizes; it is called once after a reset, without
-/// `place`; where it throws, reset comes next.
-template <class Layout>
-concept arranging_layout =
-    chunk_layout<Layout> && requires(Layout layout, std::span<const bytes> sizes, std::span<chunk_place> places) {
-      layout.arrange(sizes, places);
-    };
-
-/// A layout whose places can be given back, and which can put several tensors into one chunk or none of them.
-///
-/// `erase(place, size)` takes what `place` gave for that size; its bytes may be handed out again, never to two at once.
-/// A chunk keeps its length for good. `place_together(sizes, places)` puts the tensors, say those of one module, into
-/// one chunk; it returns false, with nothing changed, where they do not fit into a chunk of the frames that the largest
-/// of them needs.
-/// Laws: places of live tensors are aligned, disjoint and inside their chunk after any sequence of calls; sizes beyond
-/// the numbers of a chunk throw size_overflow, with nothing changed; erasing what was not placed is a usage_error where
-/// the layout can see it.
-template <class Layout>
-concept reusing_layout = chunk_layout<Layout> && requires(Layout layout, const chunk_place& place, bytes size,
-                                                          std::span<const bytes> sizes, std::span<chunk_place> places) {
-  layout.erase(place, size);
-  {
-    layout.place_together(sizes, places)
-  } -> std::same_as<bool>;
-};
-
-/// A layout that knows how far its decisions reach, which makes a search over frame sizes exact.
-///
-/// `changes_at()` is a frame size above the current one, and with every frame between the two the same tensors get the
-/// same chunks, offsets and numbers of frames as they did since the reset. The larger it is, the faster is the search.
-/// `bytes{UINT64_MAX}` where no larger frame changes anything; after an erasure it means nothing.
-/// Every comparison of a layout asks whether something fits; what did not fit `frames * frame - used` fits from
-/// `(used + padded) / frames` on.
-template <class Layout>
-concept searchable_layout = chunk_layout<Layout> && requires(const Layout layout) {
-  {
-    layout.changes_at()
-  } -> std::same_as<bytes>;
 };
 
 /// All tensors of one list and role through a layout that was reset: at once where it can arrange, else one by one.

@@ -18,6 +18,9 @@
 #include <string_view>
 #include <utility>
 
+// append_layout and best_fit_layout with its chunk_gaps; any_layout is one layout out of a list. The default,
+// size_class_layout, is in chunk/size_class_layout.hpp.
+
 namespace chunkmem::inline v0 {
 
 /// Fills one chunk after the other, in the order of declaration; never looks back.

@@ -12,7 +12,6 @@
 #include <numeric>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

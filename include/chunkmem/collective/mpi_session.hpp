@@ -5,6 +5,9 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 
+#if !__has_include(<mpi.h>)
+#error "chunkmem: ranks over MPI need mpi.h: link chunkmem::mpi, or compile with mpicxx"
+#endif
 #include <mpi.h>
 #include <atomic>
 #include <chrono>
@@ -12,15 +15,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
-
-#if !__has_include(<mpi.h>)
-#error "chunkmem: ranks over MPI need mpi.h: link chunkmem::mpi, or compile with mpicxx"
-#endif
-#include <mpi.h>
-#include <cstdint>
-#include <string_view>
 
 namespace chunkmem::inline v0 {
 

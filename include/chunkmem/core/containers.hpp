@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <utility>
 
+// For the parts inside: sequence, index_set, and sort_records().
+
 namespace chunkmem::inline v0 {
 
 namespace detail {

@@ -128,11 +128,8 @@ namespace strict_fp {
 #endif
 }
 
-}  // namespace strict_fp
-
-/// Signs, comparisons and conversions that round nothing and keep denormals, whatever a device compiler was told: with
-/// `-ftz` its operators take a denormal for zero. On the host they are the operators; all may be constants.
-namespace strict_fp {
+// Signs, comparisons and conversions that round nothing and keep denormals, whatever a device compiler was told: with
+// `-ftz` its operators take a denormal for zero. On the host they are the operators; all may be constants.
 
 /// left * right, for constants too.
 /// @pre on the host, it feeds no sum, or is exact

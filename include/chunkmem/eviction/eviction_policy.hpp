@@ -7,7 +7,6 @@
 #include <chunkmem/profile/access_record.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

@@ -12,6 +12,9 @@
 #include <string_view>
 #include <type_traits>
 
+// The policies lru, fifo, list_order, cost_aware and belady, which is the default. by_retention follows a plan,
+// and any_eviction is one policy out of a list.
+
 namespace chunkmem::inline v0 {
 
 namespace eviction {

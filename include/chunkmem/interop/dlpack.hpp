@@ -23,9 +23,6 @@
 #include <dlpack/dlpack.h>
 #endif
 
-#include <cstdint>
-#include <string_view>
-
 namespace chunkmem::inline v0 {
 
 /// Tensors of other programs and frameworks, lent and taken by the structs of DLPack.

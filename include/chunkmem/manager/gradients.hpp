@@ -17,6 +17,8 @@
 #include <string_view>
 #include <utility>
 
+// Parts of a manager that know its gradients: update_order, gradient_ledger, gradient_places.
+
 namespace chunkmem::inline v0 {
 
 /// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,

@@ -17,9 +17,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <utility>
+
+// memory_requirement says what a model needs, rehearsal finds it, the refuse_ functions compare it with capacities,
+// and step_rehearsal runs the step of a trainer without bytes.
 
 namespace chunkmem::inline v0 {
 

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 
 namespace chunkmem::inline v0 {
 

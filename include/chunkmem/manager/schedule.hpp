@@ -22,7 +22,6 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 

@@ -24,6 +24,9 @@
 #include <string_view>
 #include <utility>
 
+// Views of a manager for optimizers (update_session) and for saves and loads (content_session), with the guard of
+// their calls (call_guard), and a step as a graph (captured_step).
+
 namespace chunkmem::inline v0 {
 
 /// Runs the public calls of a manager for its check policy, and tells errors details where they were asked for.

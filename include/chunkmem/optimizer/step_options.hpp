@@ -23,6 +23,9 @@
 #include <utility>
 #include <vector>
 
+// Options of a step: clipping, learning_rates, loss_scale, step_options. Then its results, step_result and
+// step_outcome, the rules that lead to them, and for_each_setting(), by which ranks compare settings.
+
 namespace chunkmem::inline v0 {
 
 namespace optimizer {

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #if __has_include(<unistd.h>)
 #include <unistd.h>

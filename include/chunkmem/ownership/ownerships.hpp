@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string_view>
 
+// sharded over all ranks, hierarchical over the ranks of a node, and whole chunks with one owner each.
+
 namespace chunkmem::inline v0 {
 
 namespace ownership {

@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+// Generators that need no search: gpipe, one_f_one_b, eager_one_f_one_b, interleaved, no_flush, zb_h1 and zb_h2.
+// Schedules that are searched for are in pipeline/zero_bubble.hpp.
+
 namespace chunkmem::inline v0 {
 
 namespace pipeline {

@@ -10,6 +10,8 @@
 #include <span>
 #include <string_view>
 
+// host_first, which is the default, device_margin, fixed_split and update_share; any_placement is one out of a list.
+
 namespace chunkmem::inline v0 {
 
 namespace placement {

@@ -12,9 +12,11 @@
 #include <string_view>
 #include <type_traits>
 
+// dtype and the concepts of elements, the classes bf16 and fp16, then rounding, flush() and widen().
+
 namespace chunkmem::inline v0 {
 
-class bf16;  // tensor/dtype.hpp
+class bf16;
 class fp16;
 
 /// Element types that a tensor may have.

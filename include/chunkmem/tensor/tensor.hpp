@@ -14,6 +14,9 @@
 #include <string_view>
 #include <type_traits>
 
+// What a trainer says of a tensor: role, shape, access, pass, list_spec. Then its handles, tensor_handle and tensor,
+// and its label in a message.
+
 namespace chunkmem::inline v0 {
 
 /// What a tensor is for. Placement looks at it, and an optimizer updates parameters only.

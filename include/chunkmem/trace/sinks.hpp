@@ -15,6 +15,9 @@
 #include <string_view>
 #include <vector>
 
+// csv_sink writes a table, counter_sink adds up, and ring_sink keeps the last events. Each adds to an object that
+// the user owns: csv_file, counter_totals, event_ring.
+
 namespace chunkmem::inline v0 {
 namespace trace {
 

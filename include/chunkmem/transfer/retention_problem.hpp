@@ -12,7 +12,6 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

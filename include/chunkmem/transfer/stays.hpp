@@ -20,6 +20,9 @@
 #include <utility>
 #include <vector>
 
+// Frames and times of the chunks that stay on the device: lease_tide and frame_calendar say what is free, stay_frames
+// chooses frames, stay_links gives the answers to a manager, and early_loads fills the next iteration.
+
 namespace chunkmem::inline v0 {
 
 namespace transfer {

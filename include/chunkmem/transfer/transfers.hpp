@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+// lookahead, which is the default, and no_prefetch; any_transfer is one policy out of a list.
+
 namespace chunkmem::inline v0 {
 
 namespace transfer {

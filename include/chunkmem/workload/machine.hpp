@@ -45,8 +45,8 @@ struct machine_rates {
 ///
 /// Use:
 ///
-///     const machine whole = read_machine("machines/v100_32_node.json");   // of machine_file.hpp
-///     const rank_share share = share_of_rank(whole);                     // of rank_share.hpp, for the planner
+///     const machine whole = read_machine("machines/v100_32_node.json");  // see workload/files.hpp
+///     const rank_share share = share_of_rank(whole);                     // for the planner
 struct machine {
   std::string name;
   std::uint32_t nodes = 1;
