@@ -12,14 +12,15 @@ set(chunkmem_labels threads figures)
 # A bug that only a header can have: a copy of the library in which a chunk with one pin may leave the device, in a namespace of
 # its own. It is made while configuring, since it has to follow the headers.
 set(mutant "${PROJECT_BINARY_DIR}/generated/lost_pin")
-set(mutated "${PROJECT_SOURCE_DIR}/include/chunkmem/manager/chunk_table.hpp")
+set(header chunkmem/manager/chunk_table.hpp)
+set(mutated "${PROJECT_SOURCE_DIR}/include/${header}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${mutated}")
 file(READ "${mutated}" text)
-string(REPLACE "chunk_state.pins[where] > 0) return" "chunk_state.pins[where] > 1) return" broken "${text}")
+string(REPLACE "|| chunk_state.pins[where] > 0) return;" "|| chunk_state.pins[where] > 1) return;" broken "${text}")
 if(broken STREQUAL text)
   message(FATAL_ERROR "chunkmem: ${mutated} has no line that tests/differential could break")
 endif()
-file(CONFIGURE OUTPUT "${mutant}/chunkmem/manager/candidate_set.hpp" CONTENT "${broken}" @ONLY)
+file(CONFIGURE OUTPUT "${mutant}/${header}" CONTENT "${broken}" @ONLY)
 
 file(GLOB differential_parts CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
 list(FILTER differential_parts EXCLUDE REGEX "_test[.]cpp$")
