@@ -12,10 +12,16 @@
 #include <string>
 #include <vector>
 
-namespace generation_part_test {
+namespace generation_writer_test {
 
 using namespace chunkmem;
 using checkpoint::generation_part;
+using checkpoint::generation_writer;
+using checkpoint::next_generation;
+using checkpoint::remove_leftovers;
+using checkpoint::remove_older;
+using support::disk_operation;
+using support::newest_seed;
 using support::simulated_folder;
 using support::stored_generation;
 
@@ -88,20 +94,6 @@ TEST_CASE("a part has an order, and takes nothing behind a failure or its end", 
   CHECK_THROWS_AS(other.begin_file(8), usage_error);
   CHECK_THROWS_AS((generation_part<simulated_folder>{folder, 0}), usage_error);
 }
-
-}  // namespace generation_part_test
-
-namespace generation_writer_test {
-
-using namespace chunkmem;
-using checkpoint::generation_writer;
-using checkpoint::next_generation;
-using checkpoint::remove_leftovers;
-using checkpoint::remove_older;
-using support::disk_operation;
-using support::newest_seed;
-using support::simulated_folder;
-using support::stored_generation;
 
 namespace {
 

@@ -117,13 +117,6 @@ TEST_CASE("a plain file is an index too", "[checkpoint]")
   CHECK(index.find("b[0:4]")->runs.front().begin == 1008);
 }
 
-}  // namespace stored_index_test
-
-namespace read_elements_test {
-
-using namespace chunkmem;
-using namespace chunkmem::checkpoint;
-
 namespace {
 
 /// Files in memory.
@@ -205,4 +198,4 @@ TEST_CASE("real numbers become others, whole ones only themselves", "[checkpoint
   CHECK_FALSE(is_convertible(dtype::int32, dtype::int64));
 }
 
-}  // namespace read_elements_test
+}  // namespace stored_index_test

@@ -73,12 +73,6 @@ TEST_CASE("the laws of a layout notice each kind of mistake", "[chunk]")
   CHECK(mistake_in(two, {{0, 0, 2}, {0, 512, 2}}, 1'024) == "a chunk has the wrong length");
 }
 
-}  // namespace chunk_layout_test
-
-namespace frame_size_test {
-
-using namespace chunkmem;
-
 TEST_CASE("a frame is a positive multiple of 256 bytes", "[chunk]")
 {
   for (const std::uint64_t wrong : {0U, 1U, 255U, 257U, 1'000U}) CHECK_THROWS_AS(frame_size{bytes{wrong}}, usage_error);
@@ -114,12 +108,6 @@ TEST_CASE("frames for bytes, and from which frame on they are fewer, agree with 
   CHECK(frame_size{}.frames_for((std::uint64_t{1} << 40) - 256) == UINT32_MAX);
 }
 
-}  // namespace frame_size_test
-
-namespace arranging_layout_test {
-
-using namespace chunkmem;
-
 namespace {
 
 /// Fills chunks from the last tensor to the first, and names the chunks by the first tensor in them.
@@ -146,12 +134,6 @@ TEST_CASE("the laws of a layout hold for one that arranges from the last tensor 
 {
   conformance::chunk_layout_laws<backwards>();
 }
-
-}  // namespace arranging_layout_test
-
-namespace reusing_layout_test {
-
-using namespace chunkmem;
 
 namespace {
 
@@ -199,12 +181,6 @@ TEST_CASE("a trial of reuse notices a group that is refused without a reason", "
   CHECK(trial.place_together({bytes{1'024}, bytes{256}}).empty());
 }
 
-}  // namespace reusing_layout_test
-
-namespace searchable_layout_test {
-
-using namespace chunkmem;
-
 namespace {
 
 /// Says too little, which is allowed: a search looks at more sizes than it must.
@@ -237,12 +213,6 @@ TEST_CASE("a layout may say that a decision changes earlier than it does", "[chu
 {
   conformance::searchable_layout_laws<careful>();
 }
-
-}  // namespace searchable_layout_test
-
-namespace place_all_test {
-
-using namespace chunkmem;
 
 namespace {
 
@@ -280,4 +250,4 @@ TEST_CASE("sizes and places must be as many", "[chunk]")
   CHECK(layout.place(bytes{1}) == chunk_place{0, 0, 1});
 }
 
-}  // namespace place_all_test
+}  // namespace chunk_layout_test

@@ -9,6 +9,7 @@
 namespace shares_test {
 
 using namespace chunkmem;
+using collective::ring_traffic;
 using collective::shares;
 
 TEST_CASE("shares cover a run without gaps, in order, with whole units for all but the last", "[collective]")
@@ -40,14 +41,6 @@ TEST_CASE("shares of the largest runs neither overflow nor pass the end", "[coll
   CHECK_THROWS_AS(shares::of(bytes{UINT64_MAX}, 1), size_overflow);
   CHECK_THROWS_AS(shares::of(1_B, 0), usage_error);
 }
-
-}  // namespace shares_test
-
-namespace ring_traffic_test {
-
-using namespace chunkmem;
-using collective::ring_traffic;
-using collective::shares;
 
 namespace {
 
@@ -105,4 +98,4 @@ TEST_CASE("bytes of an all_reduce that 64 bits do not hold are refused", "[colle
   CHECK_THROWS_AS(ring_traffic::of_all_reduce(huge, 0), size_overflow);
 }
 
-}  // namespace ring_traffic_test
+}  // namespace shares_test

@@ -104,12 +104,6 @@ TEST_CASE("an overflow says which numbers did not fit", "[core]")
   }
 }
 
-}  // namespace bytes_test
-
-namespace checked_test {
-
-using namespace chunkmem;
-
 TEST_CASE("counts add and multiply as whole numbers do, in constant expressions too", "[core]")
 {
   STATIC_REQUIRE(sizeof(checked) == 8);
@@ -138,4 +132,4 @@ TEST_CASE("a count that needs more than 64 bits throws with both numbers, and st
                     Catch::Matchers::ContainsSubstring("a sum does not fit 64 bits: 18446744073709551615 and 7"));
 }
 
-}  // namespace checked_test
+}  // namespace bytes_test

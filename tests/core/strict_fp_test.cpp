@@ -75,12 +75,6 @@ TEST_CASE("a fused operation keeps what a product rounds away, and denormals sta
   CHECK(std::isinf(strict_fp::quotient(1.0F, 0.0F)));
 }
 
-}  // namespace strict_fp_test
-
-namespace strict_fp_compare_test {
-
-using namespace chunkmem;
-
 namespace {
 
 static_assert(strict_fp::constant_product(0x1p-24F, 0x1p24F) == 1.0F && strict_fp::constant_sum(1.0F, 2.0F) == 3.0F);
@@ -129,4 +123,4 @@ TEST_CASE("conversions keep denormals", "[core]")
   CHECK(strict_fp::constant_product(number(1), 0x1p23F) == 0x1p-126F);
 }
 
-}  // namespace strict_fp_compare_test
+}  // namespace strict_fp_test

@@ -77,12 +77,6 @@ TEST_CASE("the laws of eviction hold for the least that the concept asks", "[evi
   conformance::eviction_policy_laws<lowest_id>();
 }
 
-}  // namespace eviction_policy_test
-
-namespace scanning_test {
-
-using namespace chunkmem;
-
 namespace {
 
 struct clean_first {
@@ -140,4 +134,4 @@ TEST_CASE("a scanned rule can see dirtiness, frames and next use", "[eviction]")
   }
 }
 
-}  // namespace scanning_test
+}  // namespace eviction_policy_test

@@ -21,6 +21,8 @@ using conformance::detail::errno_of;
 using conformance::detail::make_file;
 using conformance::detail::text_of;
 using support::disk_content;
+using support::disk_operation;
+using support::simulated_folder;
 
 namespace {
 
@@ -190,17 +192,6 @@ TEST_CASE("after a power cut a simulated folder does nothing any more", "[io]")
   CHECK(folder.content().contains("a"));
 }
 
-}  // namespace file_folder_test
-
-namespace whole_file_test {
-
-using namespace chunkmem;
-using conformance::detail::as_content;
-using conformance::detail::errno_of;
-using support::disk_content;
-using support::disk_operation;
-using support::simulated_folder;
-
 namespace {
 
 void replace(simulated_folder& folder)
@@ -243,4 +234,4 @@ TEST_CASE("a file that does not become whole is gone, and what has its names sta
   CHECK(early.content().empty());
 }
 
-}  // namespace whole_file_test
+}  // namespace file_folder_test

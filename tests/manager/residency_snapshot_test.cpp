@@ -24,6 +24,7 @@ namespace residency_snapshot_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
 using arena = cm::backend::host_arena;
 
 TEST_CASE("each use of a frame has a name of its own", "[manager]")
@@ -79,14 +80,6 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
   CHECK(last.tensors[2].name == "tensor.2");
   CHECK(last.tiers[cm::tier::device].capacity == 8_KiB);
 }
-
-}  // namespace residency_snapshot_test
-
-namespace take_snapshot_test {
-
-namespace cm = chunkmem;
-using namespace cm::literals;
-using arena = cm::backend::host_arena;
 
 namespace {
 
@@ -240,15 +233,6 @@ TEST_CASE("a snapshot says which run could be cleared, and what each tier holds"
   CHECK(now.tiers[cm::tier::device].leases.empty());
 }
 
-}  // namespace take_snapshot_test
-
-namespace residency_text_test {
-
-namespace cm = chunkmem;
-using namespace cm::literals;
-using Catch::Matchers::ContainsSubstring;
-using arena = cm::backend::host_arena;
-
 TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks where they lie and why", "[manager]")
 {
   arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
@@ -351,7 +335,7 @@ TEST_CASE("a snapshot of nothing is told too", "[manager]")
   CHECK_THAT(text, !ContainsSubstring("frames: "));
 }
 
-}  // namespace residency_text_test
+}  // namespace residency_snapshot_test
 
 namespace error_details_test {
 

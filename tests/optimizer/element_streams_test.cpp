@@ -10,10 +10,11 @@
 #include <limits>
 #include <vector>
 
-namespace element_blocks_test {
+namespace element_streams_test {
 
 namespace cm = chunkmem;
 using namespace cm::optimizer::detail;
+using cm::optimizer::gradient_transform;
 using cm::optimizer::instruction_set;
 
 namespace {
@@ -67,15 +68,6 @@ TEST_CASE("what is stored has no denormals and one NaN", "[optimizer]")
     CHECK(bits_of(kept) == kept);
 }
 
-}  // namespace element_blocks_test
-
-namespace element_streams_test {
-
-namespace cm = chunkmem;
-using namespace cm::optimizer::detail;
-using cm::optimizer::gradient_transform;
-using cm::optimizer::instruction_set;
-
 namespace {
 
 constexpr std::size_t count = 1000;  // whole blocks and a rest
@@ -90,15 +82,6 @@ std::vector<Element> stored_numbers(std::uint64_t key)
       all[index] = Element::from_bits(support::hostile_16_bits(key + index, all[index].bits()));
   }
   return all;
-}
-
-template <class Check>
-void for_each_set(Check check)
-{
-  for (const instruction_set set : cm::optimizer::instruction_sets) {
-    INFO(name_of(set));
-    if (cm::optimizer::is_available(set)) check(set);
-  }
 }
 
 float transformed(float gradient, const gradient_transform& how)

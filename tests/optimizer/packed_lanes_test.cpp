@@ -160,14 +160,6 @@ TEST_CASE("a group has the random bits of its elements, whatever its number", "[
     });
 }
 
-}  // namespace packed_lanes_test
-
-namespace vector_set_test {
-
-using namespace chunkmem;
-using namespace chunkmem::optimizer;
-using namespace chunkmem::optimizer::detail;
-
 namespace {
 
 struct results {
@@ -317,4 +309,4 @@ TEST_CASE("a quotient that is left out changes no sum", "[optimizer]")
     }
 }
 
-}  // namespace vector_set_test
+}  // namespace packed_lanes_test

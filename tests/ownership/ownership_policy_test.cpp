@@ -6,10 +6,17 @@
 
 #include <string_view>
 
-namespace rank_world_test {
+namespace ownership_policy_test {
 
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
+using collective::operation;
+using collective::ring_traffic;
+using collective::shares;
+using ownership::collective_step;
+using ownership::collective_steps;
+using ownership::owned_chunk;
+using ownership::owned_range;
 using ownership::process_group;
 using ownership::rank_world;
 
@@ -33,19 +40,6 @@ TEST_CASE("ranks that do not fill their nodes are refused with both numbers", "[
   CHECK_THROWS_AS((rank_world{0, 4}.check()), config_error);
   CHECK_THROWS_AS((rank_world{4, 0}.check()), config_error);
 }
-
-}  // namespace rank_world_test
-
-namespace collective_step_test {
-
-using namespace chunkmem;
-using collective::operation;
-using collective::ring_traffic;
-using collective::shares;
-using ownership::collective_step;
-using ownership::collective_steps;
-using ownership::process_group;
-using ownership::rank_world;
 
 TEST_CASE("a step knows what each place of its process group sends and receives", "[ownership]")
 {
@@ -77,16 +71,6 @@ TEST_CASE("steps add up, each for the rank's place in its process group", "[owne
   CHECK(collective_steps{}.traffic(rank_id{1}, world) == ring_traffic{});
   CHECK(steps.end() - steps.begin() == 2);
 }
-
-}  // namespace collective_step_test
-
-namespace ownership_policy_test {
-
-using namespace chunkmem;
-using ownership::collective_steps;
-using ownership::owned_chunk;
-using ownership::owned_range;
-using ownership::rank_world;
 
 namespace {
 

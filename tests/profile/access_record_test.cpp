@@ -259,12 +259,6 @@ TEST_CASE("a record that is cleared is empty", "[profile]")
   CHECK((record.empty() && record.releases().empty() && record.details().empty()));
 }
 
-}  // namespace access_record_test
-
-namespace tide_test {
-
-using namespace chunkmem;
-
 TEST_CASE("the highest tide is the most that was leased at once in that tier", "[profile]")
 {
   support::record_builder build;
@@ -297,4 +291,4 @@ TEST_CASE("a walk through a record sees each release where it happened", "[profi
   CHECK(seen == std::vector<std::pair<std::uint32_t, bool>>{{0, true}, {1, true}, {1, false}, {0, false}, {2, true}});
 }
 
-}  // namespace tide_test
+}  // namespace access_record_test

@@ -119,18 +119,7 @@ TEST_CASE("a dense table holds each row and nothing else", "[tensor]")
   CHECK(sizeof(transition_table) == tensor_state_count * tensor_event_count);
 }
 
-}  // namespace tensor_rules_test
-
-}  // namespace tensor_rules_test
-
-namespace state_machine_test {
-
-namespace state_machine_test {  // `free` is a function outside
 namespace {
-
-using namespace chunkmem;
-using enum tensor_state;
-using enum tensor_event;
 
 /// No more than the concept asks for.
 struct two_states {
@@ -176,9 +165,9 @@ TEST_CASE("a refusal says what to do instead", "[tensor]")
   CHECK_THAT(refusal(hold, release), ContainsSubstring("holds no pin"));
 }
 
-}  // namespace state_machine_test
+}  // namespace tensor_rules_test
 
-}  // namespace state_machine_test
+}  // namespace tensor_rules_test
 
 namespace training_rules_test {
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace shape_test {
+namespace tensor_test {
 
 using namespace chunkmem;
 
@@ -59,12 +59,6 @@ TEST_CASE("an axis beyond the rank is refused", "[tensor]")
   CHECK_THROWS_AS(plane[6], usage_error);
   CHECK_THROWS_AS(plane[SIZE_MAX], usage_error);
 }
-
-}  // namespace shape_test
-
-namespace tensor_test {
-
-using namespace chunkmem;
 
 namespace {
 

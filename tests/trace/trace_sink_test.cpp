@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace trace_event_test {
+namespace trace_sink_test {
 
 using namespace chunkmem;
 
@@ -32,12 +32,6 @@ TEST_CASE("an event is 32 plain bytes", "[trace]")
   STATIC_REQUIRE(std::is_trivially_copyable_v<trace_event>);
   STATIC_REQUIRE(trace_event{}.chunk == chunk_id::none);
 }
-
-}  // namespace trace_event_test
-
-namespace trace_sink_test {
-
-using namespace chunkmem;
 
 namespace {
 
@@ -76,12 +70,6 @@ TEST_CASE("null_sink keeps the laws of a trace sink and costs no byte", "[trace]
   conformance::trace_sink_laws(archetype{});
   STATIC_REQUIRE(std::is_empty_v<trace::null_sink>);
 }
-
-}  // namespace trace_sink_test
-
-namespace recalling_sink_test {
-
-using namespace chunkmem;
 
 namespace {
 
@@ -123,4 +111,4 @@ TEST_CASE("a sink recalls where it says so in text, without changing", "[trace]"
   CHECK(sink.recall(0).empty());
 }
 
-}  // namespace recalling_sink_test
+}  // namespace trace_sink_test

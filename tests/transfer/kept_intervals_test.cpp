@@ -17,6 +17,7 @@ using namespace chunkmem;
 using support::retention_trace;
 using transfer::kept_intervals;
 using transfer::retention_problem;
+using transfer::row_prices;
 
 namespace {
 
@@ -111,14 +112,6 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
     CHECK(std::ranges::all_of(room_by_definition(problem, choice.all()), [](std::int64_t free) { return free >= 0; }));
   }
 }
-
-}  // namespace kept_intervals_test
-
-namespace row_prices_test {
-
-using namespace chunkmem;
-using transfer::retention_problem;
-using transfer::row_prices;
 
 namespace {
 
@@ -222,4 +215,4 @@ TEST_CASE("a reduced cost is what the dearer answer costs more, over all choices
   CHECK(compared > 1000);
 }
 
-}  // namespace row_prices_test
+}  // namespace kept_intervals_test

@@ -14,15 +14,18 @@
 #include <utility>
 #include <vector>
 
-namespace retention_candidates_test {
+namespace local_search_test {
 
 using namespace chunkmem;
+using support::dice;
 using support::retention_trace;
 using transfer::kept_intervals;
 using transfer::retention_candidates;
 using transfer::retention_problem;
 using transfer::retention_sweep;
 using transfer::row_prices;
+using transfer::ruin_and_recreate;
+using transfer::use_kind;
 
 namespace {
 
@@ -134,19 +137,6 @@ TEST_CASE("where cost comes first, a dirty chunk outlives a clean one that is wa
   CHECK(sweep(even(problem), 0) == std::vector<std::uint8_t>{0, 1});
   CHECK(sweep(even(problem), 100) == std::vector<std::uint8_t>{1, 0});
 }
-
-}  // namespace retention_candidates_test
-
-namespace local_search_test {
-
-using namespace chunkmem;
-using support::dice;
-using support::retention_trace;
-using transfer::kept_intervals;
-using transfer::retention_problem;
-using transfer::row_prices;
-using transfer::ruin_and_recreate;
-using transfer::use_kind;
 
 namespace {
 

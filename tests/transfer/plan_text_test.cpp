@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace stored_plan_test {
+namespace plan_text_test {
 
 using namespace chunkmem;
 using transfer::expect_plan_fits;
@@ -89,13 +89,6 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   CHECK_THAT(refusal([](stored_plan& it) { it.places = {0}; }), ContainsSubstring("accesses"));
   CHECK_THAT(refusal([](stored_plan& it) { it = {}, it.places = {0}; }), ContainsSubstring("accesses"));
 }
-
-}  // namespace stored_plan_test
-
-namespace plan_text_test {
-
-using namespace chunkmem;
-using transfer::stored_plan;
 
 namespace {
 

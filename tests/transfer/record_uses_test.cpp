@@ -12,9 +12,10 @@
 #include <cstdint>
 #include <vector>
 
-namespace retention_input_test {
+namespace record_uses_test {
 
 using namespace chunkmem;
+using transfer::record_uses;
 using transfer::use_kind;
 
 TEST_CASE("reads, updates and overwrites take room on the device, and nothing else does", "[transfer]")
@@ -32,14 +33,6 @@ TEST_CASE("reads, updates and overwrites take room on the device, and nothing el
     CHECK(found.used_bytes()[2] == 0);
   }
 }
-
-}  // namespace retention_input_test
-
-namespace record_uses_test {
-
-using namespace chunkmem;
-using transfer::record_uses;
-using transfer::use_kind;
 
 namespace {
 

@@ -105,13 +105,6 @@ TEST_CASE("each rate is a number above 0, or 0 where it leads nowhere", "[worklo
   CHECK(alone.problem().member.empty());
 }
 
-}  // namespace machine_test
-
-namespace rank_share_test {
-
-using namespace chunkmem;
-using namespace chunkmem::workload;
-
 TEST_CASE("a rank has a device and its links whole, and a part of the host", "[workload]")
 {
   const machine whole{"two nodes", 2, 8, bytes{1000}, bytes{9007}, {1e12, 2e9, 1e9, 3e9, 5e8, 8e9, 4e8, 1e9}};
@@ -176,4 +169,4 @@ TEST_CASE("a share that nobody could have is refused", "[workload]")
     }
 }
 
-}  // namespace rank_share_test
+}  // namespace machine_test

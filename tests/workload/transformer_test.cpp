@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace transformer_shape_test {
+namespace transformer_test {
 
 using namespace chunkmem;
 using namespace chunkmem::workload;
@@ -95,13 +95,6 @@ TEST_CASE("what a style means is a table", "[workload]")
   CHECK(name_of(transformer_style::gpt) == "gpt");
   CHECK(name_of(transformer_style::llama) == "llama");
 }
-
-}  // namespace transformer_shape_test
-
-namespace transformer_tensors_test {
-
-using namespace chunkmem;
-using namespace chunkmem::workload;
 
 TEST_CASE("parameters equal the counts that the published models have", "[workload]")
 {
@@ -257,4 +250,4 @@ TEST_CASE("a shape that cannot be, or has more parameters than 64 bits count, th
   CHECK_NOTHROW(parameters_of(huge));
 }
 
-}  // namespace transformer_tensors_test
+}  // namespace transformer_test
