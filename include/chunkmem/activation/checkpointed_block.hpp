@@ -7,7 +7,6 @@
 #include <chunkmem/checks/byte_poison.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/ids.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 #include <chunkmem/tensor/tensor.hpp>

@@ -5,7 +5,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/core/version.hpp>
 
 #include <array>
 #include <atomic>

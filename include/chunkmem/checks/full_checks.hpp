@@ -5,7 +5,6 @@
 #include <chunkmem/checks/check_policy.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 

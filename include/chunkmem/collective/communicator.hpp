@@ -7,7 +7,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <atomic>

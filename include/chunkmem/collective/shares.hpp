@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/ids.hpp>
 
 #include <cstdint>
 

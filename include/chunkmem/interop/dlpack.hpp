@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/dtype.hpp>

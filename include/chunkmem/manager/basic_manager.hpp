@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradient_store.hpp>

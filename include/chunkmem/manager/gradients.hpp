@@ -4,7 +4,6 @@
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/tensor/tensor.hpp>

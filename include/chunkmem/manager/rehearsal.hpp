@@ -5,7 +5,6 @@
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradients.hpp>

@@ -3,7 +3,6 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/core/version.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -6,7 +6,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/registration.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 

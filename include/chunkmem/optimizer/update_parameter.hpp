@@ -4,7 +4,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>

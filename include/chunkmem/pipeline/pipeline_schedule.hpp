@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/core/version.hpp>
 
 #include <array>
 #include <cstddef>

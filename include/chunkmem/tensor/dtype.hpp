@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
-#include <chunkmem/core/version.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/policy.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <concepts>

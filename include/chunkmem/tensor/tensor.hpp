@@ -4,7 +4,6 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstddef>

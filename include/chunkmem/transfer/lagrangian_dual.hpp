@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/containers.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/containers.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstddef>

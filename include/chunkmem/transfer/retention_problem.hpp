@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/version.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
