@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // The simple planners keep_all, swap_all, recompute_all and capacity_prefix, then best_blocking(), which plans a

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

@@ -15,9 +15,11 @@
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace chunkmem::inline v0 {

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace chunkmem::inline v0 {
