@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/core/error.hpp>

@@ -20,6 +20,9 @@
 #include <string_view>
 #include <vector>
 
+// First the words of ranks: member_names, first_failure, operation, call, fingerprint, sum. Then the concept
+// communicator, after the concepts that it is made of.
+
 namespace chunkmem::inline v0 {
 
 namespace collective {

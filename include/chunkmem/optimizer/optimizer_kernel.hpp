@@ -22,6 +22,9 @@
 #include <type_traits>
 #include <vector>
 
+// First the words of a kernel: instruction_set, setting, step_settings, step_progress, update_spans. Then the concept
+// optimizer_kernel, the concepts of what a kernel may have besides, and device_optimizer_kernel.
+
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
