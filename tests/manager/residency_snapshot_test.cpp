@@ -24,7 +24,6 @@ namespace residency_snapshot_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
-using Catch::Matchers::ContainsSubstring;
 using arena = cm::backend::host_arena;
 
 TEST_CASE("each use of a frame has a name of its own", "[manager]")
@@ -233,6 +232,15 @@ TEST_CASE("a snapshot says which run could be cleared, and what each tier holds"
   CHECK(now.tiers[cm::tier::device].leases.empty());
 }
 
+}  // namespace residency_snapshot_test
+
+namespace residency_text_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+
 TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks where they lie and why", "[manager]")
 {
   arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
@@ -335,7 +343,7 @@ TEST_CASE("a snapshot of nothing is told too", "[manager]")
   CHECK_THAT(text, !ContainsSubstring("frames: "));
 }
 
-}  // namespace residency_snapshot_test
+}  // namespace residency_text_test
 
 namespace error_details_test {
 
