@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/first_failure.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/self.hpp>

@@ -161,6 +161,35 @@ struct operation {
 
 static_assert(std::is_nothrow_move_constructible_v<operation> && std::is_nothrow_move_assignable_v<operation>);
 
+/// Adds up waits that blocked. Cost: two additions for each; no lock.
+///
+///     wait_totals totals;
+///     totals.add(wait_cause::demand_miss, 1'200);                    // on any thread
+///     const wait_total waited = totals.of(wait_cause::demand_miss);  // 1 wait, 1200 ns
+///
+/// @threads   any
+class wait_totals {
+ public:
+  void add(wait_cause why, std::uint64_t nanoseconds) noexcept
+  {
+    entry& it = entries_[static_cast<std::size_t>(why)];
+    it.count.fetch_add(1, std::memory_order_relaxed);
+    it.nanoseconds.fetch_add(nanoseconds, std::memory_order_relaxed);
+  }
+  [[nodiscard]] wait_total of(wait_cause why) const noexcept
+  {
+    const entry& it = entries_[static_cast<std::size_t>(why)];
+    return {it.count.load(std::memory_order_relaxed), it.nanoseconds.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  struct entry {
+    std::atomic<std::uint64_t> count{0};
+    std::atomic<std::uint64_t> nanoseconds{0};
+  };
+  std::array<entry, wait_causes> entries_;
+};
+
 /// How far one agent has come: the number of operations it finished. An event of value v is reached at v.
 ///
 ///     progress done;

@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/first_failure.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/collective/shares.hpp>

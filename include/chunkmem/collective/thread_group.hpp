@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/first_failure.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>

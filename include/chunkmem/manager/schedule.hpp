@@ -14,7 +14,7 @@
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
-#include <chunkmem/transfer/plan_text.hpp>
+#include <chunkmem/transfer/stored_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
