@@ -10,6 +10,7 @@
 #include <support/fake_device.hpp>
 #include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>
+#include <support/sanitized.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
@@ -118,12 +119,14 @@ TEST_CASE(
     "a save takes weights and states from where they lie while the next iteration runs, and its bits are of one moment",
     "[checkpoint]")
 {
+  std::uint32_t number = 0;
   for (const cm::bytes buffer : {4_KiB, 20_KiB, 1_MiB})
     for (const int opens : {0, buffer > 4_KiB ? 1 : 0}) {
+      const std::uint32_t turn = number++ % 3;  // under a sanitizer each of these has one of the three ways
       INFO("buffer of " << buffer.count() << " B, the disk begins " << (opens == 0 ? "at once" : "before the update"));
-      save_in_flight<arena>(buffer, opens);
-      save_in_flight<arena, cm::transfer::planned>(buffer, opens);
-      save_in_flight<arena, cm::transfer::planned>(buffer, opens, 2);
+      if (!support::sanitized || turn == 0) save_in_flight<arena>(buffer, opens);
+      if (!support::sanitized || turn == 1) save_in_flight<arena, cm::transfer::planned>(buffer, opens);
+      if (!support::sanitized || turn == 2) save_in_flight<arena, cm::transfer::planned>(buffer, opens, 2);
     }
 }
 
