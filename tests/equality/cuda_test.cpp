@@ -3,6 +3,7 @@
 
 #include <chunkmem/transfer/transfers.hpp>
 #include <support/fake_device.hpp>
+#include <support/sanitized.hpp>
 
 namespace cuda_test {
 
@@ -19,10 +20,15 @@ TEST_CASE("training on a CUDA runtime that does everything as late as it may equ
 
 TEST_CASE("so it does where the runtime works at random moments, or at once", "[equality]")
 {
-  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(support::fake_device_options{.seed = 7}, true) ==
-        runs_of_matrix);
+  // under a sanitizer each of them has some of the evictions, and the latest schedule all
+  constexpr names all = support::every_eviction::names;
+  constexpr names of_random = support::sanitized ? all.last(2) : all;
+  constexpr names of_earliest = support::sanitized ? all.first(1) : all;
+  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(support::fake_device_options{.seed = 7}, true,
+                                                               of_random) == 6 * static_cast<int>(of_random.size()));
   const support::fake_device_options early{.when = support::fake_schedule::earliest};
-  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(early, true) == runs_of_matrix);
+  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(early, true, of_earliest) ==
+        6 * static_cast<int>(of_earliest.size()));
 }
 
 }  // namespace cuda_test
