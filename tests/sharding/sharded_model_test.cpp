@@ -130,11 +130,14 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
 {
   for (const auto when : {support::schedule::earliest, support::schedule::latest, support::schedule::random}) {
     const job tight{.ranks = 3, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 14};
-    CHECK(train_on<float>(hostile{when}, tight) == nothing(tight));
-    CHECK(train_on<cm::bf16, cm::transfer::planned>(hostile{when}, tight) == nothing(tight));
+    // under a sanitizer each freedom has one of the three ways
+    const auto has = [&](support::schedule one) { return !support::sanitized || when == one; };
+    if (has(support::schedule::earliest)) CHECK(train_on<float>(hostile{when}, tight) == nothing(tight));
+    if (has(support::schedule::latest))
+      CHECK(train_on<cm::bf16, cm::transfer::planned>(hostile{when}, tight) == nothing(tight));
     job on_compute = tight;
     on_compute.on_compute = true;
-    CHECK(train_on<float>(hostile{when}, on_compute) == nothing(tight));
+    if (has(support::schedule::random)) CHECK(train_on<float>(hostile{when}, on_compute) == nothing(tight));
   }
 }
 
