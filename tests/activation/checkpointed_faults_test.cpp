@@ -86,7 +86,7 @@ void expect_undisturbed(faulty_rig& it)
 }
 
 /// In CI every so many copies or kernels fail, in the slow tests each of them.
-constexpr std::uint64_t pace = support::sanitized ? 97 : 11;
+constexpr std::uint64_t pace = support::sanitized ? 211 : 11;
 
 void fail_copies(std::string_view planner, std::uint64_t every)
 {

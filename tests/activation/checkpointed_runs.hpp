@@ -196,8 +196,9 @@ void run_and_compare(const setting& how, const Options& options, actions& seen)
 
 /// Every planner x {lru, belady, cost_aware} x {smallest, 1.25x, 1.5x}.
 /// @param whole   false: each planner has one eviction and one capacity
+/// @param half    where it is not whole: planners of odd or of even numbers alone, or 0 for all of them
 template <class Backend, class Transfer = cm::transfer::planned, class Options>
-void run_matrix(bool launched, Options options, bool whole = !support::sanitized)
+void run_matrix(bool launched, Options options, bool whole = !support::sanitized, std::uint32_t half = 0)
 {
   actions seen{};
   constexpr std::string_view evictions[] = {"lru", "belady", "cost_aware"};
@@ -206,6 +207,7 @@ void run_matrix(bool launched, Options options, bool whole = !support::sanitized
   std::uint32_t number = 0;
   for (const std::string_view planner : any_planner::names) {
     ++number;
+    if (!whole && half != 0 && number % 2 != half % 2) continue;
     for (std::uint32_t which = 0; which < 3; ++which) {
       if (!whole && which != number % 3) continue;
       const setting how{.planner = planner, .eviction = evictions[which], .launched = launched};
