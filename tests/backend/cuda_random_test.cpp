@@ -6,6 +6,7 @@
 #include <backend/cuda_under_test.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/sanitized.hpp>
 
 #include <array>
 #include <cstddef>
@@ -175,14 +176,14 @@ TEST_CASE("random work of all agents, with captures and replays, gives the bytes
           "[backend]")
 {
   const auto when = GENERATE(fake_schedule::random, fake_schedule::earliest, fake_schedule::latest);
-  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 10U : 40U); ++seed)
     run_random_work(seed, when, 4, [](rig& it) { CHECK(it.mem().recoveries() == 0); });
 }
 
 TEST_CASE("random work gives the same bytes where events fail every now and then", "[backend]")
 {
   const auto when = GENERATE(fake_schedule::random, fake_schedule::latest);
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 6U : 20U); ++seed) {
     std::mt19937_64 random{seed};
     std::uint64_t recoveries = 0;
     run_random_work(seed, when, 4, [&](rig& it) {
