@@ -27,7 +27,7 @@ using trainer = toy::toy_trainer<cuda_manager, fake_device>;
 namespace {
 
 constexpr std::uint32_t steps = 2;
-constexpr std::uint64_t pace = support::sanitized ? 17 : 5;  // every so manieth call in the short runs
+constexpr std::uint64_t pace = support::sanitized ? 41 : 5;  // every so manieth call in the short runs
 
 /// Which call fails, counted from the first of all.
 struct failure {

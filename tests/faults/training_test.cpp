@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t steps = 3;
 // every so manieth copy: under a sanitizer a run takes ten times as long
-constexpr std::uint64_t pace = support::sanitized ? 3 : 1;
+constexpr std::uint64_t pace = support::sanitized ? 7 : 1;
 
 const toy::outcome& undisturbed()
 {

@@ -23,7 +23,7 @@ using namespace fault_sweeps;
 namespace {
 
 /// Under a sanitizer a run takes several times as long: every so manieth call then.
-constexpr std::uint64_t pace = support::sanitized ? 23 : 1;
+constexpr std::uint64_t pace = support::sanitized ? 41 : 1;
 
 void write_figures(const tally& sum)
 {
@@ -82,12 +82,12 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
   {
     swept<mixed_training<cm::fp16>> it{"fp16, gradients in place", in_place(mixed::precision::fp16)};
     sum += every_source(it, pace, pace, false);
-    sum += it.pairs(support::sanitized ? 20 : 60, 1);
+    sum += it.pairs(support::sanitized ? 4 : 60, 1);
   }
   {
     swept<mixed_training<cm::bf16>> it{"bf16, two micro-batches", accumulating(mixed::precision::bf16)};
     sum += every_source(it, 9 * pace, 3 * pace, false);
-    sum += it.pairs(support::sanitized ? 10 : 40, 2);
+    sum += it.pairs(support::sanitized ? 2 : 40, 2);
   }
   {
     swept<mixed_training<float>> it{"fp32, two micro-batches", accumulating(mixed::precision::fp32)};
