@@ -8,6 +8,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/own_policies.hpp>
+#include <support/sanitized.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -86,7 +87,7 @@ TEST_CASE("append layout puts a group into one chunk", "[chunk]")
 
 TEST_CASE("append layout keeps the laws of layouts that reuse and can be searched", "[chunk]")
 {
-  conformance::reusing_layout_laws<append_layout>(70'000);
+  conformance::reusing_layout_laws<append_layout>(support::sanitized ? 7'000 : 70'000);
   conformance::searchable_layout_laws<append_layout>();
 }
 
@@ -224,7 +225,7 @@ using namespace chunkmem;
 TEST_CASE("best fit keeps the laws of layouts, of reuse and of search", "[chunk]")
 {
   conformance::chunk_layout_laws<best_fit_layout>();
-  conformance::reusing_layout_laws<best_fit_layout>(30'000);
+  conformance::reusing_layout_laws<best_fit_layout>(support::sanitized ? 3'000 : 30'000);
   conformance::searchable_layout_laws<best_fit_layout>();
 }
 

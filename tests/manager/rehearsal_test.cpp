@@ -122,7 +122,7 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
 template <class Transfer>
 void smallest_is_smallest_from(std::uint64_t first_seed)
 {
-  constexpr int seeds = support::sanitized ? 30 : 150;
+  constexpr int seeds = support::sanitized ? 10 : 150;
   int tight = 0;
   for (const std::string_view which : support::every_eviction::names)
     for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed)

@@ -4,6 +4,7 @@
 #include <chunkmem/manager/replay.hpp>
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
+#include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +15,8 @@ namespace planned_test {
 using namespace chunkmem;
 
 namespace {
+
+constexpr int part = support::sanitized ? 4 : 1;  // of all seeds
 
 transfer::retention_request request_for(const conformance::demand_run& run)
 {
@@ -39,7 +42,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
   int equal = 0;
   int runs = 0;
   transfer::planned policy;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 300 / part; ++seed) {
     CAPTURE(seed);
     support::dice dice{seed};
     conformance::demand_run run;
@@ -55,7 +58,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
     ++runs;
     equal += *moved * support::frame_bytes == 2 * policy.solution().moved_bytes ? 1 : 0;
   }
-  CHECK(runs > 100);
+  CHECK(runs > 100 / part);
   CHECK(equal == runs);
 }
 
@@ -65,7 +68,7 @@ TEST_CASE("what planned solves is what its run moves, where every window has its
   int less = 0;
   int without = 0;  // some stays found no frames
   transfer::planned policy;
-  for (std::uint64_t seed = 1; seed <= 800; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 800 / part; ++seed) {
     CAPTURE(seed);
     support::dice dice{seed};
     conformance::demand_run run;
@@ -94,9 +97,9 @@ TEST_CASE("what planned solves is what its run moves, where every window has its
     REQUIRE(*moved <= solved);
     (*moved == solved ? equal : less) += 1;  // a chunk that the plan gives up may still be there for its next use
   }
-  CHECK(equal > 200);
+  CHECK(equal > 200 / part);
   CHECK(less < equal / 20);
-  CHECK(without > 10);
+  CHECK(without > 10 / part);
 }
 
 TEST_CASE("what planned solves is what its run moves, where the host has no room for every host copy", "[transfer]")
@@ -105,7 +108,7 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
   int runs = 0;
   int cannot = 0;  // from where everything lies no chunk can make the first step
   transfer::planned policy;
-  for (std::uint64_t seed = 1; seed <= 1'200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 1'200 / part; ++seed) {
     CAPTURE(seed);
     support::dice dice{seed};
     conformance::demand_run run;
@@ -127,7 +130,7 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
         CHECK(planned.state()[chunk].has_frames(tier::device));
   }
   CHECK(cannot < runs / 10);
-  CHECK(runs > 100);
+  CHECK(runs > 100 / part);
   CHECK(equal == runs);
 }
 
