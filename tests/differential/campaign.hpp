@@ -4,6 +4,8 @@
 #include "generator.hpp"
 #include "machine.hpp"
 
+#include <support/sanitized.hpp>
+
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -11,21 +13,7 @@
 namespace differential {
 
 /// How many operations a build has time for.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr std::uint64_t operations_in_ci = 20'000;
-#elif defined(__SANITIZE_ADDRESS__)
-inline constexpr std::uint64_t operations_in_ci = 100'000;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-inline constexpr std::uint64_t operations_in_ci = 20'000;
-#elif __has_feature(address_sanitizer)
-inline constexpr std::uint64_t operations_in_ci = 100'000;
-#else
-inline constexpr std::uint64_t operations_in_ci = 1'000'000;
-#endif
-#else
-inline constexpr std::uint64_t operations_in_ci = 1'000'000;
-#endif
+inline constexpr std::uint64_t operations_in_ci = support::sanitized ? 20'000 : 1'000'000;
 
 inline constexpr std::size_t program_length = 1'000;
 
