@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/nccl.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
+#include <support/sanitized.hpp>
 
 #include <collective/nccl_rig.hpp>
 
@@ -66,6 +67,7 @@ TEST_CASE("whatever call of NCCL fails first, both ranks throw, and NCCL is only
   for (const bool is_async : {false, true})
     for (int number = 1; number <= 6; ++number)
       for (int index = 0; index < 12; ++index) {
+        if (support::sanitized && (index + number) % 5 != 0) continue;  // each call, with one or two of the numbers
         CAPTURE(is_async, number, index);
         const outcome end = run(2, work, {{.fail_at = index, .number = number, .is_async = is_async}});
         REQUIRE(end.faults[0]);

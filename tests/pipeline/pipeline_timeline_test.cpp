@@ -69,7 +69,7 @@ schedule one_trip()
 
 TEST_CASE("a timeline has the smallest times that the rules allow", "[pipeline]")
 {
-  equal_oracle(support::sanitized ? 60 : 300);
+  equal_oracle(support::sanitized ? 25 : 300);
 }
 
 TEST_CASE("a timeline has the smallest times, for many random schedules", "[pipeline][.slow]")

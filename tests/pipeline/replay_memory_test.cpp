@@ -171,7 +171,7 @@ void equal_oracle(std::uint64_t seeds)
 
 TEST_CASE("a replay has the peaks of the stretches of all buffers", "[pipeline]")
 {
-  equal_oracle(support::sanitized ? 60 : 300);
+  equal_oracle(support::sanitized ? 25 : 300);
 }
 
 TEST_CASE("a replay has the peaks of many random schedules", "[pipeline][.slow]")

@@ -365,6 +365,7 @@ TEST_CASE("replicas keep several versions of the weights, and have the bits of d
 TEST_CASE("batches of replicas with several versions follow their plans", "[pipeline]")
 {
   const schedule plan = make_schedule(no_flush{}, {.stages = 1, .micro_batches = 2, .batches = 1});
+  constexpr std::uint32_t last = support::sanitized ? 44 : 58;  // batch that is looked at
   for (const sharding::zero divided : {sharding::zero_1, sharding::zero_3}) {
     std::vector<std::vector<chunkmem::report>> reports(2);
     on_grid(plan, 2, [&](thread_stages::place&, ranks_type& replicas, std::uint32_t number) {
@@ -378,7 +379,7 @@ TEST_CASE("batches of replicas with several versions follow their plans", "[pipe
       for (std::uint32_t layer = 0; layer < 4; ++layer)
         for (bf16& it : m.acquire(weights[layer], access::write).span()) it = bf16{1.0F};
       versions.start();
-      for (std::uint32_t batch = 0; batch < 60; ++batch) {
+      for (std::uint32_t batch = 0; batch < last + 2; ++batch) {
         if (batch > 0) versions.flip();
         const auto scope = m.iteration("batch");
         if (batch > 0) (void)versions.update([&] { return m.step(adam, {.learning_rate = 0.1F}); });
@@ -398,9 +399,9 @@ TEST_CASE("batches of replicas with several versions follow their plans", "[pipe
     });
     for (const std::vector<chunkmem::report>& of_rank : reports) {
       CAPTURE(divided.parameters);
-      CHECK(of_rank[58].divergences == of_rank[38].divergences);
-      CHECK(of_rank[58].replans == of_rank[38].replans);
-      CHECK(of_rank[58].evictions > of_rank[38].evictions);
+      CHECK(of_rank[last].divergences == of_rank[38].divergences);
+      CHECK(of_rank[last].replans == of_rank[38].replans);
+      CHECK(of_rank[last].evictions > of_rank[38].evictions);
     }
   }
 }

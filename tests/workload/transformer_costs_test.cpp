@@ -5,6 +5,7 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/sanitized.hpp>
 #include "training_tape.hpp"
 
 #include <cmath>
@@ -61,7 +62,7 @@ std::uint64_t matrix_elements(const transformer_shape& shape)
 TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor", "[workload]")
 {
   support::dice dice{20'261'122};
-  for (int round = 0; round < 3'000; ++round) {
+  for (int round = 0; round < (support::sanitized ? 500 : 3'000); ++round) {
     const transformer_shape shape = random_shape(dice);
     const training_setup setup = random_setup(dice);
     CAPTURE(round, name_of(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
