@@ -23,6 +23,7 @@ namespace pipeline_stages_test {
 
 using namespace chunkmem;
 using namespace chunkmem::pipeline;
+using chunkmem::pipeline::schedule;  // not the one of a manager
 using support::small_optimizer;
 
 namespace {
