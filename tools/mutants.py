@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small mistakes in headers, chosen by chance, and whether the tests find them.
 
-    python3 tools/mutants.py list [--count 60] [--seed 20261128]
-    python3 tools/mutants.py judge [--count 60] [--seed 20261128] [--from N] [--to N] [--work FOLDER] > verdicts.jsonl
+    python3 tools/mutants.py list [--count 60] [--seed 20261128] > mutants.jsonl
+    python3 tools/mutants.py judge [--mutants mutants.jsonl] [--from N] [--to N] [--compiler clang++] > verdicts.jsonl
 
 A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside of
 WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not compile is
@@ -14,8 +14,12 @@ folder, then those of the folders whose headers include it. The first that fails
 mutant. A test that takes longer than SECONDS fails: a mutant may be a loop without an end. What no test kills survives
 (`"killed_by": null`). Test files are compiled one by one, without optimisation. Cost: some minutes for each mutant, and
 an hour for one that survives in a low folder.
+
+`--mutants` judges a list of another commit: each mutant is found again by its line and the lines around it, in whatever
+header they are now. One whose line is gone has `"header": null`.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import random
@@ -60,7 +64,27 @@ def draws(root, seed):
         if (header, number, begin, change) not in seen:
             seen.add((header, number, begin, change))
             yield {"header": header, "line": number, "was": code.strip(), "is": (code[:begin] + change + code[end:]).strip(),
-                   "begin": begin, "end": end, "change": change}
+                   "begin": begin, "end": end, "change": change, "indent": len(code) - len(code.lstrip()),
+                   "around": around(root, header, number)}
+
+
+def around(root, header, number, width=6):
+    """The lines of code before and after a line, without indents: what stays when text moves to another header."""
+    lines = [line.strip() for line in (root / "include" / header).read_text(encoding="utf-8").splitlines()]
+    before = [line for line in lines[:number - 1] if line][-width:]
+    return [*before, *[line for line in lines[number:] if line][:width]]
+
+
+def found_again(root, mutant):
+    """The mutant where its line is now: among equal lines, the one whose surroundings are most alike."""
+    places = [(header, number, code) for header, number, code in lines_of(root) if code.strip() == mutant["was"]]
+    alike = {place: len(set(around(root, *place[:2])) & set(mutant["around"])) for place in places}
+    if not alike or max(alike.values()) < len(mutant["around"]) // 2:
+        return {**mutant, "header": None}
+    header, number, code = max(alike, key=alike.get)
+    moved = (len(code) - len(code.lstrip())) - mutant["indent"]
+    return {**mutant, "header": header, "line": number, "begin": mutant["begin"] + moved, "end": mutant["end"] + moved,
+            "indent": mutant["indent"] + moved}
 
 
 def apply(mutant, include):
@@ -88,14 +112,15 @@ def judges(root, header):
 class Bench:
     """A copy of the headers, in which one mutant lies at a time."""
 
-    def __init__(self, work):
+    def __init__(self, work, compiler):
         self.work = work
+        self.compiler = compiler
         self.include = work / "include"
         self.flags = ["-std=c++20", "-O0", "-g0", "-pthread", f"-I{self.include}", f"-I{ROOT / 'tests'}"]
         work.mkdir(parents=True, exist_ok=True)
         self.clean()
         self.main = work / "main.o"
-        self.run("g++", *self.flags, "-c", ROOT / "tests/support/main.cpp", "-o", self.main)
+        self.run(self.compiler, *self.flags, "-c", ROOT / "tests/support/main.cpp", "-o", self.main)
 
     def clean(self):
         shutil.rmtree(self.include, ignore_errors=True)
@@ -111,12 +136,12 @@ class Bench:
     def compiles(self, mutant):
         unit = self.work / "unit.cpp"
         unit.write_text(f"#include <{mutant['header']}>\n", encoding="utf-8")
-        return self.run("g++", *self.flags, "-fsyntax-only", unit)
+        return self.run(self.compiler, *self.flags, "-fsyntax-only", unit)
 
     def passes(self, test):
         """None where it does not compile: it needs what is not here."""
         program = self.work / "program"
-        if not self.run("g++", *self.flags, test, self.main, "-o", program):
+        if not self.run(self.compiler, *self.flags, test, self.main, "-o", program):
             return None
         return self.run(program, "~[.]", seconds=SECONDS)
 
@@ -140,20 +165,30 @@ def main():
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--to", type=int)
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/mutants")
+    parser.add_argument("--compiler", default="g++")
+    parser.add_argument("--mutants", type=pathlib.Path, help="a list of another commit")
     given = parser.parse_args()
-    bench = Bench(given.work.resolve())
+    bench = Bench(given.work.resolve(), given.compiler)
+    mutants = compiled(bench, given.seed, given.count)
+    if given.mutants:
+        listed = map(json.loads, given.mutants.read_text(encoding="utf-8").splitlines())
+        mutants = (found_again(ROOT, mutant) for mutant in listed)
+    for mutant in itertools.islice(mutants, given.first, given.to):
+        print(json.dumps(bench.verdict(mutant) if given.what == "judge" and mutant["header"] else mutant), flush=True)
+
+
+def compiled(bench, seed, count):
+    """The first draws that compile."""
     good = 0
-    for mutant in draws(ROOT, given.seed):
-        if good == (given.count if given.to is None else min(given.to, given.count)):
-            break
+    for mutant in draws(ROOT, seed):
         apply(mutant, bench.include)
         compiles = bench.compiles(mutant)
         bench.clean()
-        if not compiles:
-            continue
-        good += 1
-        if good > given.first:
-            print(json.dumps(bench.verdict(mutant) if given.what == "judge" else mutant), flush=True)
+        good += compiles
+        if compiles:
+            yield mutant
+        if good == count:
+            return
 
 
 if __name__ == "__main__":
