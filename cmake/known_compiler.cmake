@@ -3,7 +3,7 @@
 # what it is and whether it works.
 
 # chunkmem_known_compiler(<from> <to> [<language>...]): the build folder <to>, before CMake has seen it, knows of the compilers of
-# these languages what <from> does. Without what <from> lacks CMake asks as ever.
+# these languages what <from> does. CMake detects a compiler itself if <from> has no file about it.
 function(chunkmem_known_compiler from to)
   set(known "CMakeFiles/${CMAKE_VERSION}")
   foreach(file IN ITEMS CMakeSystem ${ARGN})

@@ -83,7 +83,7 @@ constexpr support::adversarial_options late{.when = support::schedule::latest, .
 TEST_CASE("an optimizer that updates on the device gives the same bits", "[equality]")
 {
   run_at_every_size<arena>(cm::backend::host_arena_options{}, false, placements{device_only{}});
-  run_at_every_size<adversarial>(late, true, device_only{});  // and where it is the only placement: nothing is measured
+  run_at_every_size<adversarial>(late, true, device_only{});  // the manager of this type measures nothing
 }
 
 TEST_CASE("states that ride in the margin, or lie in a fixed part of the device, give the same bits", "[equality]")

@@ -19,7 +19,8 @@ using every_layout =
 using every_placement =
     chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
                                        chunkmem::placement::fixed_split>;
-/// One of the first, too, is planned for, and reads its plan: demand paging without a plan is a type of its own.
+/// A manager with this type always makes plans, also for `no_prefetch`. Demand paging without a plan needs
+/// `transfer::no_prefetch` itself as the policy.
 using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_prefetch, chunkmem::transfer::lookahead,
                                                         chunkmem::transfer::planned>;
 

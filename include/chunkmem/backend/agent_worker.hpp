@@ -107,7 +107,7 @@ class inline_task {
   alignas(std::max_align_t) std::byte storage_[room];
 };
 
-/// What a queued operation does. A closed set on purpose: each worker loop and each test schedule handles all of it.
+/// The kinds of queued operations. The set is closed: each worker loop and each test schedule handles every kind.
 enum class operation_kind : std::uint8_t {
   marker,  ///< nothing but a place in the queue; an unused slot holds one
   copy,

@@ -155,7 +155,7 @@ concept cuda_api = std::copy_constructible<Api> && names_cuda_handles<Api> && gi
 
 namespace backend {
 
-/// What an error number of the CUDA runtime means for whoever got it.
+/// The kinds of error numbers of the CUDA runtime, by what the caller can do next.
 enum class cuda_fault : std::uint8_t {
   none,
   passing,    ///< this call did nothing; the next one may work
@@ -219,7 +219,7 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   return fault == cuda_fault::sticky || fault == cuda_fault::unloading;
 }
 
-/// What to do about it: the end of an error's sentence.
+/// The remedy for a fault, as the end of an error's sentence.
 [[nodiscard]] constexpr std::string_view remedy_of(cuda_fault fault) noexcept
 {
   switch (fault) {

@@ -247,7 +247,7 @@ class cuda_tasks {
   void keep() noexcept { ++given_; }
   void take_back() noexcept { shared_->slots[given_ % room].task.reset(); }
 
-  /// What the runtime calls.
+  /// The runtime calls this function. @param place   the slot of the task
   static void run(void* place) noexcept
   {
     slot& mine = *static_cast<slot*>(place);
@@ -281,9 +281,9 @@ class cuda_tasks {
 ///     const std::uint64_t value = ++lane.given;
 ///     if (!order.record(lane.point(value), lane.stream())) lane.finished(value);  // the calling thread has waited
 ///
-/// The event of value v is entry v modulo 256 of a ring. Where a later value has taken the entry over, a wait for the
-/// earlier one waits for the later: more than was asked, never less, and no cycle, since both lie in the past of
-/// whoever asks. Cost: 256 events of the runtime and 40 KiB, made at once.
+/// The event of value v is entry v modulo 256 of a ring. If a later value uses the same entry, a wait for the earlier
+/// value waits for the later one. Such a wait can be too long, but never too short. It makes no cycle: both values were
+/// recorded before the wait. Cost: 256 events of the runtime and 40 KiB, made at once.
 template <cuda_api Api>
 class cuda_lane {
  public:

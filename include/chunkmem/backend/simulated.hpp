@@ -16,7 +16,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// What moving bytes one way costs: a start, then a rate.
+/// The cost of a copy in one direction: a latency, then a rate.
 ///
 ///     const link_cost link{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
 ///     const std::uint64_t took = link.nanoseconds_for(bytes{25'000'000});  // 1'010'000
