@@ -7,6 +7,7 @@
 
 #include <support/catch.hpp>
 #include <support/disk_mutants.hpp>
+#include <support/forked_child.hpp>
 #include <support/memory_folder.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/power_cut_search.hpp>
@@ -556,7 +557,7 @@ TEST_CASE("a child that is forked behind a save leaves the removal to its parent
   posix_folder folder{place.path()};
   std::optional<small_model> model{std::in_place};
   for (int save = 0; save < 3; ++save) (void)checkpoint::save(model->m, folder);
-  const pid_t child = ::fork();
+  const pid_t child = support::fork_child();
   REQUIRE(child >= 0);
   if (child == 0) {  // the thread does not exist here: nobody waits for it
     bool is_saved = false;

@@ -7,6 +7,7 @@
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <support/count_allocations.hpp>
 #include <support/fake_device.hpp>
+#include <support/forked_child.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
 
@@ -422,7 +423,7 @@ std::uint64_t kill_after(const std::string& path, unsigned microseconds, bool sa
 {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  const pid_t child = ::fork();
+  const pid_t child = support::fork_child();
   REQUIRE(child >= 0);
   if (child == 0) train_until_killed(path, ends[1]);
   ::close(ends[1]);

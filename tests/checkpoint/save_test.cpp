@@ -6,6 +6,7 @@
 
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
+#include <support/forked_child.hpp>
 #include <support/own_disk.hpp>
 #include <support/power_cut_search.hpp>
 #include <support/sanitized.hpp>
@@ -388,7 +389,7 @@ namespace {
 /// Saves into the folder until it is killed. @return   the child
 pid_t start_saver(const std::string& path, float value)
 {
-  const pid_t child = ::fork();
+  const pid_t child = support::fork_child();
   REQUIRE(child >= 0);
   if (child != 0) return child;
   try {

@@ -109,7 +109,7 @@ TEST_CASE("who has the lock of a folder is told at once, also where that process
                                              ContainsSubstring("which runs"));
     CHECK(number == EWOULDBLOCK);
   }
-  const pid_t child = ::fork();
+  const pid_t child = support::fork_child();
   REQUIRE(child >= 0);
   if (child == 0) {
     io::posix_folder same{place.path()};

@@ -3,6 +3,7 @@
 
 #include <conformance/file_folder.hpp>
 #include <support/catch.hpp>
+#include <support/forked_child.hpp>
 #include <support/short_files.hpp>
 
 #include <algorithm>
@@ -359,7 +360,7 @@ TEST_CASE("a lock ends with its process, however that ends, and not with a child
   io::posix_folder folder{top / "in"};
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  const pid_t child = ::fork();
+  const pid_t child = support::fork_child();
   REQUIRE(child >= 0);
   if (child == 0) {
     io::posix_folder same{top / "in"};
@@ -377,7 +378,7 @@ TEST_CASE("a lock ends with its process, however that ends, and not with a child
   pid_t heir = 0;
   {
     const auto held = folder.lock();
-    heir = ::fork();  // has the descriptor for as long as it lives
+    heir = support::fork_child();  // has the descriptor for as long as it lives
     REQUIRE(heir >= 0);
     if (heir == 0)
       for (;;) ::pause();
@@ -388,7 +389,7 @@ TEST_CASE("a lock ends with its process, however that ends, and not with a child
 
   // A child that ends its copy of the guard ends nothing.
   std::optional<io::posix_folder::guard> held{folder.lock()};
-  const pid_t tidy = ::fork();
+  const pid_t tidy = support::fork_child();
   REQUIRE(tidy >= 0);
   if (tidy == 0) {
     held.reset();

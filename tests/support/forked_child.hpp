@@ -2,12 +2,17 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <support/sanitized.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <string>
 #include <string_view>
 
 #include <sys/wait.h>
@@ -21,6 +26,42 @@ inline constexpr unsigned child_limit = 60;  ///< seconds after which a child th
 inline constexpr int child_threw = 101;
 inline constexpr int child_hung = 102;
 
+namespace detail {
+
+/// The letter of proc(5) for this thread's state: S while it waits for something other than a disk.
+inline char state_of_thread(const std::filesystem::path& task)
+{
+  std::ifstream file{task / "stat"};
+  std::string text;
+  std::getline(file, text);  // nothing where the thread ended meanwhile
+  const auto end_of_name = text.rfind(')');
+  return end_of_name + 2 < text.size() ? text[end_of_name + 2] : 'X';
+}
+
+inline bool other_threads_sleep()
+{
+  const std::string own = std::to_string(::gettid());
+  std::error_code gone;  // a thread that ends meanwhile
+  return std::ranges::all_of(std::filesystem::directory_iterator{"/proc/self/task", gone}, [&](const auto& task) {
+    const char state = task.path().filename() == own ? 'S' : state_of_thread(task.path());
+    return state == 'S' || state == 'X';
+  });
+}
+
+}  // namespace detail
+
+/// As `fork`, with a limit of time in the child.
+///
+/// The address sanitizer's allocator has no handler for forks: what another thread holds of it while this one forks is
+/// locked in the child for ever. So the fork waits until all other threads sleep.
+inline pid_t fork_child()
+{
+  while (sanitized && !detail::other_threads_sleep()) ::usleep(100);
+  const pid_t child = ::fork();
+  if (child == 0) ::alarm(child_limit);
+  return child;
+}
+
 /// What `work` returns in a forked child, below 100; else one of the above, or 103 where the child was ended otherwise.
 ///
 /// The child ends without the destructors of this program, unless `work` ends it by `std::exit`.
@@ -29,9 +70,8 @@ int result_in_child(Work work)
 {
   std::cout.flush();
   std::fflush(nullptr);  // the child has a copy of what is not yet written
-  const pid_t child = ::fork();
+  const pid_t child = fork_child();
   if (child == 0) {
-    ::alarm(child_limit);
     int result = child_threw;
     try {
       result = work();

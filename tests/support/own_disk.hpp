@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <support/forked_child.hpp>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -93,7 +95,7 @@ template <class Work>
 {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
-  const pid_t child = ::fork();
+  const pid_t child = fork_child();
   if (child < 0) return "no child";
   if (child == 0) {
     const std::string said = detail::said_on_disk(path, size, work);
