@@ -48,6 +48,19 @@ class Chains(unittest.TestCase):
                 for index, header in enumerate(chain):
                     self.assertLessEqual(set(chain[:index]), included[header])
 
+    def test_what_precedes_a_header_after_a_beginning_is_what_it_includes(self):
+        begun = 0
+        for seed in range(60):
+            included = random_tree(seed, 30)
+            beginnings, units = check.units_of(list(included), included, {header: " " * 50000 for header in included})
+            begun += len(beginnings)
+            chains = [*beginnings.values(), *(chain for _, chain in units)]
+            self.assertEqual(set(included), {header for chain in chains for header in chain})
+            for beginning, chain in [*((None, it) for it in beginnings.values()), *units]:
+                for index, header in enumerate(chain):
+                    self.assertLessEqual({*chain[:index], *([beginning] if beginning else [])}, included[header])
+        self.assertGreater(begun, 0)
+
     def test_a_condition_includes_nothing(self):
         self.assertEqual(check.own_includes("#if X\n#include <chunkmem/a.hpp>\n#endif\n#include <chunkmem/b.hpp>\n"),
                          ["chunkmem/b.hpp"])
