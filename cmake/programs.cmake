@@ -27,11 +27,22 @@ endfunction()
 # chunkmem_compile_as_one(<target>): up to 32 of its files are compiled as one, where tests are built: half of a manager's code is the same
 # in each file that has one. A file with compile options of its own is compiled alone. While editing one file, the preset edit
 # (CMAKE_UNITY_BUILD=OFF) compiles each alone.
+#
+# The largest takes 4.7 GB. Only as many are compiled at a time as fit into memory.
+cmake_host_system_information(RESULT chunkmem_memory QUERY TOTAL_PHYSICAL_MEMORY) # MiB
+math(EXPR chunkmem_large_units "${chunkmem_memory} / 5000 + 1")
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS chunkmem_large=${chunkmem_large_units})
 function(chunkmem_compile_as_one target)
   if(CHUNKMEM_BUILD_TESTS AND NOT DEFINED CMAKE_UNITY_BUILD)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 32)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 32 JOB_POOL_COMPILE chunkmem_large)
   endif()
 endfunction()
+
+# Tests of several folders are compiled together unless one works on a single folder.
+set(chunkmem_are_joined ON)
+if(DEFINED CMAKE_UNITY_BUILD OR CHUNKMEM_ONLY_TESTS)
+  set(chunkmem_are_joined OFF)
+endif()
 
 # chunkmem_read_folder(<folder>): what a folder wants beyond the rule. Its optional ctest.cmake may set
 #   chunkmem_labels            ctest labels of the folder, such as threads
@@ -44,6 +55,8 @@ endfunction()
 #   chunkmem_unsanitized       ON where no sanitizer needs it: it has no bytes, or other folders run the same code under them; its
 #                              programs for components stay
 #   chunkmem_sanitized_files   of all of them: a regular expression for those files that sanitizers need all the same
+#   chunkmem_joint             name of a program that has the tests of several folders: what they all use is compiled once. Nothing but
+#                              components may be linked to it, and it has no compile options
 #   chunkmem_own_programs      ON where the file has added the folder's programs itself
 # and may add tests of its own.
 macro(chunkmem_read_folder folder)
@@ -56,6 +69,7 @@ macro(chunkmem_read_folder folder)
   set(chunkmem_only_bench OFF)
   set(chunkmem_unsanitized OFF)
   set(chunkmem_sanitized_files "")
+  set(chunkmem_joint "")
   set(chunkmem_own_programs OFF)
   include("${folder}/ctest.cmake" OPTIONAL)
 endmacro()

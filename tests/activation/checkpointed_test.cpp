@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 
 #include "checkpointed_runs.hpp"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS  // this file has the replacements for the program of this folder
 #include <support/count_allocations.hpp>
 
 #include <conformance/stream_backend.hpp>

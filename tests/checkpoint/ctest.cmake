@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A background save starts a thread: save_async_test and save_queue_test are tried under the thread sanitizer by hand, the others
 # would cost its run a minute. Some make figures.
+set(chunkmem_joint saves)
 set(chunkmem_labels figures)
 
 # Python's own safetensors opens what is written here and by ranks, and the other way round. Its cases have the tag [.python].
@@ -13,6 +14,11 @@ function(chunkmem_python_test name program)
   endif()
 endfunction()
 if(NOT CHUNKMEM_SANITIZE)
-  chunkmem_python_test(checkpoint.python test_checkpoint.checkpoint)
-  chunkmem_python_test(resharding.python test_resharding)
+  if(chunkmem_are_joined)
+    chunkmem_python_test(checkpoint.python test_saves)
+    chunkmem_python_test(resharding.python test_ranks)
+  else()
+    chunkmem_python_test(checkpoint.python test_checkpoint.checkpoint)
+    chunkmem_python_test(resharding.python test_resharding)
+  endif()
 endif()

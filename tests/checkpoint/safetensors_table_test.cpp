@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>

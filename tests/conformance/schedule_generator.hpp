@@ -47,7 +47,7 @@ template <chunkmem::pipeline::schedule_generator Generator>
   if (std::string_view{Generator::name}.empty()) return "a generator without a name";
   const Generator copy = generator;
   const pipeline_shape shape = roll_pipeline(seed);
-  schedule plan;
+  chunkmem::pipeline::schedule plan;
   try {
     plan = make_schedule(generator, shape);
   } catch (const config_error& wrong) {

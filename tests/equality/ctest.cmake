@@ -2,6 +2,7 @@
 # Part precision: a matrix of 16-bit trainings. It starts threads, but none that the folder's own program and tests/optimizer do not start
 # too: not under the thread sanitizer. The address sanitizer has its code there, in tests/optimizer and in the mixed trainings of
 # tests/backend_thrust. Some make figures.
+set(chunkmem_joint numbers)
 set(chunkmem_unsanitized ON)
 set(chunkmem_labels figures)
 chunkmem_part(precision "precision.*")

@@ -4,6 +4,8 @@
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
 
+namespace precision_cuda_test {
+
 using namespace precision;
 using support::fake_device;
 
@@ -44,3 +46,5 @@ TEST_CASE("so it does on a CUDA runtime in every combination", "[equality][.slow
     if (!it.is_refused() && it.launched()) rows.push_back(it);
   CHECK(run_rows(rows) == 1920);
 }
+
+}  // namespace precision_cuda_test

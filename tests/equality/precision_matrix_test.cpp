@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace precision_matrix_test {
+
 using namespace precision;
 
 namespace {
@@ -95,3 +97,5 @@ TEST_CASE("so it does in every combination, each with one layout, placement and 
   CHECK(sum.runs == 3840);
   CHECK(sum.identical == sum.runs);
 }
+
+}  // namespace precision_matrix_test

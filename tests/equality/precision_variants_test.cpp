@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+namespace precision_variants_test {
+
 using namespace precision;
 using support::adversarial;
 using support::device_only;
@@ -126,3 +128,5 @@ TEST_CASE("a skipped step on the least host does not stop those after it", "[equ
 {
   train_all({.least_host = true});
 }
+
+}  // namespace precision_variants_test

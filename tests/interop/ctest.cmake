@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tensors come back from threads of their consumers; nothing else here starts one.
+set(chunkmem_joint memory)
 set(chunkmem_labels threads)
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
   set(chunkmem_unsanitized ON)

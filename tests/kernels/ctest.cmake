@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The flags of a device compiler must not change the arithmetic of the kernels: their PTX is compared.
+set(chunkmem_joint memory)
 if(chunkmem_nvcc)
   chunkmem_test(kernels.ptx LABELS cuda TIMEOUT 600
                 COMMAND ${CMAKE_COMMAND} "-DNVCC=${chunkmem_nvcc}" "-DHOST=${CMAKE_CUDA_HOST_COMPILER}"

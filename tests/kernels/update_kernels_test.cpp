@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+namespace update_kernels_test {
+
 using namespace kernels;
 
 namespace {
@@ -90,3 +92,5 @@ TEST_CASE("a million hostile numbers updated by kernels have the bits of the hos
 {
   all_equal_the_host(1'000'003);
 }
+
+}  // namespace update_kernels_test

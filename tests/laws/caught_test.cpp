@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/count_allocations.hpp>
 
 #include <support/catch.hpp>

@@ -6,7 +6,6 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/told_gatherer.hpp>

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # These tests start threads: the thread sanitizer runs them.
+set(chunkmem_joint numbers)
 set(chunkmem_labels threads)
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
   set(chunkmem_unsanitized ON)

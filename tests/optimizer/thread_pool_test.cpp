@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/thread_pool.hpp>
 
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS  // this file has the replacements for the program of this folder
 #include <support/count_allocations.hpp>
 
 #include <conformance/executor.hpp>

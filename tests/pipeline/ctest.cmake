@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part stages: stages that are threads. The thread sanitizer runs it.
+set(chunkmem_joint saves)
 set(chunkmem_labels threads)
 chunkmem_part(stages "stage_runner|managed_stages|nccl_stages|next_gradients|sharded_stages|weight_versions")
 # Part files: checkpoints of stages. Part stages has its sanitizers. It makes a figure.
@@ -8,6 +9,7 @@ set(chunkmem_unsanitized ON)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint)
 chunkmem_part(files "load_from_stages|stage_faults|stage_files")
+set(chunkmem_joint "")
 set(chunkmem_labels "")
 set(chunkmem_why_not "")
 set(chunkmem_libraries "")

@@ -4,7 +4,6 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
 
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/count_allocations.hpp>
 
 #include <support/catch.hpp>

@@ -9,7 +9,6 @@
 #include <chunkmem/sharding/unit_plan.hpp>
 
 #include <support/catch.hpp>
-#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS  // this file has the replacements for the program of this folder
 #include <support/count_allocations.hpp>
 #include <support/rank_threads.hpp>
 
