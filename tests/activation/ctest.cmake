@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part checkpointed: training with activations that are kept, swapped and computed again. Its backends start threads: the thread
 # sanitizer runs it. It makes a figure.
+set(chunkmem_joint saves)
 set(chunkmem_labels threads figures)
 chunkmem_part(checkpointed "checkpointed|checkpointed_.*")
 
 # The others plan. Plans are numbers, and whoever indexes past an end is caught here; sanitizers have those
 # that search little or not at all.
+set(chunkmem_joint "")
 set(chunkmem_labels "")
 if(NOT CHUNKMEM_SANITIZE)
   set(chunkmem_compile_options -D_GLIBCXX_ASSERTIONS)

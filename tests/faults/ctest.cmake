@@ -10,3 +10,4 @@ chunkmem_part(sweeps "background_save|bad_clock|half_step|single_calls|whole_tra
 set(chunkmem_labels threads)
 set(chunkmem_why_not "")
 set(chunkmem_libraries "")
+set(chunkmem_joint numbers)
