@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# They start threads, but none that tests/precision, tests/equality and tests/faults do not start too: not under the thread
+# They start threads, but none that tests/equality and tests/faults do not start too: not under the thread
 # sanitizer, where they would take a third of its time. Some make figures.
 set(chunkmem_joint managers)
 set(chunkmem_labels figures)
