@@ -164,6 +164,8 @@ TEST_CASE("a number tells what can be done", "[backend]")
   CHECK(fault_of_cuda_error(4) == cuda_fault::unloading);
   CHECK(fault_of_cuda_error(35) == cuda_fault::no_gpu);
   CHECK(fault_of_cuda_error(100) == cuda_fault::no_gpu);
+  for (const int number : {98, 200, 209}) CHECK(fault_of_cuda_error(number) == cuda_fault::no_code);
+  for (const int number : {218, 222}) CHECK(fault_of_cuda_error(number) == cuda_fault::new_code);
   CHECK(fault_of_cuda_error(719) == cuda_fault::sticky);
   CHECK(fault_of_cuda_error(4711) == cuda_fault::sticky);
   for (const int number : support::all_cuda_codes) {
@@ -171,6 +173,8 @@ TEST_CASE("a number tells what can be done", "[backend]")
     CHECK((fault == cuda_fault::sticky) == is_sticky_cuda_error(number));
     CHECK(backend::ends_cuda(fault) == (is_sticky_cuda_error(number) || number == 4));
     CHECK_FALSE(backend::remedy_of(fault).empty());
+    const bool may_try_again = backend::remedy_of(fault).find("tried again") != std::string_view::npos;
+    CHECK(may_try_again == (fault == cuda_fault::passing));
   }
 }
 

@@ -161,6 +161,8 @@ enum class cuda_fault : std::uint8_t {
   passing,    ///< this call did nothing; the next one may work
   memory,     ///< the same, for want of memory
   no_gpu,     ///< no driver, or no device that it can use
+  no_code,    ///< the program has no code for this device
+  new_code,   ///< the program's code is newer than the driver
   unloading,  ///< the program is ending, and the runtime is gone already
   sticky,     ///< every later call fails too, until the process starts again
 };
@@ -203,6 +205,7 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   return !is_known_cuda_error(number);
 }
 
+/// Source: the comments of `enum cudaError` in CUDA 13.0, driver_types.h.
 [[nodiscard]] constexpr cuda_fault fault_of_cuda_error(int number) noexcept
 {
   if (number == 0) return cuda_fault::none;
@@ -210,6 +213,8 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   if (number == 2) return cuda_fault::memory;
   if (number == 4) return cuda_fault::unloading;
   if (number == 34 || number == 35 || number == 100) return cuda_fault::no_gpu;
+  if (number == 98 || number == 200 || number == 209) return cuda_fault::no_code;
+  if (number == 218 || number == 222) return cuda_fault::new_code;
   return cuda_fault::passing;
 }
 
@@ -225,6 +230,12 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   switch (fault) {
     case cuda_fault::memory: return "make the capacities smaller, or free memory";
     case cuda_fault::no_gpu: return "there is no GPU to use: install a driver that fits, or take backend::host_arena";
+    case cuda_fault::no_code:
+      return "the program has no code for this device: compile it for the device's architecture "
+             "(CMAKE_CUDA_ARCHITECTURES, nvcc -arch=native)";
+    case cuda_fault::new_code:
+      return "the driver does not know the program's code: install a newer driver, or compile with an older toolkit "
+             "or for the device's own architecture";
     case cuda_fault::unloading: return "the program is ending: destroy the backend before main returns";
     case cuda_fault::sticky: return "the device does not recover: start the process again, from a checkpoint";
     default: return "the call did nothing and may be tried again";

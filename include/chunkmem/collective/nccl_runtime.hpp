@@ -127,6 +127,7 @@ class nccl_runtime {
   {
     const cudaError_t number = cudaStreamQuery(stream);
     if (number != cudaSuccess && number != cudaErrorNotReady) return ncclUnhandledCudaError;
+    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else the next who asks finds it
     done = number == cudaSuccess;
     return ncclSuccess;
   }
