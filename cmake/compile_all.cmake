@@ -2,7 +2,7 @@
 # Compiles all CUDA code for every architecture that is promised.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -DNVCC= -DNVCC_VERSION= -P compile_all.cmake
 cmake_minimum_required(VERSION 3.25)
-set(architectures "75\;80\;90")
+set(architectures "75\;80\;86\;89\;90")
 if(NVCC_VERSION VERSION_GREATER_EQUAL 12.8)
   string(APPEND architectures "\;100")
 endif()
