@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a campaign of bench/gpu.sh, from what its parts left: python3 bench/gpu_figures.py OUTDIR
+"""Figures of a campaign of bench/gpu.sh, from what its parts left: python3 bench/gpu_figures.py [--first] OUTDIR
 
+With --first no rates were measured, so T* is not known: the pair of trainings is of some batch, and no bound judges its speed.
 A figure whose parts are missing or damaged is not written, a line says why, and the others are made. Which steps count was
 decided before any was seen: the second half of a training, since the first steps record, plan, and meet everything for the
 first time.
@@ -79,12 +80,30 @@ def device():
     return {"device": name, "driver": driver}
 
 
-def capped_over_uncapped(out, rates):
-    """At T*: a quarter of the model data and updates on the CPU, against all of it on the device and updates there, its fastest form."""
-    capped, whole = Training(out, f"gpt_capped_{rates['batches'][1]}"), Training(out, f"gpt_whole_{rates['batches'][1]}")
+def batches_that_ran(out):
+    names = [path.stem for kind in ("capped", "whole") for path in out.glob(f"gpt_{kind}_*.txt")]
+    return sorted({int(name.rsplit("_", 1)[1]) for name in names})
+
+
+def tokens_of_pair(out, batch):
+    """A quarter of the model data and updates on the CPU, against all of it on the device and updates there, its fastest form."""
+    capped, whole = Training(out, f"gpt_capped_{batch}"), Training(out, f"gpt_whole_{batch}")
     if whole.moved > 0.01 * 16 * whole.parameters:  # 16 bytes for each parameter are its model data
         raise Missing(f"the uncapped training moved {whole.moved / 2**20:.0f} MiB in a step: it is capped itself")
     return capped.tokens_per_second / whole.tokens_per_second
+
+
+def capped_over_uncapped(out, rates):
+    """At T*."""
+    return tokens_of_pair(out, rates["batches"][1])
+
+
+def chunked_over_whole(out, _):
+    """At the batch of the first hour, which need not be T*: links and updates may decide it."""
+    batches = batches_that_ran(out)
+    if not batches:
+        raise Missing("no pair of trainings ran")
+    return tokens_of_pair(out, batches[-1])
 
 
 def least_seconds(parameters, rates):
@@ -144,7 +163,8 @@ def libtorch_over_fsdp2(out, _):
 def identical(out, rates):
     """Trainings whose losses or parameters are others with a quarter of the memory: never any. Pairs that are not whole are said and left out."""
     different = compared = 0
-    for batch in rates["batches"]:
+    batches = rates["batches"] if rates else batches_that_ran(out)
+    for batch in batches:
         try:
             capped, whole = Training(out, f"gpt_capped_{batch}"), Training(out, f"gpt_whole_{batch}")
         except Missing as why:
@@ -158,33 +178,46 @@ def identical(out, rates):
             different += capped.losses != whole.losses or capped.hash != whole.hash
     if compared == 0:
         raise Missing("no pair of trainings finished")
-    print(f"compared capped and whole: {compared} of {len(rates['batches'])}")
+    print(f"compared capped and whole: {compared} of {len(batches)}")
     return different
 
 
+LARGEST = ("cuda.largest_gpt_billions", largest_gpt, "10^9 parameters", ">=", 0)
+IDENTICAL = ("cuda.trainings_that_differ", identical, "trainings", "==", 0)
+FIRST = [
+    ("cuda.chunked_over_whole_tokens", chunked_over_whole, "ratio", ">=", 0),
+    LARGEST,
+    IDENTICAL,
+]
 FIGURES = [
     ("cuda.capped_over_uncapped_tokens", capped_over_uncapped, "ratio", ">=", 0.9),
     ("cuda.step_over_link_bound", step_over_link_bound, "ratio", "<=", 1.1),
-    ("cuda.largest_gpt_billions", largest_gpt, "10^9 parameters", ">=", 0),
+    LARGEST,
     ("cuda.libtorch_over_fsdp2_tokens", libtorch_over_fsdp2, "ratio", ">=", 1.5),
-    ("cuda.trainings_that_differ", identical, "trainings", "==", 0),
+    IDENTICAL,
 ]
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: gpu_figures.py OUTDIR")
-    out = pathlib.Path(sys.argv[1])
+def rates_of(out):
     try:
         rates = read_json(out / "rates.json")
     except Missing as why:
         print(f"gpu_figures: {why}")
-        rates = NoRates(why)
-    if rates and rates["from"] != "measured rates":
+        return NoRates(why)
+    if rates["from"] != "measured rates":
         sys.exit("gpu_figures: these rates were not measured: no figure is made of them")
+    return rates
+
+
+def main():
+    first = sys.argv[1:2] == ["--first"]
+    if len(sys.argv) != 2 + first:
+        sys.exit("usage: gpu_figures.py [--first] OUTDIR")
+    out = pathlib.Path(sys.argv[1 + first])
+    rates = NoRates("--first measures none") if first else rates_of(out)
     records = []
     damaged = False
-    for name, value_of, unit, relation, bound in FIGURES:
+    for name, value_of, unit, relation, bound in FIRST if first else FIGURES:
         try:
             value = value_of(out, rates)
         except Missing as why:
@@ -195,7 +228,7 @@ def main():
             damaged = True
             continue
         records.append({"name": name, "value": value, "unit": unit, "relation": relation, "bound": bound, **device(),
-                        **({"t_star": rates["t_star"]} if rates else {}), "command": "sh bench/gpu.sh OUTDIR"})
+                        **({"t_star": rates["t_star"]} if rates else {}), "command": f"sh bench/gpu.sh --{'first' if first else 'full'} OUTDIR"})
         print(f"{name} is {value:.4g} {unit}, bound {relation} {bound}")
     (out / "figures").mkdir(exist_ok=True)
     if records:
