@@ -14,6 +14,8 @@ chunkmem_test(format COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_format.py
 chunkmem_test(layout.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
 chunkmem_test(layout.counts COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_counts.py")
 
-# The campaign on a GPU: its commands, and what it makes of their answers.
+# The campaign on a GPU: its commands, what it makes of their answers, and how the first hour ends.
 chunkmem_test(layout.gpu_campaign COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/gpu_campaign.sh" "${PROJECT_SOURCE_DIR}"
                                           "${CHUNKMEM_PYTHON}" "${PROJECT_BINARY_DIR}/gpu_campaign")
+chunkmem_test(layout.gpu_first COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/gpu_first.sh" "${PROJECT_SOURCE_DIR}"
+                                       "${CHUNKMEM_PYTHON}" "${PROJECT_BINARY_DIR}/gpu_first")
