@@ -21,7 +21,7 @@
 # bench/results/.
 # Environment: CHUNKMEM_CATCH2_INCLUDE (folder of catch2/catch.hpp), CMAKE_PREFIX_PATH (where CLI11 and others lie), PYTHON (for --full with
 # PyTorch), CHUNKMEM_COMPUTE_SANITIZER (the program), CUDA_VISIBLE_DEVICES (numbers or UUIDs as nvidia-smi has them), CHUNKMEM_GPU_LIMITS
-# (other limits for parts, in seconds: "tests=1 build=300").
+# (other limits in seconds, for parts and for all: "total=900 build=480").
 # Status: 0 every part that can run here is done and every bound that was measured is met; 1 not so; 4 there is no GPU, or there are too few.
 #
 # Sizes. Everything follows from the memory of the smallest card and from what the host has free, both in MiB:
@@ -59,6 +59,13 @@ case $mode in
   full) limit=5600 ;;
   ranks) limit=900 ;;
 esac
+limit_of() { # name, seconds
+  for other in ${CHUNKMEM_GPU_LIMITS:-}; do
+    if [ "${other%=*}" = "$1" ] && is_number "${other#*=}"; then set -- "$1" "${other#*=}"; fi
+  done
+  echo "$2"
+}
+limit=$(limit_of total $limit)
 kept=15  # seconds at the end: 10 for figures, 5 for ends of what hangs
 PYTHON=${PYTHON:-python3}
 
@@ -99,6 +106,8 @@ mkdir -p "$out/figures"
 log=$out/log
 : >"$log"
 : >"$out/commands.txt"
+# What an earlier run left would make figures of this one.
+[ $dry = yes ] || (cd "$out" && rm -f gpt_capped_* gpt_whole_* largest_* ranks_* rates.json libtorch.json fsdp2_* figures/*.json)
 export CHUNKMEM_FIGURES="$out/figures"
 build=$here/build/gpu
 begin=$(date +%s)
@@ -116,7 +125,7 @@ part() {
   name=$1
   seconds=$2
   shift 2
-  for other in ${CHUNKMEM_GPU_LIMITS:-}; do [ "${other%=*}" != "$name" ] || seconds=${other#*=}; done
+  seconds=$(limit_of "$name" "$seconds")
   sum=$((sum + seconds))
   if [ $dry = yes ]; then
     say "$name ($seconds s): $*"
@@ -127,7 +136,7 @@ part() {
   takes_rest=no
   echo "$name ($seconds s): $*" >>"$out/commands.txt"
   if [ "$left" -le 5 ]; then
-    say "$name: left out, the time is over"
+    say "$name: not begun, the time is over"
     failed="$failed $name"
     status=over
     return 1
@@ -217,10 +226,12 @@ elif [ "$fits" -lt $((512 * ranks)) ]; then
   left_out trainings "a host with $host_free MiB free is too small for model data of 512 MiB for each GPU"
 fi
 
-catch=ON
-if [ $dry = no ] && [ -z "${CHUNKMEM_CATCH2_INCLUDE:-}" ] && [ ! -e /usr/include/catch2/catch.hpp ] && [ ! -e /usr/include/catch2/catch_test_macros.hpp ]; then
-  catch=OFF
-fi
+catch=OFF
+if [ $dry = yes ] || [ -n "${CHUNKMEM_CATCH2_INCLUDE:-}" ]; then catch=ON; fi
+for folder in /usr /usr/local $(echo "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  '); do
+  for header in catch.hpp catch_test_macros.hpp; do [ ! -e "$folder/include/catch2/$header" ] || catch=ON; done
+done
+command -v python3 >/dev/null || catch=OFF  # the tests want it too
 has_python=yes
 [ $dry = yes ] || command -v "$PYTHON" >/dev/null || has_python=no
 
@@ -231,7 +242,8 @@ configure() { # name, seconds, what it is told besides
   name=$1
   seconds=$2
   shift 2
-  part "$name" "$seconds" cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" "$@"
+  part "$name" "$seconds" cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" \
+    ${CHUNKMEM_CATCH2_INCLUDE:+"-DCHUNKMEM_CATCH2_INCLUDE=$CHUNKMEM_CATCH2_INCLUDE"} "$@"
 }
 # The kernels first: where they are wrong, nothing else says anything.
 check() { # seconds of the build, of the check
@@ -251,7 +263,7 @@ build_all() { # seconds
 }
 tests() { # seconds
   if [ $catch = OFF ]; then
-    left_out tests "Catch2 was not found (CHUNKMEM_CATCH2_INCLUDE)"
+    left_out tests "Catch2 (CHUNKMEM_CATCH2_INCLUDE) or python3 was not found"
     return
   fi
   part tests "$1" ctest --test-dir "$build" -L '^gpu$' -LE '^(slow|figures)$' -E '^cuda[.]' --output-on-failure && return
@@ -501,7 +513,7 @@ if [ $dry = yes ]; then
   say "figures (10 s): $PYTHON $here/bench/gpu_figures.py $out"
   say "limits: $sum s of parts, 10 s for figures, 5 s for ends of what hangs: $((sum + kept)) of $limit"
   say "| $card | $ranks x $memory MiB | host $host_free MiB | ${cells:-no training} | $((sum + kept)) s |"
-  [ $((sum + kept)) -le $limit ] || { say "gpu.sh: limits add up to more than $limit s"; exit 1; }
+  [ $((sum + kept)) -le "$limit" ] || { say "gpu.sh: limits add up to more than $limit s"; exit 1; }
   [ -z "$failed" ]
   exit $?
 fi

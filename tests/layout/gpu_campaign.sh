@@ -8,6 +8,7 @@ out=$3
 rm -rf "$out"
 mkdir -p "$out/made" || exit 1
 fail() { echo "gpu_campaign: $*"; exit 1; }
+unset CUDA_VISIBLE_DEVICES CHUNKMEM_GPU_LIMITS
 
 PYTHONPYCACHEPREFIX=$out/cache "$python" -m py_compile "$top"/bench/*.py || fail "a script does not compile"
 PYTHON=$python sh "$top/bench/gpu.sh" --full --dry --memory 81559 --host 900000 "$out/dry" >"$out/dry.txt" || fail "the dry run failed"

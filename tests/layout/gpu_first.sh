@@ -86,6 +86,8 @@ adds_up 900
 dry --full --memory 81559 --host 900000 || fail "the dry run of everything failed"
 adds_up 5600
 CHUNKMEM_GPU_LIMITS='tests=61' dry --memory 81559 --host 900000 && fail "limits above nine minutes are taken"
+CHUNKMEM_GPU_LIMITS='tests=61 total=541' dry --memory 81559 --host 900000 || fail "other limits are refused: $(cat "$out/dry.txt")"
+adds_up 541
 
 # ---- whole runs
 
@@ -178,6 +180,8 @@ run() {
   export PLANT
   shift 2
   rm -rf "$tree/build" "$out/run"
+  mkdir -p "$out/run"
+  echo "of an earlier run" >"$out/run/largest_99999.json"
   CHUNKMEM_CATCH2_INCLUDE=$out CHUNKMEM_COMPUTE_SANITIZER=${sanitizer:-$tree/bin/compute-sanitizer} PYTHON=${with_python:-$out/none} \
     PATH=$tree/bin:$PATH sh "$tree/bench/gpu.sh" "$@" "$out/run" >"$out/run.txt" 2>&1
   status=$?
@@ -207,6 +211,7 @@ for line in 'cuda.chunked_over_whole_tokens is 0.8 ratio, bound >= 0' 'cuda.trai
   'cuda.largest_gpt_billions is 0.002 10^9 parameters, bound >= 0' 'figures: 4 bounds, 4 met'; do
   grep -q -x -F "$line" "$out/run/log" || fail "no line '$line' in the log: $(cat "$out/run/log")"
 done
+[ ! -e "$out/run/largest_99999.json" ] || fail "results of an earlier run stay"
 grep -q '^gpt_whole_8 (30 s): .*gpt_cuda --layers' "$out/run/commands.txt" || fail "no commands are kept"
 
 # One part that fails, hangs, or cannot even be ended, and the rest goes on.
@@ -226,6 +231,9 @@ has '^memcheck: FAILED with status 3'
 has '^gpt_capped_8: HUNG, ended after its 1 s'
 has '^gpt_whole_8: done'
 ends_with 'memcheck racecheck gpt_capped_8'
+CHUNKMEM_GPU_LIMITS='total=20'
+run 1 '' --host 120000
+has '^configure: not begun, the time is over'
 unset CHUNKMEM_GPU_LIMITS
 run 1 'tests=some' --host 120000
 has '7 - gpu.kernels (Failed)$'
