@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # chunkmem_choose_architectures(<out> <why> <nvcc>): what our CUDA programs are compiled for where nobody chose. For the cards of this
 # machine, where it has some; else for each generation from Ampere on, and with PTX of the newest, from which a driver makes code for
-# later ones. Of those that nvcc knows. <why> says which of these it is.
+# later ones. Of those that nvcc knows. <why> says which of these it is. Empty where nvcc knows none of them, or not the card, because
+# it is older.
 set(chunkmem_usual_architectures 80 86 89 90 100)
 
 function(chunkmem_choose_architectures out why nvcc)
   execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE listed ERROR_QUIET)
   string(REGEX MATCHALL "[0-9]+" known "${listed}")
+  if(NOT known)
+    set(${out} "" PARENT_SCOPE)
+    set(${why} "${nvcc} does not list its architectures" PARENT_SCOPE)
+    return()
+  endif()
+  list(SORT known COMPARE NATURAL)
+  list(GET known 0 oldest)
   set(cards "")
   find_program(CHUNKMEM_NVIDIA_SMI nvidia-smi)
   mark_as_advanced(CHUNKMEM_NVIDIA_SMI)
   if(CHUNKMEM_NVIDIA_SMI)
     execute_process(COMMAND "${CHUNKMEM_NVIDIA_SMI}" --query-gpu=compute_cap --format=csv,noheader
-                    OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+                    OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed TIMEOUT 20)
     if(failed EQUAL 0)
       string(REGEX MATCHALL "[0-9]+[.][0-9]+" cards "${found}")
       string(REPLACE "." "" cards "${cards}")
@@ -33,6 +41,10 @@ function(chunkmem_choose_architectures out why nvcc)
   foreach(one IN LISTS cards)
     if(one IN_LIST known)
       list(APPEND chosen ${one}-real)
+    elseif(one LESS oldest)
+      set(${out} "" PARENT_SCOPE)
+      set(${why} "the card of this machine is a ${one}, and this nvcc compiles for ${oldest} and later" PARENT_SCOPE)
+      return()
     else()
       list(APPEND unknown ${one})
     endif()

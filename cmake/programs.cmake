@@ -28,9 +28,12 @@ endfunction()
 # in each file that has one. A file with compile options of its own is compiled alone. While editing one file, the preset edit
 # (CMAKE_UNITY_BUILD=OFF) compiles each alone.
 #
-# The largest takes 4.7 GB. Only as many are compiled at a time as fit into memory.
+# The largest takes 4.7 GB. Only as many are compiled at a time as fit into the machine's memory.
 cmake_host_system_information(RESULT chunkmem_memory QUERY TOTAL_PHYSICAL_MEMORY) # MiB
-math(EXPR chunkmem_large_units "${chunkmem_memory} / 5000 + 1")
+math(EXPR chunkmem_large_units "${chunkmem_memory} / 5000")
+if(chunkmem_large_units LESS 1)
+  set(chunkmem_large_units 1)
+endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS chunkmem_large=${chunkmem_large_units})
 function(chunkmem_compile_as_one target)
   if(CHUNKMEM_BUILD_TESTS AND NOT DEFINED CMAKE_UNITY_BUILD)

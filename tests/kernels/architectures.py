@@ -12,7 +12,7 @@ import pathlib
 import struct
 import sys
 
-CONTAINER = struct.pack("<I", 0xBA55ED50)
+CONTAINER = struct.pack("<IHH", 0xBA55ED50, 1, 16)  # its mark, version and size of header
 KINDS = {1: "PTX", 2: "code"}
 
 
@@ -21,11 +21,11 @@ def containers(content):
     at = content.find(CONTAINER)
     while at >= 0:
         _, _, header, size = struct.unpack_from("<IHHQ", content, at)
-        entry, end, found = at + header, at + header + size, set()
+        entry, end, found = at + header, min(at + header + size, len(content) - 32), set()
         while entry < end:
             kind, _, own_header, own_size = struct.unpack_from("<HHIQ", content, entry)
             found.add((KINDS.get(kind, f"kind {kind}"), struct.unpack_from("<I", content, entry + 28)[0]))
-            entry += own_header + own_size
+            entry += max(own_header + own_size, 32)
         yield found
         at = content.find(CONTAINER, end)
 

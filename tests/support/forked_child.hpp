@@ -44,7 +44,7 @@ inline bool other_threads_sleep()
   std::error_code gone;  // a thread that ends meanwhile
   return std::ranges::all_of(std::filesystem::directory_iterator{"/proc/self/task", gone}, [&](const auto& task) {
     const char state = task.path().filename() == own ? 'S' : state_of_thread(task.path());
-    return state == 'S' || state == 'X';
+    return state == 'S' || state == 'X' || state == 'Z';
   });
 }
 
@@ -53,10 +53,10 @@ inline bool other_threads_sleep()
 /// As `fork`, with a limit of time in the child.
 ///
 /// The address sanitizer's allocator has no handler for forks: what another thread holds of it while this one forks is
-/// locked in the child for ever. So the fork waits until all other threads sleep.
+/// locked in the child for ever. So the fork waits until all other threads sleep, but not for one that never does.
 inline pid_t fork_child()
 {
-  while (sanitized && !detail::other_threads_sleep()) ::usleep(100);
+  for (int tries = 0; sanitized && !detail::other_threads_sleep() && tries < 100'000; ++tries) ::usleep(100);
   const pid_t child = ::fork();
   if (child == 0) ::alarm(child_limit);
   return child;

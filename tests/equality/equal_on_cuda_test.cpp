@@ -5,7 +5,7 @@
 #include <support/fake_device.hpp>
 #include <support/sanitized.hpp>
 
-namespace cuda_test {
+namespace equal_on_cuda_test {
 
 using namespace equality;
 using support::fake_device;
@@ -31,4 +31,4 @@ TEST_CASE("so it does where the runtime works at random moments, or at once", "[
         6 * static_cast<int>(of_earliest.size()));
 }
 
-}  // namespace cuda_test
+}  // namespace equal_on_cuda_test
