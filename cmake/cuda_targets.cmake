@@ -71,10 +71,10 @@ function(chunkmem_add_cuda_targets)
     list(APPEND files "$<TARGET_FILE:${program}>")
   endforeach()
   if(files)
-    chunkmem_test(cuda.programs_for_this_card LABELS gpu
+    chunkmem_test(cuda.code_of_programs LABELS gpu
                   COMMAND "${CHUNKMEM_PYTHON}" -B "${PROJECT_SOURCE_DIR}/tests/kernels/architectures.py"
                           --want "${CMAKE_CUDA_ARCHITECTURES}" ${files})
-    set_tests_properties(cuda.programs_for_this_card PROPERTIES FIXTURES_REQUIRED cuda_programs)
+    set_tests_properties(cuda.code_of_programs PROPERTIES FIXTURES_REQUIRED cuda_programs)
   endif()
   chunkmem_test(cuda.compile_all LABELS slow TIMEOUT 7200
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}/cuda_all

@@ -42,6 +42,9 @@ def main():
     parser.add_argument("--figure", type=pathlib.Path)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     given = parser.parse_args()
+    if not all(one.partition("-")[0].isdigit() for one in filter(None, given.want.split(";"))):
+        print(f"SKIPPED: {given.want} names no architectures by number")
+        return 4
     want = set(wanted(given.want))
     missing = with_code = 0
     for path in given.files:
