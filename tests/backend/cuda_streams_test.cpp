@@ -23,7 +23,7 @@ namespace {
 
 struct two_streams {
   explicit two_streams(support::fake_schedule when = support::fake_schedule::latest)
-      : gpu{support::fake_cuda_options{.when = when}}, calls{gpu}, order{calls}
+      : gpu{support::fake_cuda_options{.when = when}}, calls{gpu}, order{calls, peers}
   {
     REQUIRE(gpu.create_stream(first) == 0);
     REQUIRE(gpu.create_stream(second) == 0);
@@ -37,6 +37,8 @@ struct two_streams {
   int number = 0;
   fake_cuda gpu;
   tested_session calls;
+  backend::peer_groups groups;
+  backend::peer_work<fake_cuda> peers{calls, groups};
   backend::cuda_order<fake_cuda> order;
   support::fake_stream_handle first, second;
   support::fake_event_handle point;
@@ -131,7 +133,7 @@ struct forked {
   forked()
       : gpu{support::fake_cuda_options{.when = support::fake_schedule::latest}},
         calls{gpu},
-        order{calls},
+        order{calls, peers},
         capture{calls, order}
   {
     REQUIRE(gpu.create_stream(origin) == 0);
@@ -153,6 +155,8 @@ struct forked {
   std::vector<int> ran;
   fake_cuda gpu;
   tested_session calls;
+  backend::peer_groups groups;
+  backend::peer_work<fake_cuda> peers{calls, groups};
   backend::cuda_order<fake_cuda> order;
   backend::cuda_capture<fake_cuda> capture;
   support::fake_stream_handle origin, side;
@@ -426,7 +430,7 @@ struct lazy_gpu {
   explicit lazy_gpu(support::fake_schedule when = support::fake_schedule::latest)
       : gpu{support::fake_cuda_options{.when = when}}, calls{gpu}
   {
-    all.emplace(calls);
+    all.emplace(calls, groups);
   }
   ~lazy_gpu()
   {
@@ -443,6 +447,7 @@ struct lazy_gpu {
   std::vector<int> order;
   fake_cuda gpu;
   tested_session calls;
+  backend::peer_groups groups;
   std::optional<tested_streams> all;
 };
 
@@ -611,7 +616,7 @@ TEST_CASE("a stream of the caller is probed before it is taken", "[backend]")
   it.all.reset();
   CHECK(it.gpu.live().streams == 1);
   CHECK(it.gpu.destroy_stream(mine) == 0);
-  it.all.emplace(it.calls);
+  it.all.emplace(it.calls, it.groups);
 }
 
 TEST_CASE("a captured graph runs after everything before it and before everything after it", "[backend]")

@@ -43,7 +43,7 @@ struct fake_nccl_operation {
 /// What all ranks of one process share. Adds float32 and bfloat16 only.
 struct fake_nccl_world {
   struct member {
-    bool is_there = false, is_aborted = false, is_destroyed = false;
+    bool is_there = false, is_aborted = false, is_destroyed = false, is_finalizing = false;
     int state = 0, polls = 0;
     std::uint64_t given = 0, done = 0;
     std::map<float, int> sums;
@@ -64,6 +64,21 @@ struct fake_nccl_world {
   std::map<std::uint64_t, meeting> meetings;
   std::map<std::tuple<int, int, std::uint64_t>, fake_nccl_operation> letters;
   std::atomic<int> misuses{0}, aborts{0}, destroys{0}, after_failure{0};
+  std::atomic<int> ended_on{-1};  ///< the current device of the last call that ended a communicator
+
+  bool is_released = false;
+  /// Lets go what `plan::abort_waits` and `plan::abort_leaves` hold.
+  void release()
+  {
+    const std::lock_guard lock{mutex};
+    is_released = true;
+    changed.notify_all();
+  }
+  void wait_for_release()
+  {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [this] { return is_released; });
+  }
 
   /// On a stream: waits for the others, for ever or until this rank aborts.
   void meet(int rank, std::uint64_t number, const fake_nccl_operation& mine)
@@ -80,7 +95,7 @@ struct fake_nccl_world {
       if (it.is_over) move(it.all);
       changed.notify_all();
     }
-    changed.wait(lock, [&] { return it.is_over || own.is_aborted; });
+    changed.wait(lock, [&] { return it.is_over || own.is_aborted || is_released; });
     if (!it.is_over) --it.arrived;  // its memory may be gone by the time that another comes
     ++own.done;
   }
@@ -167,6 +182,8 @@ class fake_nccl {
     int number = 0;         ///< with which result
     int in_progress = 0;    ///< polls that each call takes until it is done
     bool is_async = false;  ///< the failure is told by async_error from then on, the call itself answers "in progress"
+    bool abort_waits = false;   ///< an abort returns, and a destruction, when the world lets it
+    bool abort_leaves = false;  ///< an abort returns at once, but its operations stay on their streams until then
   };
   struct log {
     plan what;
@@ -195,7 +212,9 @@ class fake_nccl {
   {
     return call(false, [&] {
       const std::lock_guard lock{world_->mutex};
-      error = own().state != 0 ? own().state : own().polls > 0 ? (--own().polls, 7) : 0;
+      fake_nccl_world::member& mine = own();
+      const bool is_busy = mine.is_finalizing && mine.done != mine.given;
+      error = mine.state != 0 ? mine.state : mine.polls > 0 ? (--mine.polls, 7) : is_busy ? 7 : 0;
     });
   }
   int rank_of(comm_type group, int& rank) const noexcept
@@ -207,22 +226,32 @@ class fake_nccl {
   {
     return call(false, [&] { ranks = world_->ranks; });
   }
+  /// As the real one: in progress until the operations that were given are done.
   int finalize(comm_type) const noexcept
   {
-    return call(true, [] {});
+    const int number = call(true, [] {});
+    const std::lock_guard lock{world_->mutex};
+    own().is_finalizing = true;
+    return number == 0 && own().done != own().given ? 7 : number;
   }
   int destroy(comm_type) const noexcept
   {
     ++world_->destroys;
+    note_device();
+    if (log_->what.abort_waits) world_->wait_for_release();
     end(own().is_destroyed);
     return 0;
   }
   int abort(comm_type) const noexcept
   {
     ++world_->aborts;
-    end(own().is_aborted);
+    note_device();
+    if (log_->what.abort_waits) world_->wait_for_release();
+    if (!log_->what.abort_leaves) end(own().is_aborted);
     return 0;
   }
+  int current_device(int& device) const noexcept { return cuda_.current_device(device); }
+  int use_device(int device) const noexcept { return cuda_.use_device(device); }
   int begin_calls() const noexcept
   {
     return call(false, [] {});
@@ -336,6 +365,11 @@ class fake_nccl {
     }
     own().inside.fetch_sub(1);
     return number;
+  }
+  void note_device() const noexcept
+  {
+    int device = -1;
+    if (cuda_.current_device(device) == 0) world_->ended_on = device;
   }
   void end(bool& how) const
   {

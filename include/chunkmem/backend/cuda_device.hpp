@@ -6,6 +6,7 @@
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/cuda_streams.hpp>
 #include <chunkmem/backend/cuda_work.hpp>
+#include <chunkmem/backend/peer_groups.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
@@ -107,17 +109,22 @@ class cuda_device {
     const cuda_current_device<Api> current{*session_, device_};
     const bytes capacity = options.device_capacity != bytes{} ? options.device_capacity : free_memory(options.headroom);
     memory_.emplace(*session_, device_, capacity, options.host_capacity);
-    streams_.emplace(*session_);
+    streams_.emplace(*session_, *groups_);
     work_.emplace(*session_, *memory_, *streams_, device_);
   }
   cuda_device(const cuda_device&) = delete;
   cuda_device& operator=(const cuda_device&) = delete;
 
-  /// Finishes what is queued, then gives everything back. What cannot be finished stays with the process.
+  /// Finishes what is queued, then gives everything back. What cannot be finished stays with the process. Where groups
+  /// of ranks have work on the streams, it waits for no longer than their deadline.
   ~cuda_device()
   {
     streams_->leave_capture();
-    if (streams_->finish_all()) memory_->give_all_back(streams_->own());
+    if (streams_->finish_all())
+      memory_->give_all_back(streams_->own());
+    else if (streams_->has_lost_work())
+      name_what_stays();
+    groups_->close();
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
@@ -143,6 +150,7 @@ class cuda_device {
     streams_->require_no_capture("an allocation");
     session_->require_alive();
     const cuda_current_device<Api> current{*session_, device_};
+    if (!streams_->hold_own()) session_->raise();
     return memory_->allocate(where, size, streams_->own());
   }
 
@@ -194,7 +202,23 @@ class cuda_device {
     work_->launch(stream, std::forward<Callable>(work));
   }
 
+  /// `launch` of an operation of a group of ranks: a wait of the host for it is no longer than the deadline. Then the
+  /// groups of this device end.
+  /// @throws as launch
+  template <class Callable>
+  void launch_with_peers(agent stream, std::chrono::nanoseconds deadline, Callable&& work)
+  {
+    {
+      const cuda_current_device<Api> current{*session_, device_};
+      streams_->expect_peers(stream);
+    }
+    work_->launch(stream, std::forward<Callable>(work));
+    streams_->gave_to_peers(stream, deadline);
+  }
+
   /// @see stream_backend, cuda_streams
+  /// @throws comm_error   a wait of the calling thread during which the groups of ranks ended: what their operations
+  ///   should have moved is not there
   [[nodiscard]] event record(agent stream) { return streams_->record(stream); }
   void wait(agent stream, event point) { streams_->wait(stream, point); }
   /// Whether a wait of the host for this event would end at once. For waits with a deadline; no decision asks.
@@ -253,6 +277,15 @@ class cuda_device {
     streams_->launch(graph.executable());
   }
 
+  /// The groups of ranks that have operations on these streams: a communicator joins with its first one. Where groups
+  /// failed and have ended, their operations leave the streams first.
+  /// @throws device_error   one does not
+  [[nodiscard]] const std::shared_ptr<peer_groups>& groups()
+  {
+    streams_->drain_peers();
+    return groups_;
+  }
+
   /// Time since construction [ns].
   [[nodiscard]] std::uint64_t now() const noexcept
   {
@@ -273,6 +306,16 @@ class cuda_device {
   [[nodiscard]] std::uint64_t recoveries() const noexcept { return session_->recoveries(); }
 
  private:
+  /// On the standard error: a destructor has no other way, and whoever looks for the memory should find it.
+  void name_what_stays() const noexcept
+  {
+    const error_text text = error_text{} << "chunkmem: " << memory_->ledger().live(tier::device).count()
+                                         << " B of the device and " << memory_->ledger().live(tier::host).count()
+                                         << " B of the host stay with this process, since its backend ended with "
+                                         << "this: " << session_->failure().what();
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
   [[nodiscard]] int require_device(int wanted)
   {
     int count = 0;
@@ -308,7 +351,8 @@ class cuda_device {
     return streams_->adopt(foreign);
   }
 
-  std::shared_ptr<cuda_session<Api>> session_;  // graphs may outlive the device
+  std::shared_ptr<cuda_session<Api>> session_;                             // graphs may outlive the device
+  std::shared_ptr<peer_groups> groups_ = std::make_shared<peer_groups>();  // and so may groups of ranks
   int device_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::uint64_t refused_releases_ = 0;

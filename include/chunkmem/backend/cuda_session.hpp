@@ -75,9 +75,10 @@ class cuda_session {
   [[noreturn]] void raise() const { throw device_error{failure()}; }
 
   /// Nothing may be done any more, because of the last failed call.
-  void lose() noexcept
+  void lose() noexcept { lose(last_); }
+  void lose(const device_error& why) noexcept
   {
-    if (!is_lost_) cause_ = last_;
+    if (!is_lost_) cause_ = why;
     is_lost_ = true;
   }
 

@@ -4,9 +4,11 @@
 #include <chunkmem/backend/agent_worker.hpp>
 #include <chunkmem/backend/cuda_api.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
+#include <chunkmem/backend/peer_groups.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/own_process.hpp>
 
 #include <array>
 #include <atomic>
@@ -21,6 +23,169 @@
 
 namespace chunkmem::inline v0 {
 namespace backend {
+
+/// Why a wait beside operations of other ranks is over.
+///
+///     if (peers.wait(is_over) == peer_wait::lost) session.raise();
+enum class peer_wait : std::uint8_t {
+  free,   ///< no operation of peers is on a stream
+  over,   ///< what was waited for
+  ended,  ///< either of them, since the groups ended during the wait: what they should have moved is not there
+  lost,   ///< an operation of groups that ended stays on a stream
+};
+
+/// Operations of groups of ranks on the streams of a device, and waits of the host beside them.
+///
+///     peer_work<Api> peers{session, groups};
+///     peers.make_room(lane), give_the_operation(), peers.given(lane, stream, deadline);
+///     if (peers.wait([&] { return is_over(point); }) == peer_wait::lost) session.raise();
+///     synchronize(point);
+///
+/// An event stands behind the last operation of each stream. A wait of the host first polls until what it waits for is
+/// over, or no operation with other ranks is on a stream. The plain wait behind it lasts as long as this rank's own
+/// work does. Where the operations do not leave the streams, their groups end (see peer_groups), and where an abort
+/// does not take an operation off its stream, the session is lost. A call of the runtime that fails in passing makes no
+/// wait longer. Cost: an event for each operation; of a wait one compare where none is on a stream, else polls.
+///
+/// @threads   one caller at a time
+template <cuda_api Api>
+class peer_work {
+ public:
+  using stream_type = typename Api::stream_type;
+  using clock = peer_groups::clock;
+  static constexpr std::uint32_t all_lanes = ~std::uint32_t{};
+
+  peer_work(cuda_session<Api>& session, peer_groups& groups) noexcept : session_{&session}, groups_{&groups} {}
+  peer_work(const peer_work&) = delete;
+  peer_work& operator=(const peer_work&) = delete;
+
+  /// An operation of a failed group stayed on its stream.
+  [[nodiscard]] bool has_lost() const noexcept { return has_lost_; }
+
+  /// For the event of a stream. @pre the device is current. @throws device_error   the runtime gives none
+  void make_room(std::size_t lane)
+  {
+    if (all_[lane].point == nullptr) all_[lane].point = std::make_unique<cuda_event<Api>>(*session_);
+  }
+  /// An operation was enqueued. What it waits for on its stream counts to its deadline. @pre make_room
+  void given(std::size_t lane, stream_type stream, std::chrono::nanoseconds deadline) noexcept
+  {
+    operation& it = all_[lane];
+    it.stream = stream;
+    it.is_marked = mark(it);
+    it.deadline = deadline;
+    pending_ |= 1U << lane;
+  }
+
+  /// Waits until `is_over()`, or until no operation of peers is on one of these streams.
+  /// @param lanes   a bit for each
+  template <std::predicate IsOver>
+  [[nodiscard]] peer_wait wait(const IsOver& is_over, std::uint32_t lanes = all_lanes) noexcept
+  {
+    if ((pending_ & lanes) == 0 || !made_in_.is_here()) [[likely]]
+      return peer_wait::free;
+    const bool were_well = !groups_->failure().has_value();
+    const auto start = clock::now();
+    auto next_look = start;
+    for (bool ended = false;; pause(start)) {
+      if (!session_->may_call()) return peer_wait::free;  // the next call tells
+      if (is_over()) return ended ? peer_wait::ended : peer_wait::over;
+      const auto now = clock::now();
+      if (now < next_look) continue;
+      next_look = now + std::chrono::milliseconds{1};
+      if ((pending_now() & lanes) == 0) return ended ? peer_wait::ended : peer_wait::free;
+      if (has_lost_) return peer_wait::lost;
+      const peer_groups::found found = groups_->look(start, deadline(), now);
+      ended = were_well && found != peer_groups::found::well;
+      if (found == peer_groups::found::lost) return lose();
+    }
+  }
+  /// Until no operation of peers is on these streams. False: one stays there.
+  [[nodiscard]] bool wait_for_all(std::uint32_t lanes = all_lanes) noexcept
+  {
+    return wait([] { return false; }, lanes) != peer_wait::lost;
+  }
+  /// Before the calling thread waits for an event, or for a stream. @throws comm_error   groups ended meanwhile;
+  /// device_error   lost
+  void hold(typename Api::event_type point)
+  {
+    hold_until([&] {
+      bool is_over = false;
+      const auto ask = [&](const Api& api) { return api.query_event(point, is_over); };
+      return session_->attempt("cudaEventQuery", ask) == 0 && is_over;
+    });
+  }
+  void hold()
+  {
+    hold_until([] { return false; });
+  }
+
+ private:
+  struct operation {
+    std::unique_ptr<cuda_event<Api>> point;  ///< behind the last one, if it is marked
+    stream_type stream{};
+    std::chrono::nanoseconds deadline{};
+    bool is_marked = false;
+  };
+
+  template <class IsOver>
+  void hold_until(const IsOver& is_over)
+  {
+    const peer_wait found = wait(is_over);
+    if (found == peer_wait::lost) session_->raise();
+    if (found == peer_wait::ended)
+      if (const auto why = groups_->failure()) throw comm_error{*why};
+  }
+  [[nodiscard]] bool mark(operation& it) noexcept
+  {
+    const auto call = [&](const Api& api) { return api.record_event(it.point->get(), it.stream); };
+    return session_->attempt("cudaEventRecord", call) == 0;
+  }
+  /// Asks the events. One that could not be recorded is recorded now.
+  [[nodiscard]] std::uint32_t pending_now() noexcept
+  {
+    for (std::size_t lane = 0; lane < all_.size(); ++lane) {
+      operation& it = all_[lane];
+      if ((pending_ >> lane & 1U) == 0) continue;
+      if (!it.is_marked) it.is_marked = mark(it);
+      bool is_over = false;
+      const auto ask = [&](const Api& api) { return api.query_event(it.point->get(), is_over); };
+      if (it.is_marked && session_->attempt("cudaEventQuery", ask) == 0 && is_over) pending_ &= ~(1U << lane);
+    }
+    return pending_;
+  }
+  /// The shortest of the operations that are pending: one of a group that is late ends all.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept
+  {
+    auto shortest = std::chrono::nanoseconds::max();
+    for (std::size_t lane = 0; lane < all_.size(); ++lane)
+      if ((pending_ >> lane & 1U) != 0) shortest = std::min(shortest, all_[lane].deadline);
+    return shortest;
+  }
+  static void pause(clock::time_point start) noexcept
+  {
+    if (clock::now() - start < std::chrono::microseconds{100})
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds{20});
+  }
+  [[nodiscard]] peer_wait lose() noexcept
+  {
+    has_lost_ = true;
+    session_->lose(device_error{
+        error_text{} << "chunkmem: an operation of a group of ranks that ended is still on a stream of the device, and "
+                        "its abort did not take it off (what the device holds stays with this process: end it)",
+        device_fault{.number = 0, .is_sticky = true, .call = session_->calls()}});
+    return peer_wait::lost;
+  }
+
+  cuda_session<Api>* session_;
+  peer_groups* groups_;
+  std::array<operation, max_agents> all_{};  ///< by agent
+  std::uint32_t pending_ = 0;                ///< a bit for each
+  bool has_lost_ = false;
+  own_process made_in_;
+};
 
 /// Events of the runtime that order work even where a call of theirs fails.
 ///
@@ -39,7 +204,7 @@ class cuda_order {
   using stream_type = typename Api::stream_type;
   using event_type = typename Api::event_type;
 
-  explicit cuda_order(cuda_session<Api>& session) noexcept : session_{&session} {}
+  cuda_order(cuda_session<Api>& session, peer_work<Api>& peers) noexcept : session_{&session}, peers_{&peers} {}
 
   [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
   void capturing(bool is) noexcept { is_capturing_ = is; }
@@ -68,9 +233,10 @@ class cuda_order {
   }
 
   /// The calling thread waits for an event. False: it has waited for all of the event's stream instead.
-  /// @throws device_error   the session is lost
+  /// @throws device_error   the session is lost; comm_error   groups of ranks with work on the streams ended meanwhile
   [[nodiscard]] bool finish(event_type point, stream_type source)
   {
+    peers_->hold(point);
     session_->count_synchronization();
     const auto call = [=](const Api& api) { return api.synchronize_event(point); };
     if (session_->attempt("cudaEventSynchronize", call) == 0) [[likely]]
@@ -95,12 +261,14 @@ class cuda_order {
 
   void wait_for(stream_type all)
   {
+    peers_->hold();
     if (session_->synchronize(all)) return;
     session_->lose();
     session_->raise();
   }
 
   cuda_session<Api>* session_;
+  peer_work<Api>* peers_;
   bool is_capturing_ = false;
 };
 
@@ -331,13 +499,14 @@ class cuda_lane {
 
 /// The agents of a CUDA backend: a stream each, and the order between them, captured or not.
 ///
-///     cuda_streams<Api> streams{session};
+///     cuda_streams<Api> streams{session, groups};
 ///     const agent mine = streams.adopt(nullptr);
 ///     streams.wait(agent::compute, streams.record(mine));  // later work of compute follows that of `mine`
 ///
 /// A *cover* orders all streams after everything given so far, with one event for all: around a graph, since what the
 /// ring recorded while capturing means nothing outside of it. No wait asks whether an event is reached: `is_reached` is
-/// for callers whose wait has a deadline. Cost: one call to record, one to wait, none to wait for what is known to be
+/// for callers whose wait has a deadline. Where groups of ranks have work on the streams, every wait of the host ends
+/// by their deadline (see peer_groups). Cost: one call to record, one to wait, none to wait for what is known to be
 /// over; a cover is three calls for each stream.
 ///
 /// @pre   the backend's device is current where this is made, and where streams are adopted
@@ -349,8 +518,15 @@ class cuda_streams {
   using lane = cuda_lane<Api>;
 
   /// @throws device_error   the runtime gives no streams or events; what was made is destroyed
-  explicit cuda_streams(cuda_session<Api>& session)
-      : session_{&session}, order_{session}, capture_{session, order_}, own_{session}, cover_{session}, edge_{session}
+  cuda_streams(cuda_session<Api>& session, peer_groups& groups)
+      : session_{&session},
+        groups_{&groups},
+        peers_{session, groups},
+        order_{session, peers_},
+        capture_{session, order_},
+        own_{session},
+        cover_{session},
+        edge_{session}
   {
     for (std::size_t i = 1; i < built_in_agents; ++i) lanes_[i] = std::make_unique<lane>(session);
   }
@@ -362,6 +538,7 @@ class cuda_streams {
   [[nodiscard]] bool is_capturing() const noexcept { return capture_.is_on(); }
 
   [[nodiscard]] stream_type own() const noexcept { return own_.get(); }
+  [[nodiscard]] bool has_lost_work() const noexcept { return peers_.has_lost(); }
 
   /// The agent's stream; that of the host is one nobody else has. @throws usage_error   unknown agent
   [[nodiscard]] stream_type stream(agent on_stream) const
@@ -457,15 +634,47 @@ class cuda_streams {
     this_lane.tasks.keep();
   }
 
+  /// Room to tell of an operation of a group of ranks. @pre the device is current
+  /// @throws usage_error   unknown agent; device_error   the runtime gives no event
+  void expect_peers(agent stream)
+  {
+    require_agent(stream, agents_);
+    peers_.make_room(index_of(stream));
+    if (is_capturing()) peers_.make_room(index_of(agent::compute));
+  }
+  /// An operation of a group of ranks was given to the agent's stream, or to a graph: no wait of the host for it is
+  /// longer than this deadline. @pre expect_peers
+  void gave_to_peers(agent stream_of, std::chrono::nanoseconds deadline) noexcept
+  {
+    if (is_capturing())
+      captured_deadline_ = std::max(captured_deadline_, deadline);
+    else
+      peers_.given(index_of(stream_of), stream(stream_of), deadline);
+  }
+  /// Where groups failed and have all left: waits until nothing of theirs is on the streams.
+  /// @throws device_error   something is, and stays there
+  void drain_peers()
+  {
+    if (is_capturing() || !groups_->waits_to_drain()) [[likely]]
+      return;
+    if (!peers_.wait_for_all()) session_->raise();
+    groups_->drained();
+  }
+
   /// Waits for everything. False: the session is lost, and work may still be running.
   [[nodiscard]] bool finish_all() noexcept
   {
+    if (!peers_.wait_for_all()) return false;
     for (std::size_t i = 1; i < agents_; ++i) {
       if (!session_->finish(lanes_[i]->stream())) return false;
       lanes_[i]->finished(lanes_[i]->given);
     }
     return session_->finish(own());
   }
+  /// Waits for what the calling thread gave to a stream of its own. False: as `finish_all`.
+  [[nodiscard]] bool finish_own() noexcept { return hold_own() && session_->finish(own()); }
+  /// Waits until no operation of other ranks is on that stream. False: as `finish_all`.
+  [[nodiscard]] bool hold_own() noexcept { return peers_.wait_for_all(1U << index_of(agent::host)); }
 
   /// From here on, work of streams is written down. @throws device_error   nothing was written down, nothing is lost
   void begin_capture()
@@ -511,6 +720,8 @@ class cuda_streams {
     cover([&] {
       const auto start = [&](const Api& api) { return api.launch_graph(graph, compute().stream()); };
       if (session_->insist("cudaGraphLaunch", start) != 0) session_->raise();
+      if (captured_deadline_ > std::chrono::nanoseconds{})
+        peers_.given(index_of(agent::compute), compute().stream(), captured_deadline_);
       for (std::size_t i = 1; i < agents_; ++i)
         lanes_[i]->done = 0;  // a graph does again what may have been waited for
     });
@@ -594,6 +805,8 @@ class cuda_streams {
   }
 
   cuda_session<Api>* session_;
+  peer_groups* groups_;
+  peer_work<Api> peers_;
   cuda_order<Api> order_;
   cuda_capture<Api> capture_;
   cuda_stream<Api> own_;
@@ -603,6 +816,7 @@ class cuda_streams {
   std::uint64_t host_records_ = 0;
   std::uint64_t throttled_ = 0;
   bool is_cover_over_ = true;
+  std::chrono::nanoseconds captured_deadline_{};  ///< of groups whose operations were captured; 0: none
   std::array<std::unique_ptr<lane>, max_agents> lanes_;
 };
 

@@ -59,7 +59,7 @@ class cuda_work {
     try {
       enqueue_copies(copies, stream);
     } catch (...) {
-      if (own_is_busy_) (void)session_->finish(streams_->own());  // the caller may free what it names now
+      if (own_is_busy_) (void)streams_->finish_own();  // the caller may free what it names now
       own_is_busy_ = false;
       throw;
     }
@@ -183,7 +183,7 @@ class cuda_work {
   void finish_own()
   {
     if (!std::exchange(own_is_busy_, false)) return;
-    if (!session_->finish(streams_->own())) session_->raise();
+    if (!streams_->finish_own()) session_->raise();
   }
 
   cuda_session<Api>* session_;

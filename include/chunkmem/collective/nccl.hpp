@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/peer_groups.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/first_failure.hpp>
@@ -21,8 +22,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -39,8 +44,11 @@ namespace collective {
 ///     session.run("telling it memory", [&](auto& api, auto handle) { return api.enroll(handle, place, size, told); });
 ///
 /// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds the lock. The first
-/// failure ends the control communicator too, so that the other ranks hear of it before their deadline. From then on
-/// NCCL is called only once more, for the abort.
+/// failure ends the control communicator first, so that the other ranks hear of it before their deadline, and marks all
+/// groups with work on the same device. Then NCCL is called only once more for each, for the abort. Abort and
+/// destruction are on a thread of their own, since they may wait for a kernel of another communicator ("Using multiple
+/// NCCL communicators concurrently", NCCL user guide 2.28). An end waits no longer than the deadline, and
+/// `peer_groups::time_to_drain` for the abort; what has not returned then is left, and named on the standard error.
 ///
 /// Cost of a call: a lock and one poll of the control communicator.
 ///
@@ -51,9 +59,12 @@ class nccl_session {
   using comm_type = typename Api::comm_type;
   using clock = std::chrono::steady_clock;
   static constexpr int in_progress = 7;
+  static constexpr std::uint64_t longest_deadline = std::uint64_t{1} << 60U;  ///< 36 years [ns]
 
-  nccl_session(Control& control, std::uint64_t deadline, Api api) noexcept
-      : api_{std::move(api)}, control_{&control}, deadline_{deadline}
+  nccl_session(Control& control, std::uint64_t deadline, Api api)
+      : handle_{std::make_shared<handle>(std::move(api))},
+        control_{&control},
+        deadline_{std::min(deadline, longest_deadline)}
   {
   }
   nccl_session(const nccl_session&) = delete;
@@ -61,12 +72,25 @@ class nccl_session {
   /// Finishes with the others for no longer than the deadline, then aborts.
   ~nccl_session()
   {
-    if (made_in_.is_here()) close();  // NCCL does not work in a forked child
+    if (!made_in_.is_here()) return;  // NCCL does not work in a forked child
+    const auto late = clock::now() + std::chrono::nanoseconds{deadline_};
+    finalize();
+    if (!has_failed()) {
+      end(false);
+      if (!waits_for_end(late))
+        fail(of_number("its destruction",
+                       {.failure = comm_failure::deadline, .sequence = sequence(), .waited = deadline_}));
+    }
+    const clock::time_point aborted = aborted_at_;
+    if (!waits_for_end(aborted == clock::time_point{} ? late : aborted + backend::peer_groups::time_to_drain))
+      std::fputs("chunkmem: a communicator of NCCL stays with this process, since its end did not return\n", stderr);
+    for (const auto& device : devices_) device->leave(this);
   }
 
-  [[nodiscard]] const Api& api() const noexcept { return api_; }
+  [[nodiscard]] const Api& api() const noexcept { return handle_->api; }
   [[nodiscard]] Control& control() const noexcept { return *control_; }
   [[nodiscard]] bool has_failed() const noexcept { return failure_.is_there(); }
+  [[nodiscard]] std::uint64_t deadline() const noexcept { return deadline_; }
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
   void count() noexcept { sequence_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -75,8 +99,34 @@ class nccl_session {
   template <class Call>
   [[nodiscard]] int enter(Call&& call)
   {
-    const std::lock_guard lock{inside_};
-    return ended_ ? 0 : call(std::as_const(api_), handle_);
+    std::unique_lock lock{handle_->inside, std::defer_lock};
+    while (!is_ending() && !lock.try_lock()) std::this_thread::yield();  // a call that ends may hold it for long
+    return is_ending() || handle_->has_ended ? 0 : call(std::as_const(handle_->api), handle_->group);
+  }
+  /// The group has operations on the streams of this device from here on.
+  /// @throws comm_error   the group failed; usage_error   another one with work on the device has, and not ended
+  void join(const std::shared_ptr<backend::peer_groups>& device)
+  {
+    if (latest_ == device.get()) [[likely]]
+      return;
+    failure_.check();
+    const auto find = [&] { return std::ranges::find(devices_, device) != devices_.end(); };
+    if (!find()) {
+      device->join(
+          {.group = this,
+           .check = [](void* group) noexcept { return static_cast<nccl_session*>(group)->is_well(); },
+           .mark = [](void* group, const comm_error& why) noexcept { static_cast<nccl_session*>(group)->mark(why); },
+           .abort = [](void* group) noexcept { static_cast<nccl_session*>(group)->end(true); },
+           .deadline = deadline_});
+      const std::lock_guard lock{devices_mutex_};
+      std::erase_if(devices_, [&](const auto& it) {
+        if (!it->is_closed()) return false;
+        it->leave(this);
+        return true;
+      });
+      devices_.push_back(device);
+    }
+    latest_ = device.get();
   }
   /// Waits until a call that answered `number` is done.
   /// @throws comm_error   it failed, the deadline passed, or the group failed
@@ -125,25 +175,17 @@ class nccl_session {
   }
   [[noreturn]] void raise(std::string_view what, const comm_fault& fault)
   {
-    const std::uint32_t own = index_of(control_->rank());
-    error_text text;
-    text << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation " << fault.sequence
-         << " after " << fault.waited << " ns, NCCL's number " << static_cast<std::uint64_t>(fault.number)
-         << (fault.number != 0 ? " " : "") << (fault.number != 0 ? api_.name_of(fault.number) : "");
-    detail::tell_rank_of(*control_, text << ", on ", own);
-    detail::tell_group_of(*control_, text << " of its ");
-    if (control_->ranks() == 2) detail::tell_rank_of(*control_, text << ", with ", 1 - own);
-    fail(comm_error{text << " (look at the first rank that failed, or make the deadline longer)", fault});
+    fail(of_number(what, fault));
     failure_.check();
     throw internal_error{"a failure of NCCL was told and is not there"};
   }
-  /// Ends the group with a failure, and the control communicator. The first failure counts. NCCL's streams drain.
-  /// @threads any
+  /// Ends the group with a failure, the control communicator, and the other groups of the device. The first failure
+  /// counts. Does not wait. @threads any
   void fail(const comm_error& error) noexcept
   {
-    failure_.tell(error);
-    end();
-    control_->revoke();
+    mark(error);
+    for (const auto& device : devices()) device->end_all(error);
+    end(true);
   }
   /// Takes the handle that `call(api, handle)` makes.
   template <class Call>
@@ -151,14 +193,16 @@ class nccl_session {
   {
     int number = 0;
     {
-      const std::lock_guard lock{inside_};
-      number = call(std::as_const(api_), handle_);
-      ended_ = handle_ == comm_type{};
+      const std::lock_guard lock{handle_->inside};
+      (void)api().current_device(handle_->device);
+      number = call(std::as_const(handle_->api), handle_->group);
+      handle_->has_ended = handle_->group == comm_type{};
     }
     settle(what, number);
   }
 
  private:
+  [[nodiscard]] bool is_ending() const noexcept { return has_failed() || handle_->ends_under_way != 0; }
   [[nodiscard]] int state()
   {
     int error = 0;
@@ -176,28 +220,107 @@ class nccl_session {
       failure_.check();
     }
   }
-  void end() noexcept
+  /// NCCL's handle: an abort may need it for longer than the session lives.
+  struct handle {
+    explicit handle(Api its_api) : api{std::move(its_api)} {}
+
+    Api api;
+    comm_type group{};
+    int device = 0;
+    std::mutex inside;
+    bool has_ended = true;  ///< or not made yet
+    std::atomic<int> ends_under_way{0};
+  };
+
+  [[nodiscard]] comm_error of_number(std::string_view what, const comm_fault& fault) const noexcept
   {
-    const std::lock_guard lock{inside_};
-    if (std::exchange(ended_, true) || handle_ == comm_type{}) return;
-    (void)api_.abort(handle_);
+    const std::uint32_t own = index_of(control_->rank());
+    error_text text;
+    text << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation " << fault.sequence
+         << " after " << fault.waited << " ns, NCCL's number " << static_cast<std::uint64_t>(fault.number)
+         << (fault.number != 0 ? " " : "") << (fault.number != 0 ? api().name_of(fault.number) : "");
+    detail::tell_rank_of(*control_, text << ", on ", own);
+    detail::tell_group_of(*control_, text << " of its ");
+    if (control_->ranks() == 2) detail::tell_rank_of(*control_, text << ", with ", 1 - own);
+    return {text << " (look at the first rank that failed, or make the deadline longer)", fault};
   }
-  void close() noexcept
+  /// Tells the other ranks, once.
+  void mark(const comm_error& error) noexcept
+  {
+    failure_.tell(error);
+    if (!has_revoked_.exchange(true)) control_->revoke();
+  }
+  /// Begins the call that ends the handle, on a thread of its own: it may wait for kernels of other groups.
+  void end(bool aborts) noexcept
+  {
+    if ((aborts ? has_aborted_ : has_destroyed_).exchange(true)) return;
+    if (aborts) aborted_at_ = clock::now();
+    const auto call = [it = handle_, aborts]() noexcept {
+      {
+        const std::lock_guard lock{it->inside};
+        if (!std::exchange(it->has_ended, true) && it->group != comm_type{}) {
+          (void)it->api.use_device(it->device);  // else NCCL puts device 0 back, and makes a context on it
+          (void)(aborts ? it->api.abort(it->group) : it->api.destroy(it->group));
+        }
+      }
+      --it->ends_under_way;
+    };
+    ++handle_->ends_under_way;
+    try {
+      std::thread{call}.detach();
+    } catch (...) {         // no thread to be had
+      if (!aborts) call();  // an abort that may hang is left instead
+    }
+  }
+  [[nodiscard]] bool waits_for_end(clock::time_point until) const noexcept
+  {
+    while (handle_->ends_under_way != 0 && clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds{20});
+    return handle_->ends_under_way == 0;
+  }
+  /// Asks the control communicator and NCCL. A failure marks the group.
+  [[nodiscard]] bool is_well() noexcept
+  {
+    if (has_failed()) return false;
+    try {
+      control_->check();
+    } catch (const comm_error& error) {
+      mark(error);
+      return false;
+    } catch (const std::exception&) {  // a misuse: the next call on this thread tells
+    }
+    int error = 0;
+    const int number = enter([&](const Api& api, comm_type group) { return api.async_error(group, error); });
+    const int found = number != 0 ? number : error;
+    if (found == 0 || found == in_progress) return true;
+    mark(of_number("an operation on the stream",
+                   {.failure = comm_failure::peer_lost, .sequence = sequence(), .number = found}));
+    return false;
+  }
+  /// A copy, since another thread may make the group fail while this one joins a device.
+  [[nodiscard]] std::vector<std::shared_ptr<backend::peer_groups>> devices() const
+  {
+    const std::lock_guard lock{devices_mutex_};
+    return devices_;
+  }
+  void finalize() noexcept
   {
     try {
       run("its end", [](const Api& api, comm_type group) { return api.finalize(group); });
-      const std::lock_guard lock{inside_};
-      if (!std::exchange(ended_, true)) (void)api_.destroy(handle_);
-    } catch (const comm_error&) {  // aborted
+    } catch (const std::exception&) {  // aborted
     }
   }
 
-  Api api_;
+  std::shared_ptr<handle> handle_;
   Control* control_;
-  std::uint64_t deadline_;  ///< [ns]
-  comm_type handle_{};
-  std::mutex inside_;
-  bool ended_ = true;  ///< or not made yet
+  std::uint64_t deadline_;                                      ///< [ns]
+  mutable std::mutex devices_mutex_;                            ///< of writes by the caller, and of reads by others
+  std::vector<std::shared_ptr<backend::peer_groups>> devices_;  ///< that have had operations of it, and live
+  const backend::peer_groups* latest_ = nullptr;                ///< one of them
+  std::atomic<clock::time_point> aborted_at_{};
+  std::atomic<bool> has_revoked_{false};
+  std::atomic<bool> has_aborted_{false};
+  std::atomic<bool> has_destroyed_{false};
   own_process made_in_;
   std::atomic<std::uint64_t> sequence_{0};
   first_failure failure_;
@@ -216,13 +339,15 @@ struct nccl_options {
 /// `Control` is a communicator of the same ranks, which outlives this one. Its `exchange` compares calls and carries
 /// NCCL's identity, and it fails together with this one. Departures from the laws of a communicator:
 /// - Sums are in NCCL's order, rounded to the element type at each step, after each rank's elements are scaled.
-/// - A wait of the host for an agent is bounded only behind `await` of the event, or `finish` of the agent. Call one of
-///   them before you wait for work that depends on this group, as managers and stages do. Until then NCCL waits on the
-///   stream for as long as nobody calls `check`.
+/// - A wait of the host for a `cuda_device` ends by the deadline of the operations that hold it up: with a comm_error
+///   where the groups of the device ended during the wait, and later waits say nothing more. On a backend of your own
+///   without `groups()` and `launch_with_peers`, call `await` of the event or `finish` of the agent before you wait.
+/// - All groups with work on one device end with the first that fails.
 /// - A send and a receive that differ are not compared; they wait until the deadline.
 /// - After an error the bytes that were under way are unspecified.
 ///
-/// Cost: one call of NCCL and an exchange of one word, or none between `agreed(true)` and `agreed(false)`.
+/// Cost: one call of NCCL, the record of an event, and an exchange of one word, or none between `agreed(true)` and
+/// `agreed(false)`. A wait of the host beside such an operation polls.
 ///
 /// Use:
 ///
@@ -409,6 +534,9 @@ class nccl {
   template <stream_backend Backend>
   void finish(Backend& backend, agent stream)
   {
+    if constexpr (requires { backend.is_capturing(); })
+      expects(!backend.is_capturing(),
+              "a wait for a communicator of NCCL while a graph is being captured (wait after it)");
     const auto on = backend.stream(stream);
     session_.wait("work of a stream", [&] {
       bool is_done = false;
@@ -482,9 +610,15 @@ class nccl {
     session_.check();
     session_.count();
     int number = 0;
-    backend.launch(stream, [&](typename Api::stream_type on) {
+    const auto call = [&](typename Api::stream_type on) {
       number = session_.enter([&](const Api& api, comm_type group) { return give(api, group, on); });
-    });
+    };
+    if constexpr (requires { session_.join(backend.groups()); }) {
+      session_.join(backend.groups());
+      backend.launch_with_peers(stream, std::chrono::nanoseconds{session_.deadline()}, call);
+    } else {
+      backend.launch(stream, call);
+    }
     session_.settle(what, number);
   }
 

@@ -15,7 +15,8 @@ template <class Api>
 concept names_nccl_handles = std::regular<typename Api::comm_type> && std::regular<typename Api::stream_type> &&
                              std::regular<typename Api::sum_type> && requires { Api::id_size; };
 
-/// Makes and ends communicators. `create` never blocks, and gives a handle also where it is not done.
+/// Makes and ends communicators. `create` never blocks, and gives a handle also where it is not done. Devices
+/// are those that are current for the calling thread.
 template <class Api>
 concept makes_nccl_groups = requires(const Api& api, typename Api::comm_type group, typename Api::comm_type& fresh,
                                      std::span<std::byte> id, int number, int& out) {
@@ -42,6 +43,12 @@ concept makes_nccl_groups = requires(const Api& api, typename Api::comm_type gro
   } noexcept -> std::same_as<int>;
   {
     api.abort(group)
+  } noexcept -> std::same_as<int>;
+  {
+    api.current_device(out)
+  } noexcept -> std::same_as<int>;
+  {
+    api.use_device(number)
   } noexcept -> std::same_as<int>;
 };
 

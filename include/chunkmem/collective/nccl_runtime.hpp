@@ -61,6 +61,9 @@ class nccl_runtime {
   [[nodiscard]] int destroy(comm_type group) const noexcept { return ncclCommDestroy(group); }
   [[nodiscard]] int abort(comm_type group) const noexcept { return ncclCommAbort(group); }
 
+  [[nodiscard]] int current_device(int& device) const noexcept { return cudaGetDevice(&device); }
+  [[nodiscard]] int use_device(int device) const noexcept { return cudaSetDevice(device); }
+
   [[nodiscard]] int begin_calls() const noexcept { return ncclGroupStart(); }
   [[nodiscard]] int end_calls() const noexcept { return ncclGroupEnd(); }
   [[nodiscard]] int all_gather(const void* from, void* to, std::size_t count, dtype type, comm_type group,
