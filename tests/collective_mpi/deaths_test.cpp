@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -44,14 +45,19 @@ struct outcome {
   double late = -1e9;  // of the last survivor's error, behind death + deadline [s]
 };
 
+fs::path fresh_folder(const std::string& of)
+{
+  const fs::path folder = fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + of);
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  return folder;
+}
+
 /// @param program   the variable that says which program each rank is
 outcome run(const char* program, std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds deadline,
             std::chrono::seconds patience)
 {
-  const fs::path folder =
-      fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
-  fs::remove_all(folder);
-  fs::create_directories(folder);
+  const fs::path folder = fresh_folder(std::to_string(seed));
   std::vector<std::string> words = support::split(std::getenv("CHUNKMEM_MPIRUN"));
   for (const std::string& word :
        {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv(program)},
@@ -138,6 +144,28 @@ double check_pipelines(std::uint32_t first, std::uint32_t deaths, std::chrono::m
   return late;
 }
 
+/// Losses of a rank of four that train a divided model: `first`, `first` + `stride`, ... below `end`.
+/// @param latest   how long behind death and deadline the last survivor may have destroyed all that it made [s]
+/// @return         how late it was [s]
+double check_models(std::uint32_t first, std::uint32_t end, std::uint32_t stride, std::chrono::milliseconds deadline,
+                    double latest)
+{
+  constexpr std::uint32_t ranks = 4;
+  double late = -1e9;
+  for (std::uint32_t number = first; number < end; number += stride) {
+    const outcome result = run("CHUNKMEM_MPI_MODEL", number, ranks, deadline, std::chrono::seconds{60});
+    INFO("number " << number << ", said: " << result.other << ", late: " << result.late << " s");
+    CHECK(result.other.empty());
+    CHECK(result.died);
+    CHECK(result.finished == 0);
+    CHECK(result.missing == 1);  // the lost rank
+    CHECK(result.failed == ranks - 1);
+    CHECK(result.late <= latest);
+    late = std::max(late, result.late);
+  }
+  return late;
+}
+
 bool can_run(const char* program)
 {
   return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv(program) != nullptr;
@@ -152,6 +180,47 @@ TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "
         << R"([{"name": "collective.mpi_death_to_error_seconds_over_deadline", "value": )" << late
         << R"(, "unit": "s", "relation": "<=", "bound": 0.5, )"
         << R"("command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
+}
+
+TEST_CASE("where a rank is silent after it left its group, the others end with a message", "[collective_mpi][deaths]")
+{
+  if (!can_run("CHUNKMEM_MPI_RANK")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  const fs::path folder = fresh_folder("end");
+  std::vector<std::string> words = support::split(std::getenv("CHUNKMEM_MPIRUN"));
+  for (const std::string& word : {std::string{"-np"}, std::string{"2"}, std::string{std::getenv("CHUNKMEM_MPI_RANK")},
+                                  folder.string(), std::string{"end"}, std::string{"1000"}})
+    words.push_back(word);
+  bool has_ended = false;
+  {
+    support::launched_job launched{words, folder.string()};
+    const auto begin = clock::now();
+    while (!(has_ended = launched.has_ended()) && clock::now() - begin < std::chrono::seconds{60})
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  std::ifstream in{folder / "errors"};
+  const std::string said{std::istreambuf_iterator<char>{in}, {}};
+  INFO(said);
+  CHECK(has_ended);
+  CHECK(said.find("MPI_Finalize did not return within 1000 ms") != std::string::npos);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("where a rank of a divided model is killed, stopped or throws, the others end with all that they made",
+          "[collective_mpi][deaths]")
+{
+  if (!can_run("CHUNKMEM_MPI_MODEL")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_MODEL say what to run");
+  constexpr double ever = 1e9;  // a machine may stand still
+  (void)check_models(5, 336, 67, std::chrono::milliseconds{1'000}, ever);
+}
+
+TEST_CASE("where a rank of a divided model is lost at any call in any way, the others end by their deadline",
+          "[collective_mpi][deaths][.slow]")
+{
+  if (!can_run("CHUNKMEM_MPI_MODEL")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_MODEL say what to run");
+  const double late = check_models(0, 336, 1, std::chrono::milliseconds{1'000}, 0.5);
+  std::ostringstream said;
+  said << "all of a survivor destroyed at the latest " << late << " s after death and deadline";
+  WARN(said.str());
 }
 
 TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective_mpi][deaths][.slow]")

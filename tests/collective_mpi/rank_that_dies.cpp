@@ -2,6 +2,7 @@
 // rank_that_dies <folder> <seed> <deadline in ms>: one rank of a job in which one rank kills or stops itself before an
 // operation that the seed chooses. Every other rank writes what became of it to <folder>/verdict.<rank>, since the
 // launcher's own status says nothing: "<what> <ns of the monotonic clock>". Who is about to die writes <folder>/death.
+// With "end" for a seed, nobody dies, but rank 1 falls silent after it has left its group, before it ends MPI.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/mpi.hpp>
 
@@ -80,9 +81,10 @@ int main(int, char** arguments)
 {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the launcher takes its ranks with it, stopped ones too
   const std::string folder = arguments[1];
-  std::mt19937 random{static_cast<std::uint32_t>(std::stoul(arguments[2]))};
+  const bool is_silent_at_end = arguments[2] == std::string_view{"end"};
+  std::mt19937 random{is_silent_at_end ? 0 : static_cast<std::uint32_t>(std::stoul(arguments[2]))};
   const std::chrono::milliseconds deadline{std::stoul(arguments[3])};
-  collective::mpi_session session;
+  collective::mpi_session session{{.end_deadline = deadline}};
   std::optional<collective::mpi> ranks;
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -93,8 +95,12 @@ int main(int, char** arguments)
     mine.rank = static_cast<std::uint32_t>(random()) % ranks->ranks();
     mine.operation = static_cast<std::uint32_t>(random()) % operations;
     mine.way = static_cast<std::uint32_t>(random()) % 3;
+    if (is_silent_at_end) mine.operation = operations;
     train(*ranks, mine, folder);
     write(verdict, "finished");
+    ranks.reset();
+    if (is_silent_at_end && rank == 1)
+      for (;;) ::pause();
   } catch (const comm_error& error) {
     write(verdict, name_of(error.fault().failure) == name_of(comm_failure::deadline) ? "deadline" : "told");
     ranks.reset();  // must come back: the driver waits for the next line

@@ -15,7 +15,8 @@ namespace support {
 /// The launcher and its ranks; they end with it, since each asked the system for that.
 class launched_job {
  public:
-  /// What it leaves behind when it is killed lies in `folder`.
+  /// What it leaves behind when it is killed lies in `folder`, and what it says on the standard error in
+  /// `folder`/errors.
   launched_job(const std::vector<std::string>& words, const std::string& folder)
   {
     std::vector<char*> arguments;
@@ -26,7 +27,8 @@ class launched_job {
     for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"})
       ::setenv(place, folder.c_str(), 1);
     const int nothing = ::open("/dev/null", O_RDWR);
-    for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
+    for (const int stream : {0, 1}) ::dup2(nothing, stream);
+    ::dup2(::open((folder + "/errors").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }

@@ -9,13 +9,18 @@
 #error "chunkmem: ranks over MPI need mpi.h: link chunkmem::mpi, or compile with mpicxx"
 #endif
 #include <mpi.h>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -55,15 +60,25 @@ inline void require_mpi(std::string_view asked, int answer)
 
 }  // namespace detail
 
+/// How a session of MPI ends.
+///
+///     collective::mpi_session session{{.end_deadline = std::chrono::hours{1}}};  // rank 0 works on behind the others
+struct mpi_session_options {
+  /// longest wait of MPI_Finalize for the last process of the job: what it does behind its communicators counts
+  std::chrono::milliseconds end_deadline = std::chrono::minutes{10};
+};
+
 /// This process' part in MPI. Starts MPI if nobody has, and ends MPI only if it started it.
 ///
 /// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours
 /// knows. So MPI has to be started with MPI_THREAD_MULTIPLE, here or elsewhere. MPI_Finalize waits for every rank of
-/// the program, without a deadline. The destructor leaves it out where it might wait for ever: after a communicator of
-/// this session failed, and while an exception that began later is passing. A launcher then says, rightly, that this
+/// the program (MPI 4.0, 11.2.2). The destructor leaves it out after a communicator of this session failed, with a line
+/// on the standard error, and while an exception that began later is passing. A launcher then says, rightly, that this
 /// process did not end MPI. Before MPI_Finalize the destructor waits until every rank has left the groups that this
-/// rank has left, each time for their deadline at most. Communicators themselves leave without waiting. Cost: the start
-/// of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
+/// rank has left, each time for their deadline at most. Communicators themselves leave without waiting. Where
+/// MPI_Finalize has not returned after `end_deadline`, the process says so and ends with status 1, so that its launcher
+/// ends the others: one of them is silent, and no call of MPI can end that wait. Cost: the start of MPI, tenths of a
+/// second, and a thread at its end. One per program, before the first communicator and destroyed after the last.
 ///
 /// Use:
 ///
@@ -76,10 +91,13 @@ inline void require_mpi(std::string_view asked, int answer)
 /// @threads   one caller; `mark_broken` and `is_broken` any
 class mpi_session {
  public:
-  /// @throws config_error   MPI cannot be called from several threads, or has ended already
+  /// @throws config_error   MPI cannot be called from several threads, or has ended already; no deadline
   /// @throws comm_error     MPI could not start
-  mpi_session()
+  explicit mpi_session(const mpi_session_options& options = {})
+      : end_deadline_{std::min<std::chrono::milliseconds>(options.end_deadline, std::chrono::years{1})}
   {
+    if (end_deadline_ <= std::chrono::milliseconds{})
+      throw config_error{"a session of MPI with an end_deadline of 0 ms (give the longest wait for the last process)"};
     int has_begun = 0;
     int has_ended = 0;
     int level = MPI_THREAD_SINGLE;
@@ -116,7 +134,14 @@ class mpi_session {
       static_cast<void>(left_.release());
       left_ = std::move(next);
     }
-    if (ends_mpi && !is_broken()) MPI_Finalize();
+    if (!ends_mpi) return;
+    if (is_broken())
+      std::fputs(
+          "chunkmem: this process does not call MPI_Finalize, since a communicator failed and not every rank "
+          "would come to it (see the error of the communicator)\n",
+          stderr);
+    else
+      finalize();
   }
 
   /// A group that this rank has left and that others may not have left yet.
@@ -168,8 +193,40 @@ class mpi_session {
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_.load(std::memory_order_relaxed); }
 
  private:
+  /// MPI_Finalize, and the end of the process where it does not return.
+  void finalize() noexcept
+  {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_over = false;
+    std::thread watch;
+    const auto end_late = [&] {
+      std::unique_lock lock{mutex};
+      if (changed.wait_for(lock, end_deadline_, [&] { return is_over; })) return;
+      std::fprintf(
+          stderr,
+          "chunkmem: MPI_Finalize did not return within %lld ms, since another process of this job does not "
+          "end MPI; this process ends with status %d (look at what the others do, or give mpi_session a longer "
+          "end_deadline)\n",
+          static_cast<long long>(end_deadline_.count()), EXIT_FAILURE);
+      std::_Exit(EXIT_FAILURE);
+    };
+    try {
+      watch = std::thread{end_late};
+    } catch (const std::system_error&) {  // no thread to be had: MPI's own wait has to do
+    }
+    MPI_Finalize();
+    {
+      const std::lock_guard lock{mutex};
+      is_over = true;
+    }
+    changed.notify_all();
+    if (watch.joinable()) watch.join();
+  }
+
   int exceptions_ = std::uncaught_exceptions();
   bool has_started_ = false;
+  std::chrono::milliseconds end_deadline_;
   std::atomic<bool> is_broken_{false};
   std::mutex mutex_;
   std::unique_ptr<left_group> left_;
