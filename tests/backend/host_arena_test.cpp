@@ -7,8 +7,10 @@
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 
+#include <sys/mman.h>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 #include <thread>
@@ -200,6 +202,22 @@ TEST_CASE("the allocation counters see every form of new, malloc and mmap", "[ba
   host_arena mem{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
   (void)mem.allocate(tier::device, 1_MiB);
   CHECK((support::allocations_so_far() - before_map).by_mmap >= 1);
+}
+
+TEST_CASE("memory that is held stays readable when it is released, and behind the arena", "[backend]")
+{
+  std::byte* places[3] = {};
+  {
+    host_arena mem{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+    for (std::byte*& place : places) mem.fill(place = mem.allocate(tier::device, 4_KiB), std::byte{7}, 4_KiB);
+    mem.release(tier::device, places[2]);
+    *mem.held() = true;
+    mem.release(tier::device, places[0]);
+    CHECK(mem.unknown_releases() == 0);
+  }
+  CHECK(places[0][4095] == std::byte{7});
+  CHECK(places[1][0] == std::byte{7});
+  for (const std::size_t mine : {0, 1}) ::munmap(places[mine], 4096);  // nobody else has it
 }
 
 TEST_CASE("host_arena allocates nothing while it works, on any thread", "[backend]")

@@ -10,9 +10,11 @@
 
 #include <sys/mman.h>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -59,12 +61,17 @@ class host_arena {
   host_arena(const host_arena&) = delete;
   host_arena& operator=(const host_arena&) = delete;
 
-  /// Finishes what is queued, then unmaps what was not released.
+  /// Finishes what is queued, then unmaps what was not released, unless it is held.
   ~host_arena()
   {
     if (workers_.is_owner())
       for (auto& worker : *workers_) worker.reset();
-    for (const tier_ledger::allocation& entry : ledger_.allocations()) ::munmap(entry.place, entry.size.count());
+    for (const tier_ledger::allocation& entry : ledger_.allocations()) unmap(entry.place, entry.size);
+    if (kept_ != 0)
+      std::fprintf(stderr,
+                   "chunkmem: %llu B stay with this process, since a communicator that failed may still use them (end "
+                   "the process)\n",
+                   static_cast<unsigned long long>(kept_));
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
@@ -89,8 +96,11 @@ class host_arena {
     if (workers_.is_owner())
       for (std::size_t i = 0; i < agents_; ++i) progress_[i].wait_for(given(static_cast<agent>(i)));
     const bytes size = ledger_.remove(where, place);
-    if (size != bytes{}) ::munmap(place, size.count());
+    if (size != bytes{}) unmap(place, size);
   }
+  /// For communicators: where it is true, others may still use memory of this arena, and none is unmapped any more.
+  /// They may set it until the arena has finished what is queued.
+  [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& held() const noexcept { return held_; }
   [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return ledger_.unknown_releases(); }
 
   void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
@@ -167,6 +177,13 @@ class host_arena {
   }
 
  private:
+  void unmap(std::byte* place, bytes size) noexcept
+  {
+    if (*held_)
+      kept_ += size.count();
+    else
+      ::munmap(place, size.count());
+  }
   void start_worker(agent stream)
   {
     workers_[index_of(stream)] = std::make_unique<agent_worker>(stream, *progress_, totals_);
@@ -210,6 +227,8 @@ class host_arena {
   }
 
   tier_ledger ledger_;
+  std::shared_ptr<std::atomic<bool>> held_ = std::make_shared<std::atomic<bool>>(false);
+  std::uint64_t kept_ = 0;  ///< bytes that were released while they were held
   std::chrono::steady_clock::time_point start_;
   std::size_t agents_ = built_in_agents;
   wait_totals totals_;  // before the workers, as the next one: they use both until they are joined

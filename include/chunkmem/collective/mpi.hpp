@@ -57,8 +57,10 @@ struct mpi_options {
 /// ranks have left, and waits for that only before it ends MPI. After a failure:
 /// - Nothing is waited for and nothing is freed. Memory that MPI may still read or write (three communicators, the room
 ///   for sums) is leaked on purpose.
-/// - Receives into the user's memory are cancelled. A receive that MPI had begun to fill, and that does not end soon,
-///   may still be written while this process makes MPI calls. So end the process, or keep that memory.
+/// - Receives into the user's memory are cancelled. A send, and a receive that MPI had begun to fill, may still use that
+///   memory while this process makes MPI calls. A `host_arena` then keeps its memory to the end of the process, and a
+///   line on the standard error says how much. With a backend of your own without `held()`, end the process, or keep
+///   that memory.
 ///
 /// Use:
 ///
@@ -83,7 +85,7 @@ class mpi {
     try {
       made->words.agree({.what = shake_hands(options), .of = part::words});
     } catch (const comm_error& error) {
-      made->words.cancel();
+      (void)made->words.cancel();
       made->group.fail(error);
       static_cast<void>(made.release());
       throw;
@@ -196,7 +198,7 @@ class mpi {
                           all.subspan((index_of(rank()) + step) % ranks() * mine.size(), mine.size()).begin());
       state_->group.finish(this_attempt);
     } catch (const comm_error& error) {
-      state_->words.cancel();
+      (void)state_->words.cancel();  // their memory stays with the room
       state_->group.fail(error);
       state_->group.look();
     }
@@ -281,6 +283,7 @@ class mpi {
   {
     if (job.place == nullptr && job.at.what.size != 0)
       throw usage_error{"ranks cannot move bytes at a null address (give an address)"};
+    if constexpr (requires { state_->group.uses(backend.held()); }) state_->group.uses(backend.held());
     state_->work.expect();
     try {
       backend.launch(stream, [work = &state_->work, job]() noexcept { work->run(job); });

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -148,6 +149,22 @@ class mpi_group {
     failure_.tell(cause);
     session_->mark_broken();
     tell(static_cast<std::uint64_t>(cause.fault().failure), cause.fault().rank, std::chrono::milliseconds{20});
+  }
+
+  /// Operations are given memory of a backend with this flag. Before the first of them.
+  void uses(const std::shared_ptr<std::atomic<bool>>& held)
+  {
+    if (held.get() == latest_) [[likely]]
+      return;
+    const std::lock_guard lock{held_mutex_};
+    if (std::ranges::find(held_, held) == held_.end()) held_.push_back(held);
+    latest_ = held.get();
+  }
+  /// After a failure: MPI may still use memory that operations were given, so no backend of them gives it back.
+  void keep_memory() noexcept
+  {
+    const std::lock_guard lock{held_mutex_};
+    for (const auto& held : held_) *held = true;
   }
 
   /// The healthy end: tells all, and does not wait for them.
@@ -290,6 +307,9 @@ class mpi_group {
 
   mpi_session* session_;
   std::chrono::milliseconds deadline_;
+  std::mutex held_mutex_;
+  std::vector<std::shared_ptr<std::atomic<bool>>> held_;
+  const std::atomic<bool>* latest_ = nullptr;  ///< of these
   MPI_Comm notices_ = MPI_COMM_NULL;
   std::vector<MPI_Comm> owned_;
   std::uint32_t rank_ = 0;

@@ -88,9 +88,9 @@ class mpi_transfers {
     return UINT32_MAX;
   }
 
-  /// Cancels receives. Sends stay with MPI. Tries as often as asked.
-  /// @return   nothing will be written any more
-  bool cancel(unsigned tries) noexcept
+  /// Cancels receives. Sends stay with MPI until they are over. Tries as often as asked.
+  /// @return   MPI reads and writes nothing of them any more
+  [[nodiscard]] bool cancel(unsigned tries) noexcept
   {
     for (std::size_t index = 0; index < requests_.size(); ++index)
       if (ends_[index].receives && requests_[index] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[index]);
@@ -99,8 +99,7 @@ class mpi_transfers {
       is_quiet = true;
       for (std::size_t index = 0; index < requests_.size(); ++index) {
         int done = 1;
-        if (ends_[index].receives && requests_[index] != MPI_REQUEST_NULL)
-          MPI_Test(&requests_[index], &done, MPI_STATUS_IGNORE);
+        if (requests_[index] != MPI_REQUEST_NULL) MPI_Test(&requests_[index], &done, MPI_STATUS_IGNORE);
         is_quiet = is_quiet && done != 0;
       }
     }
@@ -253,8 +252,8 @@ class mpi_lane {
     return {words_.data(), mine.size() * ranks()};
   }
 
-  /// After a failure: cancels receives. Sends stay with MPI.
-  void cancel() noexcept { transfers_.cancel(1000); }
+  /// After a failure: cancels receives. Sends stay with MPI. False: MPI may still use the memory of messages.
+  [[nodiscard]] bool cancel() noexcept { return transfers_.cancel(1000); }
 
  private:
   using request_words = std::array<std::uint64_t, 6>;
@@ -427,10 +426,10 @@ class mpi_work {
       move(it);
       group_->finish(it.at);
     } catch (const comm_error& error) {
-      lane_.cancel();
+      if (!lane_.cancel()) group_->keep_memory();
       group_->fail(error);
     } catch (const std::exception&) {  // a list of messages had to grow
-      lane_.cancel();
+      if (!lane_.cancel()) group_->keep_memory();
       group_->fail({error_text{} << "chunkmem: rank " << rank()
                                  << " has no memory for the list of its messages (free some, and start "
                                  << "the ranks again)",
