@@ -85,6 +85,12 @@ void display::header(const options& chosen, const training_text& text, const mem
                static_cast<double>(budget.everything.count()) / static_cast<double>(budget.device.count()));
 }
 
+void display::memory_made(double seconds) const
+{
+  std::fprintf(out_, "memory made in %.2f s\n", seconds);
+  std::fflush(out_);
+}
+
 void display::note(const char* what, float loss) const
 {
   std::fprintf(out_, "%s loss %.9g\n", what, static_cast<double>(loss));

@@ -56,6 +56,8 @@ class display {
 
   void header(const options& chosen, const training_text& text, const memory_budget& budget,
               chunkmem::bytes chunk) const;
+  /// bench/gpu.sh reads this line.
+  void memory_made(double seconds) const;
   void note(const char* what, float loss) const;
   void step(const step_figures& figures) const;
   void closing(const options& chosen, const memory_figures& figures) const;

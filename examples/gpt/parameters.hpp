@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -170,8 +171,10 @@ inline constexpr chunkmem::memory_location reachable =
 
 /// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
 /// nearest where they are stored in 16 bits.
-template <class Manager, chunkmem::executor Executor = chunkmem::serial>
-void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {})
+/// @param begun   called once, as soon as the first parameter can be written: the manager has made its memory then
+template <class Manager, chunkmem::executor Executor = chunkmem::serial, std::invocable Begun = void (*)()>
+void fill(
+    Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {}, Begun&& begun = [] {})
 {
   constexpr std::size_t piece = std::size_t{1} << 16;  // numbers that a thread fills at once
   for (const parameter& each : net.parameters) {
@@ -179,6 +182,7 @@ void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Execut
     with_element(each.tensor.type, [&](auto element) {
       using stored = decltype(element);
       const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write, reachable<Manager>);
+      if (&each == net.parameters.data()) begun();
       const auto values = pin.span();
       workers.run(static_cast<unsigned>((values.size() + piece - 1) / piece), [&](unsigned part) {
         const std::size_t end = std::min(values.size(), (part + 1) * piece);

@@ -70,7 +70,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   if constexpr (!Training::places_states) {
     show.line(chosen.update == update_choice::gpu ? "updates on the GPU\n" : "updates on threads of the CPU\n");
   }
-  limited.fill();
+  limited.fill(&show);
   if (const std::string found = limited.resume(saves); !found.empty()) show.line(found);
   if constexpr (Training::exports) {
     if (exported) {

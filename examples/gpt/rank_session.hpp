@@ -103,7 +103,7 @@ class rank_session {
   [[nodiscard]] training_result train(const display* show, checkpoints<files_of_ranks>* saves)
   {
     (void)rehearse();
-    gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
+    gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers, memory_watch<typename Place::backend_type>{show});
     const std::string found = saves == nullptr ? std::string{} : saves->resume(manager_);
     progress_.check();
     if (show != nullptr && !found.empty()) show->line(found);

@@ -64,6 +64,27 @@ template <class Trainer>
   return out;
 }
 
+/// Tells how long a manager took to make its memory, where that takes long: on a device, whose host tier is pinned.
+template <class Backend>
+class memory_watch {
+ public:
+  /// @param show   null tells nobody
+  explicit memory_watch(const display* show) noexcept : show_{show} {}
+
+  /// The memory is made.
+  void operator()() const
+  {
+    if constexpr (!Backend::host_addressable) {
+      if (show_ != nullptr) show_->memory_made(std::chrono::duration<double>(clock::now() - begin_).count());
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  const display* show_;
+  clock::time_point begin_ = clock::now();
+};
+
 /// One manager with the model in it, and the trainer that works on it.
 ///
 /// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
@@ -99,8 +120,11 @@ class session {
   /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
 
-  /// Gives the weights their first values.
-  void fill() { gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers); }
+  /// Makes the memory and gives the weights their first values. @param show   null does so silently
+  void fill(const display* show = nullptr)
+  {
+    gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers, memory_watch<typename Training::backend_type>{show});
+  }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
   [[nodiscard]] std::string resume(const checkpoints<files_of_one>& from)

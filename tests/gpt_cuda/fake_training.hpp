@@ -10,7 +10,9 @@
 #include <support/fake_device.hpp>
 #include <text.hpp>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace support {
 
@@ -32,6 +34,18 @@ using gpt_manager = chunkmem::manager<fake_device, gpt::any_eviction, gpt::any_l
 
 /// A GPT of two layers whose every extent is odd where it may be.
 inline constexpr gpt::extents small_gpt{.layers = 2, .width = 16, .heads = 2, .context = 9, .batch = 2};
+
+/// How many lines of what was printed say how long memory took, as bench/gpu.sh reads them.
+inline std::size_t lines_about_memory(const std::string& printed)
+{
+  constexpr std::string_view begin = "\nmemory made in ";
+  std::size_t lines = 0;
+  for (std::size_t at = printed.find(begin); at != std::string::npos; at = printed.find(begin, at + 1)) {
+    const std::size_t end = printed.find_first_not_of("0123456789.", at + begin.size());
+    lines += end > at + begin.size() && printed.compare(end, 3, " s\n") == 0 ? 1 : 0;
+  }
+  return lines;
+}
 
 inline gpt::training_text some_text()
 {

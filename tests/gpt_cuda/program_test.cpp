@@ -105,6 +105,8 @@ TEST_CASE("the program of the GPU trains capped, then without a limit, and finds
   CHECK_THAT(result.all, ContainsSubstring("5 losses, 5 identical"));
   CHECK_THAT(result.all, ContainsSubstring("updates on threads of the CPU"));
   CHECK_THAT(result.all, ContainsSubstring("sampled after the bar"));
+  CHECK(support::lines_about_memory(result.all) == 1);
+  CHECK(result.all.find("memory made in ") < result.all.find("held-out loss"));
 }
 
 TEST_CASE("the program of the GPU finds every bit the same where the whole iteration is planned", "[gpt_cuda]")

@@ -177,6 +177,7 @@ TEST_CASE("ranks with a GPU each end with the same weights, capped and not, in e
     CAPTURE(stage, result.all);
     CHECK(result.status == EXIT_SUCCESS);
     CHECK_THAT(result.all, ContainsSubstring("5 losses, 5 identical"));
+    CHECK(support::lines_about_memory(result.all) == 1);  // of rank 0
     CHECK(result.hash() != "none");
     if (first.empty()) first = result.hash();
     CHECK(result.hash() == first);
