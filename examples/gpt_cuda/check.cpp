@@ -13,6 +13,7 @@
 #include "product_kernel.hpp"
 #include "random.hpp"
 #include "token_kernels.hpp"
+#include "why_no_gpu.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -26,6 +27,7 @@
 #include <exception>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -296,9 +298,8 @@ void check_products()
 
 int main()
 try {
-  int devices = 0;
-  if (const cudaError_t answer = cudaGetDeviceCount(&devices); answer != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: no GPU: %s\n", answer == cudaSuccess ? "no device" : cudaGetErrorName(answer));
+  if (const std::string why = why_no_gpu(); !why.empty()) {
+    std::printf("SKIPPED: %s\n", why.c_str());
     return 4;
   }
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

@@ -6,11 +6,10 @@
 #include "nccl_ranks.hpp"
 #include "program.hpp"
 #include "training_on_device.hpp"
+#include "why_no_gpu.hpp"
 
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
-
-#include <cuda_runtime_api.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -37,15 +36,6 @@ int run_over_ranks(const options& chosen)
   return cuda::run_over_ranks(chosen, text, display{stdout});
 }
 
-/// Why nothing can run here; empty where it can.
-std::string why_not()
-{
-  int devices = 0;
-  const cudaError_t answer = cudaGetDeviceCount(&devices);
-  if (answer == cudaSuccess && devices > 0) return {};
-  return std::string{"no GPU: "} + (answer == cudaSuccess ? "no device" : cudaGetErrorName(answer));
-}
-
 }  // namespace
 
 int main(int count, char** arguments)
@@ -55,7 +45,7 @@ try {
     std::fputs(help_text(program::gpt_cuda).c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  if (const std::string why = why_not(); !why.empty()) {
+  if (const std::string why = cuda::why_no_gpu(); !why.empty()) {
     std::printf("SKIPPED: %s\n", why.c_str());
     return 4;
   }

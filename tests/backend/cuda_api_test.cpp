@@ -162,9 +162,12 @@ TEST_CASE("a number tells what can be done", "[backend]")
   CHECK(fault_of_cuda_error(1) == cuda_fault::passing);
   CHECK(fault_of_cuda_error(2) == cuda_fault::memory);
   CHECK(fault_of_cuda_error(4) == cuda_fault::unloading);
-  CHECK(fault_of_cuda_error(35) == cuda_fault::no_gpu);
   CHECK(fault_of_cuda_error(100) == cuda_fault::no_gpu);
-  for (const int number : {98, 200, 209}) CHECK(fault_of_cuda_error(number) == cuda_fault::no_code);
+  for (const int number : {35, 36}) CHECK(fault_of_cuda_error(number) == cuda_fault::old_driver);
+  for (const int number : {34, 803, 804}) CHECK(fault_of_cuda_error(number) == cuda_fault::mixed_driver);
+  for (const int number : {3, 46, 102, 103, 127, 802, 805, 806, 807, 808, 809})
+    CHECK(fault_of_cuda_error(number) == cuda_fault::unavailable);
+  for (const int number : {98, 200, 209, 221, 223}) CHECK(fault_of_cuda_error(number) == cuda_fault::no_code);
   for (const int number : {218, 222}) CHECK(fault_of_cuda_error(number) == cuda_fault::new_code);
   CHECK(fault_of_cuda_error(719) == cuda_fault::sticky);
   CHECK(fault_of_cuda_error(4711) == cuda_fault::sticky);
@@ -173,6 +176,7 @@ TEST_CASE("a number tells what can be done", "[backend]")
     CHECK((fault == cuda_fault::sticky) == is_sticky_cuda_error(number));
     CHECK(backend::ends_cuda(fault) == (is_sticky_cuda_error(number) || number == 4));
     CHECK_FALSE(backend::remedy_of(fault).empty());
+    CHECK(backend::remedy_of(fault).size() < 350);  // an error's sentence has room for it
     const bool may_try_again = backend::remedy_of(fault).find("tried again") != std::string_view::npos;
     CHECK(may_try_again == (fault == cuda_fault::passing));
   }

@@ -328,18 +328,29 @@ TEST_CASE("what others hold of a device is what is in use there and not ours", "
   under_test::check_clean(gpu);
 }
 
-TEST_CASE("without a GPU the error says so", "[backend]")
+TEST_CASE("where a GPU cannot be used, the error says which of the causes it is, and what to do", "[backend]")
 {
-  for (const int number : {35, 100}) {
+  const std::pair<int, std::vector<std::string>> causes[] = {
+      {100, {"cudaErrorNoDevice", "there is no GPU to use", "CUDA_VISIBLE_DEVICES"}},
+      {35, {"cudaErrorInsufficientDriver", "CUDA 13 needs driver 580", "CUDA 12 needs 525", "nvidia-smi names"}},
+      {803, {"cudaErrorSystemDriverMismatch", "libcuda.so.1", "start the machine again"}},
+      {804, {"cudaErrorCompatNotSupportedOnDevice", "cuda-compat out of LD_LIBRARY_PATH"}},
+      {34, {"cudaErrorStubLibrary", "folders of stubs"}},
+      {802, {"cudaErrorSystemNotReady", "nvidia-fabricmanager"}},
+      {46, {"cudaErrorDevicesUnavailable", "compute mode"}},
+      {209, {"cudaErrorNoKernelImageForDevice", "compile it for the device's architecture"}},
+      {222, {"cudaErrorUnsupportedPtxVersion", "the driver is older than the PTX", "the device's own architecture"}}};
+  for (const auto& [number, words] : causes) {
     const fake_cuda gpu;
     gpu.fail_call(1, number);
     try {
       const cuda mem{{}, gpu};
-      FAIL("there is no GPU");
+      FAIL("a device was made");
     } catch (const device_error& error) {
       CHECK(error.fault().number == number);
       CHECK_FALSE(error.fault().is_sticky);
-      CHECK_THAT(error.what(), Catch::Matchers::ContainsSubstring("there is no GPU to use"));
+      for (const std::string& word : words) CHECK_THAT(error.what(), Catch::Matchers::ContainsSubstring(word));
+      CHECK_THAT(error.what(), Catch::Matchers::EndsWith(")"));  // nothing was cut
     }
   }
   const fake_cuda none{fake_cuda_options{.devices = 0}};

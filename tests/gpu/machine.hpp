@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/cuda_api.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -19,7 +21,9 @@ namespace gpu {
   int devices = 0;
   const cudaError_t answer = cudaGetDeviceCount(&devices);
   if (answer == cudaSuccess && devices > 0) return {};
-  return std::string{"no GPU: "} + (answer == cudaSuccess ? "no device" : cudaGetErrorName(answer));
+  const int number = answer == cudaSuccess ? cudaErrorNoDevice : answer;
+  return std::string{"no GPU: "} + cudaGetErrorName(static_cast<cudaError_t>(number)) + " (" +
+         std::string{chunkmem::backend::remedy_of(chunkmem::backend::fault_of_cuda_error(number))} + ")";
 }
 
 [[nodiscard]] inline std::string device_name()

@@ -158,13 +158,16 @@ namespace backend {
 /// The kinds of error numbers of the CUDA runtime, by what the caller can do next.
 enum class cuda_fault : std::uint8_t {
   none,
-  passing,    ///< this call did nothing; the next one may work
-  memory,     ///< the same, for want of memory
-  no_gpu,     ///< no driver, or no device that it can use
-  no_code,    ///< the program has no code for this device
-  new_code,   ///< the program's code is newer than the driver
-  unloading,  ///< the program is ending, and the runtime is gone already
-  sticky,     ///< every later call fails too, until the process starts again
+  passing,       ///< this call did nothing; the next one may work
+  memory,        ///< the same, for want of memory
+  no_gpu,        ///< no device that the driver shows
+  unavailable,   ///< a device that is not ready, or somebody else's
+  old_driver,    ///< no driver, or one that is older than the runtime
+  mixed_driver,  ///< parts of the driver that do not belong together
+  no_code,       ///< the program has no code for this device
+  new_code,      ///< the program's code is newer than the driver
+  unloading,     ///< the program is ending, and the runtime is gone already
+  sticky,        ///< every later call fails too, until the process starts again
 };
 
 namespace detail {
@@ -210,12 +213,35 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
 {
   if (number == 0) return cuda_fault::none;
   if (is_sticky_cuda_error(number)) return cuda_fault::sticky;
-  if (number == 2) return cuda_fault::memory;
-  if (number == 4) return cuda_fault::unloading;
-  if (number == 34 || number == 35 || number == 100) return cuda_fault::no_gpu;
-  if (number == 98 || number == 200 || number == 209) return cuda_fault::no_code;
-  if (number == 218 || number == 222) return cuda_fault::new_code;
-  return cuda_fault::passing;
+  switch (number) {
+    case 2: return cuda_fault::memory;
+    case 4: return cuda_fault::unloading;
+    case 100: return cuda_fault::no_gpu;
+    case 35:  // a runtime that finds no libcuda.so says this too
+    case 36: return cuda_fault::old_driver;
+    case 34:  // the stub that a toolkit has for linking
+    case 803:
+    case 804: return cuda_fault::mixed_driver;
+    case 3:  // the driver does not start
+    case 103:
+    case 127:
+    case 46:   // another process has the device alone
+    case 102:  // no licence
+    case 802:  // a daemon of the driver does not run
+    case 805:  // MPS, to 809
+    case 806:
+    case 807:
+    case 808:
+    case 809: return cuda_fault::unavailable;
+    case 98:
+    case 200:
+    case 209:
+    case 221:  // PTX, and a driver that may not or cannot compile it
+    case 223: return cuda_fault::no_code;
+    case 218:
+    case 222: return cuda_fault::new_code;
+    default: return cuda_fault::passing;
+  }
 }
 
 /// True where no call after this one can work.
@@ -229,13 +255,24 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
 {
   switch (fault) {
     case cuda_fault::memory: return "make the capacities smaller, or free memory";
-    case cuda_fault::no_gpu: return "there is no GPU to use: install a driver that fits, or take backend::host_arena";
+    case cuda_fault::no_gpu:
+      return "there is no GPU to use: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or take backend::host_arena";
+    case cuda_fault::unavailable:
+      return "the GPU cannot be used now: nvidia-smi -q tells its compute mode and licence, and a daemon of the driver "
+             "may not run (nvidia-fabricmanager where NVSwitch joins the GPUs, MPS)";
+    case cuda_fault::old_driver:
+      return "there is no driver, or it is older than the program: CUDA 13 needs driver 580 or newer, CUDA 12 needs "
+             "525; install one, build the program with a toolkit of the CUDA that nvidia-smi names, or take "
+             "backend::host_arena where no GPU is";
+    case cuda_fault::mixed_driver:
+      return "the libcuda.so.1 that was loaded is not the one of the running driver: take folders of stubs and of "
+             "cuda-compat out of LD_LIBRARY_PATH; after an update of the driver start the machine again";
     case cuda_fault::no_code:
       return "the program has no code for this device: compile it for the device's architecture "
              "(CMAKE_CUDA_ARCHITECTURES, nvcc -arch=native)";
     case cuda_fault::new_code:
-      return "the driver does not know the program's code: install a newer driver, or compile with an older toolkit "
-             "or for the device's own architecture";
+      return "the driver is older than the PTX of the program and cannot compile it: compile for the device's own "
+             "architecture (CMAKE_CUDA_ARCHITECTURES, nvcc -arch=native), or install a newer driver";
     case cuda_fault::unloading: return "the program is ending: destroy the backend before main returns";
     case cuda_fault::sticky: return "the device does not recover: start the process again, from a checkpoint";
     default: return "the call did nothing and may be tried again";
