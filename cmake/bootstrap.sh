@@ -124,6 +124,7 @@ for preset in $presets; do
   if [ "$preset" = test ]; then
     wants_format
     wants_package python3-yaml # looks at the workflow of the hosted CI
+    python3 -m pip --version >/dev/null 2>&1 || wants_package python3-pip # brings the headers of older CUDA
     wants_package libtorch-dev
     wants_package libopenmpi-dev
     wants_package openmpi-bin

@@ -132,17 +132,42 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// Each returns the runtime's own number, 0 for success (`cudaError_t`). Results come through references, written only
 /// on success. `cuda_runtime` is the real one; tests have one on threads, which can fail at every call.
 ///
-/// | member | function of the runtime | |---|---| | count_devices, current_device, use_device | cudaGetDeviceCount,
-/// cudaGetDevice, cudaSetDevice | | memory_info(free, total) | cudaMemGetInfo, of the current device [bytes] | |
-/// create_pool(pool, device, limit), destroy_pool | cudaMemPoolCreate (at most `limit` bytes, kept when freed),
-/// cudaMemPoolDestroy | | allocate_device, free_device | cudaMallocFromPoolAsync, cudaFreeAsync | | allocate_pinned,
-/// free_pinned | cudaHostAlloc (portable), cudaFreeHost | | create_stream | cudaStreamCreateWithFlags, not blocking;
-/// without ties to the legacy stream | | create_event | cudaEventCreateWithFlags, without timing | | wait_event(stream,
-/// event) | cudaStreamWaitEvent | | copy, fill | cudaMemcpyAsync with cudaMemcpyDefault, cudaMemsetAsync | | copy_batch
-/// | cudaMemcpyBatchAsync where the toolkit has it, else as many copies | | launch_host(stream, work, argument) |
-/// cudaLaunchHostFunc | | last_error | cudaGetLastError: of a kernel launch; forgets errors that pass | | begin_capture
-/// | cudaStreamBeginCapture, thread-local mode | | end_capture, instantiate, launch_graph | cudaStreamEndCapture,
-/// cudaGraphInstantiate, cudaGraphLaunch |
+/// - count_devices, current_device, use_device: cudaGetDeviceCount, cudaGetDevice, cudaSetDevice
+/// - memory_info(free, total): cudaMemGetInfo, of the current device [bytes]
+/// - create_pool(pool, device, limit), destroy_pool: cudaMemPoolCreate (at most `limit` bytes, kept when freed),
+///   cudaMemPoolDestroy
+/// - allocate_device, free_device: cudaMallocFromPoolAsync, cudaFreeAsync
+/// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
+/// - create_stream: cudaStreamCreateWithFlags, not blocking; without ties to the legacy stream
+/// - create_event: cudaEventCreateWithFlags, without timing
+/// - wait_event(stream, event): cudaStreamWaitEvent
+/// - copy, fill: cudaMemcpyAsync with cudaMemcpyDefault, cudaMemsetAsync
+/// - copy_batch: cudaMemcpyBatchAsync where the toolkit has it, else as many copies
+/// - launch_host(stream, work, argument): cudaLaunchHostFunc
+/// - last_error: cudaGetLastError: of a kernel launch; forgets errors that pass
+/// - begin_capture: cudaStreamBeginCapture, thread-local mode
+/// - end_capture, instantiate, launch_graph: cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphLaunch
+///
+/// The backend relies on these rules. Each has its section of the CUDA Runtime API 13.0, where no other document is
+/// named:
+/// - An event is the work that its stream had when it was recorded last. A wait that was enqueued before keeps its
+///   meaning. An event may be destroyed before it is reached: Event Management, cudaEventRecord and cudaEventDestroy.
+/// - A stream that does not block has no ties to the legacy stream: Stream synchronization behavior.
+/// - A stream may be destroyed while it works: Stream Management, cudaStreamDestroy.
+/// - A host function calls nothing of the runtime. It is not called after an error of the context. Those of several
+///   streams may be serialised: Execution Control, cudaLaunchHostFunc.
+/// - Each call may return an error of work that was enqueued before it; one that passes is forgotten by who asks:
+///   Error Handling, cudaGetLastError. Which ones do not pass: Data types, enum cudaError.
+/// - A copy finds its direction in the addresses: Unified Addressing. The host may wait in one whose memory is not
+///   pinned, and in any call where resources are short: API synchronization behavior.
+/// - Copies of a batch are in no order, and their sources are read in the order of the stream: Memory Management,
+///   cudaMemcpyBatchAsync. A capture takes no batch: cuda.core, utils.copy_batch.
+/// - Memory of a pool belongs to the stream that asked for it until that stream has come so far. What is freed stays
+///   in the pool up to its release threshold: CUDA Programming Guide, Stream-Ordered Memory Allocator.
+/// - A capture in thread-local mode ends on its thread. One that was broken gives no graph: Stream Management,
+///   cudaStreamBeginCapture and cudaStreamEndCapture. One thread at a time uses a graph: Graph object thread safety.
+/// - A graph that runs is freed once it is done: CUDA Driver API 13.0, Graph Management, cuGraphExecDestroy.
+/// - A program of CUDA 12 or 13 runs on drivers from 525 or 580 on: CUDA Compatibility, Minor Version Compatibility.
 ///
 /// `name_of(code)` is the runtime's name of a code, such as "cudaErrorIllegalAddress".
 template <class Api>

@@ -55,7 +55,8 @@ class cuda_runtime {
     return number;
   }
 
-  /// None where the device has no pools, as under some virtual GPUs: then memory is taken and freed without one.
+  /// None where the device has no pools, as under some virtual GPUs: then memory is taken and freed without one (CUDA
+  /// Driver API 13.0, Stream Ordered Memory Allocator, Supported Platforms).
   [[nodiscard]] int create_pool(pool_type& pool, int ordinal, std::size_t limit) const noexcept
   {
     int has_pools = 0;
@@ -126,7 +127,7 @@ class cuda_runtime {
     return cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
   }
   [[nodiscard]] int synchronize_event(event_type event) const noexcept { return cudaEventSynchronize(event); }
-  /// An event that is not over is no failure.
+  /// An event that is not over is no failure (CUDA Runtime API 13.0, Data types, cudaErrorNotReady).
   [[nodiscard]] int query_event(event_type event, bool& is_over) const noexcept
   {
     const cudaError_t number = cudaEventQuery(event);
@@ -202,7 +203,7 @@ class cuda_runtime {
     wanted.allocType = cudaMemAllocationTypePinned;
     wanted.location.type = cudaMemLocationTypeDevice;
     wanted.location.id = ordinal;
-#if CUDART_VERSION >= 12020
+#if CUDART_VERSION >= 12020  // CUDA Runtime API 12.2, Data Structures, cudaMemPoolProps
     wanted.maxSize = limit;
 #endif
     pool_type fresh = nullptr;
@@ -221,11 +222,11 @@ class cuda_runtime {
                                         [[maybe_unused]] const std::size_t* sizes, [[maybe_unused]] std::size_t count,
                                         [[maybe_unused]] stream_type stream) noexcept
   {
-#if CUDART_VERSION >= 12080
+#if CUDART_VERSION >= 12080  // CUDA Runtime API 12.8, Memory Management, cudaMemcpyBatchAsync
     cudaMemcpyAttributes as_any_copy{};
     as_any_copy.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     std::size_t first = 0;
-#if CUDART_VERSION >= 13000
+#if CUDART_VERSION >= 13000  // without the index of what failed
     return cudaMemcpyBatchAsync(to, from, sizes, count, &as_any_copy, &first, 1, stream);
 #else
     std::size_t failed = 0;
