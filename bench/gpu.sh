@@ -237,13 +237,30 @@ has_python=yes
 
 # ---- parts that modes share
 
-needed="the first error says what is missing of nvcc 13, CMake 3.25 and Ninja"
+needed="the first error says what is missing of nvcc 12 or 13, CMake 3.25 and Ninja"
+of_nvcc() { # nothing: where it is; _VERSION
+  sed -n "s/^set(CMAKE_CUDA_COMPILER$1 \"\(.*\)\")/\1/p" "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake 2>/dev/null | tail -n 1
+}
+# Whether the driver can run what this nvcc makes: before minutes are spent on it.
+compare_driver() {
+  release=$(of_nvcc _VERSION)
+  case $release in
+    12.*) least=525 ;;
+    13.*) least=580 ;;
+    *) return 0 ;;
+  esac
+  if is_number "${driver%%.*}" && [ "${driver%%.*}" -lt $least ]; then
+    say "driver: $driver is older than the $least that CUDA $release needs, and only the package cuda-compat makes up for that. With a" \
+      "toolkit of the CUDA that nvidia-smi names: rm -r $build, then the same command after CUDACXX=its nvcc"
+  fi
+}
 configure() { # name, seconds, what it is told besides
   name=$1
   seconds=$2
   shift 2
   part "$name" "$seconds" cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" \
-    ${CHUNKMEM_CATCH2_INCLUDE:+"-DCHUNKMEM_CATCH2_INCLUDE=$CHUNKMEM_CATCH2_INCLUDE"} "$@"
+    ${CHUNKMEM_CATCH2_INCLUDE:+"-DCHUNKMEM_CATCH2_INCLUDE=$CHUNKMEM_CATCH2_INCLUDE"} "$@" || return
+  [ $dry = yes ] || compare_driver
 }
 # The kernels first: where they are wrong, nothing else says anything.
 check() { # seconds of the build, of the check
@@ -252,7 +269,7 @@ check() { # seconds of the build, of the check
     stop "nvcc, cuBLASLt and CLI11 are needed, and configure.txt says which was found"
   fi
   part gpt_cuda_check "$2" "$build/bin/gpt_cuda_check" && return
-  stop "a line with WRONG names a kernel; an error of CUDA, the driver ($driver; CUDA 13 needs 580) or the architecture in configure.txt"
+  stop "a line with WRONG names a kernel; an error of CUDA, the driver ($driver; CUDA 13 needs 580, CUDA 12 needs 525) or the architecture in configure.txt"
 }
 # Programs one by one, so that one that does not compile takes none of the others with it.
 build_all() { # seconds
@@ -274,8 +291,8 @@ tests() { # seconds
 sanitizers() { # seconds of memcheck, of racecheck
   sanitizer=${CHUNKMEM_COMPUTE_SANITIZER:-}
   if [ -z "$sanitizer" ] && [ $dry = no ]; then
-    nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null)
-    for each in "$(command -v compute-sanitizer)" "${nvcc%/*}/compute-sanitizer" /usr/local/cuda/bin/compute-sanitizer; do
+    nvcc=$(of_nvcc '')
+    for each in "${nvcc%/*}/compute-sanitizer" "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer; do
       [ -n "$sanitizer" ] || [ ! -x "$each" ] || sanitizer=$each
     done
   fi
@@ -346,7 +363,7 @@ pin_rate=
 # ---- modes
 
 first() {
-  configure configure 30 -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON || stop "$needed"
+  configure configure 60 -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON || stop "$needed"
   check 50 15
   build_all 125
   tests 60
@@ -356,7 +373,7 @@ first() {
   pair_data=$(smaller $((memory / 4)) 12288)  # more would say no more, and takes longer
   shape "$(smaller "$pair_data" $fits)" 16 24 8 && train_pair 30
   cells="pair: $sizes, $data MiB"
-  four_times 110
+  four_times 80
 }
 # four_times SECONDS: a GPT of four times the card's memory, or of what the host holds, or of what can be pinned in two thirds of the time
 # that is left, which is at least so many seconds.
@@ -478,7 +495,7 @@ largest() {
 }
 
 ranks() {
-  configure configure 30 -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON || stop "$needed"
+  configure configure 60 -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON || stop "$needed"
   check 60 15
   part build 120 cmake --build "$build" --parallel "$jobs" --target gpt_cuda
   [ $dry = yes ] || [ -x "$build/bin/gpt_cuda" ] || stop "the first error says why gpt_cuda was not built"
@@ -502,7 +519,7 @@ ranks() {
   cells="$cells | four times: $sizes, $data MiB a card, device $(device_of_data) MiB, pinned $pinned MiB"
   takes_rest=yes
   # shellcheck disable=SC2086
-  train ranks_largest 420 "$pinned" $over --steps 2 --clip 1 --device-memory "$(device_of_data)MiB"
+  train ranks_largest 390 "$pinned" $over --steps 2 --clip 1 --device-memory "$(device_of_data)MiB"
 }
 
 $mode

@@ -121,7 +121,12 @@ esac'
       echo "  chunkmem: CHUNKMEM_WITH_CUDA=ON, but no nvcc was found"
       echo "-- Configuring incomplete, errors occurred!"
       exit 1 ;;
-    esac ;;
+    esac
+    release=13.0.88
+    case $PLANT in *" nvcc=12 "*) release=12.4.131 ;; esac
+    mkdir -p "$TREE/build/gpu/CMakeFiles/3.25.1"
+    printf "set(CMAKE_CUDA_COMPILER \"%s\")\nset(CMAKE_CUDA_COMPILER_VERSION \"%s\")\n" "$TREE/toolkit/nvcc" $release \
+      >"$TREE/build/gpu/CMakeFiles/3.25.1/CMakeCUDACompiler.cmake" ;;
   *) mkdir -p "$TREE/build/gpu/bin"
     for each in "$TREE"/made/*; do
       case "$* $PLANT" in
@@ -182,7 +187,7 @@ run() {
   rm -rf "$tree/build" "$out/run"
   mkdir -p "$out/run"
   echo "of an earlier run" >"$out/run/largest_99999.json"
-  CHUNKMEM_CATCH2_INCLUDE=$out CHUNKMEM_COMPUTE_SANITIZER=${sanitizer:-$tree/bin/compute-sanitizer} PYTHON=${with_python:-$out/none} \
+  CHUNKMEM_CATCH2_INCLUDE=$out CHUNKMEM_COMPUTE_SANITIZER=${sanitizer-$tree/bin/compute-sanitizer} PYTHON=${with_python:-$out/none} \
     PATH=$tree/bin:$PATH sh "$tree/bench/gpu.sh" "$@" "$out/run" >"$out/run.txt" 2>&1
   status=$?
   [ $status -eq "$expected" ] || fail "'$PLANT' $* ended with $status and not $expected: $(cat "$out/run.txt")"
@@ -251,6 +256,12 @@ has 'MISSED'
 ends_with bounds
 
 # Tools that are not here, a card or a host that is too small: left out, and no failure.
+mkdir "$tree/toolkit"
+mv "$tree/bin/compute-sanitizer" "$tree/toolkit/"  # where that nvcc is, and not on the path
+sanitizer='' run 0 '' --host 120000
+has '^racecheck: done'
+grep -q "^memcheck (25 s): $tree/toolkit/compute-sanitizer " "$out/run/commands.txt" || fail "another compute-sanitizer than that of nvcc"
+mv "$tree/toolkit/compute-sanitizer" "$tree/bin/"
 sanitizer=$out/none run 0 '' --host 120000
 has '^memcheck: left out, no compute-sanitizer was found'
 has '^racecheck: left out, '
@@ -292,8 +303,18 @@ has '^gpu.sh: ends here, .* Look at .*/gpt_cuda_check.txt: '
 lacks '^tests'
 ends_with gpt_cuda_check
 run 1 'check=skips'
-has 'the driver (580.65.06; CUDA 13 needs 580)'
+has 'the driver (580.65.06; CUDA 13 needs 580, CUDA 12 needs 525)'
+lacks '^driver: '
 ends_with gpt_cuda_check
+echo 'NVIDIA A100-SXM4-40GB, 550.54.14, 40960, 40300' >"$tree/cards"
+run 1 'check=skips'
+has '^driver: 550.54.14 is older than the 580 that CUDA 13.0.88 needs.* nvidia-smi names: rm -r .*/build/gpu, .* CUDACXX='
+run 0 'nvcc=12' --host 120000
+lacks '^driver: '
+echo 'NVIDIA A100-SXM4-40GB, 470.82.01, 40960, 40300' >"$tree/cards"
+run 1 'check=skips nvcc=12'
+has '^driver: 470.82.01 is older than the 525 that CUDA 12.4.131 needs'
+echo "$card24" >"$tree/cards"
 mv "$tree/made/gpt_cuda_check" "$out/"
 run 1 ''
 has '^gpu.sh: ends here, .* Look at .*/build_check.txt: nvcc, cuBLASLt and CLI11'
