@@ -38,16 +38,10 @@ set_tests_properties(headers PROPERTIES COST 1000) # the longest starts first
 # With the headers of older CUDA toolkits, which come from PyPI.
 set(older "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/older_cuda.py" "toolkit=${chunkmem_cuda_include}"
     "nccl=$<$<TARGET_EXISTS:chunkmem::nccl>:${CHUNKMEM_NCCL_INCLUDE}>" "clang=$<$<BOOL:${chunkmem_second_compiler}>:${chunkmem_second_compiler}>")
-foreach(name IN ITEMS headers.older_cuda headers.older_cuda.slow)
-  set(how TIMEOUT 900)
-  set(all "")
-  if(name MATCHES "slow")
-    set(how TIMEOUT 1800 LABELS slow)
-    set(all --all)
-  endif()
-  chunkmem_test(${name} ${how} COMMAND ${older} ${all} "${CMAKE_CXX_COMPILER}" "${PROJECT_BINARY_DIR}/older_cuda")
-  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK older_cuda)
-endforeach()
+set(with "${CMAKE_CXX_COMPILER}" "${PROJECT_BINARY_DIR}/older_cuda")
+chunkmem_test(headers.older_cuda TIMEOUT 900 COMMAND ${older} ${with})
+chunkmem_test(headers.older_cuda.slow TIMEOUT 1800 LABELS slow COMMAND ${older} --all ${with})
+set_tests_properties(headers.older_cuda headers.older_cuda.slow PROPERTIES RESOURCE_LOCK older_cuda)
 chunkmem_test(headers.checker COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_the_checker.py" "${CMAKE_CXX_COMPILER}")
 # A function that is not inline, in whatever header, would be defined by every unit of a program.
 chunkmem_test(headers.one_unit COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_symbols.py" ${CMAKE_NM}
