@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/headers/check.py and check_symbols.py find what they are for, and nothing precedes a header in its chains but
+"""tests/headers/check.py, check_symbols.py and older_cuda.py find what they are for, and nothing precedes a header in its chains but
 what it includes.
 
     python3 tests/headers/check_the_checker.py compiler
@@ -17,6 +17,7 @@ import unittest
 
 import check
 import check_symbols
+import older_cuda
 
 COMPILER = sys.argv.pop() if len(sys.argv) > 1 else "g++"
 
@@ -137,6 +138,30 @@ class Symbols(unittest.TestCase):
                         self.assertRaises(SystemExit, check_symbols.main, "nm", made)
                     else:
                         check_symbols.main("nm", made)
+
+
+class OlderCuda(unittest.TestCase):
+    def compiled(self, source):
+        """What is said of a source, with headers of an older toolkit before those of the one that is here."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch)
+            for name, text in (("old/cuda_runtime_api.h", "int old();"), ("here/cuda_runtime_api.h", "int newer();"), ("here/newer.h", ""),
+                               ("here/nccl.h", ""), ("unit.cpp", source)):
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(text)
+            command = [*COMPILER.split(), "-fsyntax-only", "-isystem", str(folder / "old"), "-isystem", str(folder / "here")]
+            return older_cuda.compile_one(command, folder / "unit.cpp", folder / "here")
+
+    def test_an_older_header_is_the_one_that_is_seen(self):
+        self.assertEqual(self.compiled("#include <cuda_runtime_api.h>\n#include <nccl.h>\nint call() { return old(); }"), "")
+        self.assertIn("does not compile", self.compiled("#include <cuda_runtime_api.h>\nint call() { return newer(); }"))
+
+    def test_a_header_of_the_toolkit_that_is_here_is_no_older_one(self):
+        self.assertIn("here/newer.h, which is not of this version", self.compiled("#include <newer.h>"))
+
+    def test_after_a_failure_nothing_is_asked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(older_cuda.fetch("12.2", pathlib.Path(folder), "no network"), (None, "no network"))
 
 
 if __name__ == "__main__":
