@@ -31,10 +31,13 @@ struct archetype {
   using pool_type = stream_type;
   using graph_type = stream_type;
   using executable_type = stream_type;
+  using context_type = stream_type;
 
   static int count_devices(int&) noexcept { return 0; }
   static int current_device(int&) noexcept { return 0; }
-  static int use_device(int) noexcept { return 0; }
+  static int open_context(context_type&, int) noexcept { return 0; }
+  static int push_context(context_type) noexcept { return 0; }
+  static int pop_context(context_type) noexcept { return 0; }
   static int memory_info(std::size_t&, std::size_t&) noexcept { return 0; }
   static int create_pool(pool_type&, int, std::size_t) noexcept { return 0; }
   static int destroy_pool(pool_type) noexcept { return 0; }
@@ -75,7 +78,7 @@ struct throwing : archetype {
 
 /// Numbers are the runtime's own, and not answers of yes and no.
 struct answering : archetype {
-  static bool use_device(int) noexcept { return true; }
+  static bool pop_context(context_type) noexcept { return true; }
 };
 
 }  // namespace

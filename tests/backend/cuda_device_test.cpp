@@ -10,6 +10,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -405,7 +408,95 @@ TEST_CASE("no call switches devices where the right one is current", "[backend]"
   it.mem().copy(there, there + 50, bytes{50}, agent::compute);
   (void)it.mem().adopt();
   it.end();
-  CHECK(it.gpu.calls("use_device") == 0);
+  CHECK(it.gpu.switches() == 0);
+}
+
+TEST_CASE("a backend on device 1 makes a context there alone, and every call leaves the thread's device as it was",
+          "[backend]")
+{
+  const bool has_chosen = GENERATE(false, true);
+  const fake_cuda gpu{fake_cuda_options{.devices = 3}};
+  if (has_chosen) REQUIRE(gpu.use_device(2) == 0);
+  const auto is_as_before = [&] {
+    int current = -1;
+    return gpu.current_device(current) == 0 && current == (has_chosen ? 2 : 0) && !gpu.has_context(0);
+  };
+  std::optional<cuda> it;
+  std::optional<cuda::graph_type> graph;
+  std::byte* there = nullptr;
+  std::byte* here = nullptr;
+  event point;
+  agent fifth{};
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"constructor",
+       [&] { it.emplace(cuda_device_options{.device = 1, .host_capacity = 1_MiB, .headroom = 1_MiB}, gpu); }},
+      {"allocate on the device", [&] { there = it->allocate(tier::device, 1_KiB); }},
+      {"allocate on the host", [&] { here = it->allocate(tier::host, 1_KiB); }},
+      {"other_bytes", [&] { (void)it->other_bytes(); }},
+      {"adopt", [&] { fifth = it->adopt(); }},
+      {"adopt a stream", [&] { (void)it->adopt(it->stream(fifth)); }},
+      {"fill at once", [&] { it->fill(there, std::byte{1}, 1_KiB); }},
+      {"fill", [&] { it->fill(there, std::byte{1}, 1_KiB, agent::compute); }},
+      {"fill of the host", [&] { it->fill(here, std::byte{1}, 1_KiB, agent::compute); }},
+      {"copy", [&] { it->copy(here, there, 1_KiB, agent::compute); }},
+      {"copy at once", [&] { it->copy(there, here, 1_KiB); }},
+      {"copy_batch",
+       [&] {
+         const backend::copy_range two[] = {{there, here, bytes{8}}, {there + 8, here, bytes{8}}};
+         it->copy_batch(two, fifth);
+       }},
+      {"launch", [&] { it->launch(agent::compute, kernel([] {})); }},
+      {"launch at once", [&] { it->launch(agent::host, kernel([] {})); }},
+      {"launch on the host", [&] { it->launch(fifth, [] {}); }},
+      {"record", [&] { point = it->record(agent::compute); }},
+      {"is_reached", [&] { (void)it->is_reached(point); }},
+      {"wait of a stream", [&] { it->wait(fifth, point); }},
+      {"wait", [&] { it->wait(agent::host, it->record(fifth)); }},
+      {"begin_capture", [&] { it->begin_capture(); }},
+      {"captured fill", [&] { it->fill(there, std::byte{1}, 1_KiB, agent::compute); }},
+      {"end_capture", [&] { graph.emplace(it->end_capture()); }},
+      {"launch of a graph", [&] { it->launch(*graph); }},
+      {"release", [&] { it->release(tier::device, there); }},
+      {"release of the host", [&] { it->release(tier::host, here); }},
+      {"a capture that is left", [&] { it->begin_capture(); }},
+      {"destructor", [&] { it.reset(); }},
+      {"destructor of a graph", [&] { graph.reset(); }},
+  };
+  for (const auto& [name, call] : calls) {
+    INFO(name);
+    call();
+    CHECK(is_as_before());
+  }
+  CHECK(gpu.has_context(1));
+  CHECK(gpu.calls("use_device") == (has_chosen ? 1U : 0U));
+  calls[0].second();
+  std::thread{[&] {  // a thread that chose none, as the others
+    for (const auto& [name, call] : std::span{calls}.subspan(1)) call();
+  }}
+      .join();
+  CHECK(is_as_before());
+  under_test::check_clean(gpu);
+}
+
+TEST_CASE("a launch on another device pushes its context and pops it, and inside of a scope it does neither",
+          "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.devices = 2}};
+  {
+    cuda it{{.device = 1, .device_capacity = 1_MiB}, gpu};
+    const auto before = gpu.calls();
+    it.launch(agent::compute, kernel([] {}));
+    CHECK(gpu.calls() - before == 5);  // asks, pushes, forgets an error, asks for one, pops
+    CHECK(gpu.calls("use_device") == 0);
+    backend::cuda_session<fake_cuda> mine{gpu};
+    const backend::cuda_current_device<fake_cuda> scope{mine, 1};
+    const auto switches = gpu.switches();
+    const auto calls = gpu.calls();
+    it.launch(agent::compute, kernel([] {}));
+    CHECK(gpu.switches() == switches);
+    CHECK(gpu.calls() - calls == 3);
+  }
+  under_test::check_clean(gpu);
 }
 
 TEST_CASE("a stream of another device is refused", "[backend]")

@@ -5,6 +5,7 @@
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
 
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -162,7 +163,7 @@ TEST_CASE("the calling thread's device is switched only where it is another one,
   tested_session it{gpu};
   {
     const cuda_current_device current{it, 0};
-    CHECK(gpu.calls("use_device") == 0);
+    CHECK(gpu.switches() == 0);
   }
   {
     const cuda_current_device current{it, 2};
@@ -175,7 +176,8 @@ TEST_CASE("the calling thread's device is switched only where it is another one,
     std::thread{[&] { CHECK(device_of_this_thread(gpu) == 0); }}.join();
   }
   CHECK(device_of_this_thread(gpu) == 0);
-  CHECK(gpu.calls("use_device") == 4);
+  CHECK(gpu.switches() == 4);
+  CHECK((!gpu.has_context(0) && gpu.has_context(1) && gpu.has_context(2)));
 }
 
 TEST_CASE("a device that cannot be made current is an error with nothing switched", "[backend]")
@@ -188,9 +190,52 @@ TEST_CASE("a device that cannot be made current is an error with nothing switche
   CHECK(device_of_this_thread(gpu) == 0);
   {
     const cuda_current_device current{it, 1};
-    gpu.fail_call_of("use_device", gpu.calls("use_device") + 1, 46);  // putting back fails once
+    gpu.fail_call_of("pop_context", gpu.calls("pop_context") + 1, 46);  // putting back fails once
   }
   CHECK(device_of_this_thread(gpu) == 0);
+  for (const auto* const call : {"open_context", "push_context"}) {
+    tested_session other{gpu};
+    gpu.fail_call_of(call, gpu.calls(call) + 1, 46);
+    CHECK(fault_of([&] { const cuda_current_device current{other, 1}; }).number == 46);
+    CHECK(device_of_this_thread(gpu) == 0);
+  }
+}
+
+TEST_CASE("a session that lives on a device makes each call there, and asks no thread where that is device 0",
+          "[backend]")
+{
+  const fake_cuda gpu{support::fake_cuda_options{.devices = 3}};
+  const int home = GENERATE(0, 1);
+  support::fake_stream_handle stream;
+  {
+    tested_session it{gpu};
+    it.live_on(home);
+    it.require("making a stream", [&](const fake_cuda& api) { return api.create_stream(stream); });
+    CHECK(it.finish(stream));
+    CHECK(gpu.calls("current_device") == (home == 0 ? 0U : 2U));
+    CHECK(device_of_this_thread(gpu) == 0);
+    CHECK(gpu.has_context(0) == (home == 0));
+    CHECK(gpu.has_context(home));
+    const auto before = gpu.switches();
+    {
+      const cuda_current_device there{it, home};
+      CHECK(it.finish(stream));
+      CHECK(it.finish(stream));
+    }
+    CHECK(gpu.switches() == before + (home == 0 ? 0U : 2U));
+    {
+      const cuda_current_device elsewhere{it, 2};  // each call leaves it for the home
+      CHECK(it.finish(stream));
+      CHECK(device_of_this_thread(gpu) == 2);
+    }
+    for (const std::uint64_t failures : {1U, 2U}) {  // a second try is made
+      for (std::uint64_t i = 1; i <= failures; ++i) gpu.fail_call_of("push_context", gpu.calls("push_context") + i, 46);
+      CHECK(it.synchronize(stream) == (home == 0 || failures == 1));
+      if (home != 0) CHECK(it.failure().fault().number == 46);
+    }
+    CHECK(it.finish(stream));
+  }
+  CHECK(gpu.has_context(0) == (home == 0));
 }
 
 }  // namespace cuda_session_test

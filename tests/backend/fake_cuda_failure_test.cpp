@@ -45,6 +45,10 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   note(api.count_devices(number));
   note(api.current_device(number));
   note(api.use_device(0));
+  fake_context_handle context;
+  note(api.open_context(context, 0));
+  note(api.push_context(context));
+  note(api.pop_context(context));
   note(api.memory_info(free, free));
   note(api.create_pool(pool, 0, 0));
   note(api.create_stream(one));
@@ -81,7 +85,7 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   return codes;
 }
 
-constexpr std::uint64_t calls_of_script = 33;
+constexpr std::uint64_t calls_of_script = 36;
 
 }  // namespace
 
@@ -205,7 +209,7 @@ TEST_CASE("a call that fails does nothing", "[backend]")
 TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything", "[backend]")
 {
   const fake_cuda api;
-  api.fail_call(30, 701, true);
+  api.fail_call(33, 701, true);
   auto codes = codes_of_script(api);
   CHECK(std::ranges::count(codes, 701) == 4);
   CHECK(api.lost() == 0);

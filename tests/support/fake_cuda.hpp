@@ -72,7 +72,7 @@ class fake_cuda : public fake_cuda_resources {
   int fill(void* to, int value, std::size_t size, stream_type stream) const noexcept
   {
     const auto check_place = [&](const fake_stream& on, const fake_caller& caller) {
-      if (on.device != caller.device) return fake_code::invalid_handle;
+      if (on.device != caller.device()) return fake_code::invalid_handle;
       if (!gpu_->memory.is_device(static_cast<std::byte*>(to))) return fake_code::invalid_value;
       return check_lifetime(to), fake_code::success;
     };
@@ -98,7 +98,7 @@ class fake_cuda : public fake_cuda_resources {
     enqueue(
         fake_call::launch_kernel, stream, fake_work::kernel, false,
         [](const fake_stream& on, const fake_caller& caller) {
-          return on.device == caller.device ? fake_code::success : fake_code::invalid_handle;
+          return on.device == caller.device() ? fake_code::success : fake_code::invalid_handle;
         },
         [&](fake_operation& it) { it.kernel = std::move(kernel); });
   }

@@ -21,8 +21,10 @@ namespace support {
 /// What is kept for each calling thread.
 struct fake_caller {
   std::thread::id thread;
-  int device = 0;
+  std::vector<int> contexts{};  ///< the stack of its contexts, by device; none as long as nothing needed one
   int last_error = 0;
+
+  [[nodiscard]] int device() const noexcept { return contexts.empty() ? 0 : contexts.back(); }
 };
 
 /// Counts the calls, and knows which shall fail.

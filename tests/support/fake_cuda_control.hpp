@@ -119,6 +119,19 @@ class fake_cuda_control {
     return gpu_->calls.pageable;
   }
 
+  /// Whether a context was made on a device.
+  [[nodiscard]] bool has_context(int device) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->contexts.at(static_cast<std::size_t>(device));
+  }
+  /// How often a thread went from one device to another, by cudaSetDevice or by a context that was pushed or popped.
+  [[nodiscard]] std::uint64_t switches() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->switches;
+  }
+
   /// The code that the device was lost with; 0: it was not.
   [[nodiscard]] int lost() const
   {

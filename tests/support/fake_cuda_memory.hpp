@@ -64,6 +64,15 @@ class fake_memory {
   [[nodiscard]] std::size_t live_on_device() const noexcept { return live_on_device_; }
   [[nodiscard]] std::size_t live_pinned() const noexcept { return live_pinned_; }
 
+  /// Takes bytes of a device for what is no allocation: contexts, libraries. False where it has no room.
+  [[nodiscard]] bool take(int device, std::size_t size)
+  {
+    std::size_t& left = device_left_[static_cast<std::size_t>(device)];
+    if (size > left) return false;
+    left -= size;
+    return true;
+  }
+
   /// Null where the device or the pool has no room.
   [[nodiscard]] std::byte* allocate_device(std::size_t size, int device, std::uint64_t pool, state first)
   {

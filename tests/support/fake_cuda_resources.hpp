@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace support {
@@ -20,6 +21,7 @@ class fake_cuda_resources : public fake_cuda_control {
   using stream_type = fake_stream_handle;
   using event_type = fake_event_handle;
   using pool_type = fake_pool_handle;
+  using context_type = fake_context_handle;
 
   int count_devices(int& count) const noexcept
   {
@@ -31,22 +33,55 @@ class fake_cuda_resources : public fake_cuda_control {
   int current_device(int& device) const noexcept
   {
     return call(fake_call::current_device, [&](fake_caller& caller) {
-      device = caller.device;
+      device = caller.device();
       return fake_code::success;
     });
   }
+  /// The user's cudaSetDevice; no function of the Api. It makes the device's context at once.
   int use_device(int device) const noexcept
   {
     return call(fake_call::use_device, [&](fake_caller& caller) {
       if (!has(device)) return fake_code::invalid_device;
-      caller.device = device;
+      if (!gpu_->make_context(device)) return fake_code::memory;
+      gpu_->switches += caller.device() != device ? 1U : 0U;
+      if (caller.contexts.empty()) caller.contexts.push_back(device);
+      caller.contexts.back() = device;
+      return fake_code::success;
+    });
+  }
+  int open_context(context_type& context, int device) const noexcept
+  {
+    return call(fake_call::open_context, [&] {
+      if (!has(device)) return fake_code::invalid_device;
+      if (!gpu_->make_context(device)) return fake_code::memory;
+      context = {gpu_.get(), static_cast<std::uint64_t>(device) + 1};
+      return fake_code::success;
+    });
+  }
+  int push_context(context_type context) const noexcept
+  {
+    return call(fake_call::push_context, [&](fake_caller& caller) {
+      if (context.owner != gpu_.get() || context.number == 0) return fake_code::invalid_context;
+      const int device = static_cast<int>(context.number) - 1;
+      gpu_->switches += caller.device() != device ? 1U : 0U;
+      caller.contexts.push_back(device);
+      return fake_code::success;
+    });
+  }
+  int pop_context(context_type) const noexcept
+  {
+    return call(fake_call::pop_context, [&](fake_caller& caller) {
+      if (caller.contexts.empty()) return fake_code::invalid_context;
+      const int device = caller.device();
+      caller.contexts.pop_back();
+      gpu_->switches += caller.device() != device ? 1U : 0U;
       return fake_code::success;
     });
   }
   int memory_info(std::size_t& free, std::size_t& total) const noexcept
   {
     return call(fake_call::memory_info, [&](fake_caller& caller) {
-      free = gpu_->memory.device_left(caller.device);
+      free = gpu_->memory.device_left(caller.device());
       total = gpu_->options.device_memory;
       return fake_code::success;
     });
@@ -132,7 +167,7 @@ class fake_cuda_resources : public fake_cuda_control {
   int create_stream(stream_type& stream) const noexcept
   {
     return call(fake_call::create_stream, [&](fake_caller& caller) {
-      stream = {gpu_.get(), gpu_->add_stream(caller.device)};
+      stream = {gpu_.get(), gpu_->add_stream(caller.device())};
       return fake_code::success;
     });
   }
@@ -152,7 +187,7 @@ class fake_cuda_resources : public fake_cuda_control {
   int create_event(event_type& event) const noexcept
   {
     return call(fake_call::create_event, [&](fake_caller& caller) {
-      gpu_->events.emplace_back().device = caller.device;
+      gpu_->events.emplace_back().device = caller.device();
       event = {gpu_.get(), gpu_->events.size()};
       return fake_code::success;
     });

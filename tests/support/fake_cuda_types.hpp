@@ -25,6 +25,7 @@ using fake_event_handle = fake_handle<struct fake_event>;
 using fake_pool_handle = fake_handle<struct fake_pool>;
 using fake_graph_handle = fake_handle<struct fake_graph>;
 using fake_executable_handle = fake_handle<struct fake_executable>;
+using fake_context_handle = fake_handle<struct fake_context>;
 
 /// When queued work runs.
 enum class fake_schedule : std::uint8_t {
@@ -37,6 +38,7 @@ struct fake_cuda_options {
   int devices = 1;
   std::size_t device_memory = std::size_t{64} << 20;  ///< of each device [bytes]
   std::size_t pinned_memory = SIZE_MAX;               ///< what the system pins [bytes]
+  std::size_t context_memory = 0;                     ///< that a context takes of its device [bytes]
   bool has_pools = true;  ///< without: create_pool gives none, and freeing waits for all work
   fake_schedule when = fake_schedule::random;
   std::uint64_t seed = 1;
@@ -92,10 +94,13 @@ enum class fake_call : std::uint8_t {
   destroy_graph,
   destroy_executable,
   launch_graph,
+  open_context,
+  push_context,
+  pop_context,
   launch_kernel,
 };
 
-inline constexpr std::array<std::string_view, 31> fake_call_names{"count_devices",      "current_device",
+inline constexpr std::array<std::string_view, 34> fake_call_names{"count_devices",      "current_device",
                                                                   "use_device",         "memory_info",
                                                                   "create_pool",        "destroy_pool",
                                                                   "allocate_device",    "free_device",
@@ -110,7 +115,8 @@ inline constexpr std::array<std::string_view, 31> fake_call_names{"count_devices
                                                                   "begin_capture",      "end_capture",
                                                                   "instantiate",        "destroy_graph",
                                                                   "destroy_executable", "launch_graph",
-                                                                  "launch_kernel"};
+                                                                  "open_context",       "push_context",
+                                                                  "pop_context",        "launch_kernel"};
 static_assert(fake_call_names[static_cast<std::size_t>(fake_call::launch_kernel)] == "launch_kernel");
 
 [[nodiscard]] constexpr std::string_view name_of(fake_call which) noexcept
@@ -126,6 +132,7 @@ inline constexpr int memory = 2;
 inline constexpr int unloading = 4;
 inline constexpr int no_device = 100;
 inline constexpr int invalid_device = 101;
+inline constexpr int invalid_context = 201;
 inline constexpr int invalid_handle = 400;
 inline constexpr int illegal_state = 401;
 inline constexpr int not_permitted = 800;

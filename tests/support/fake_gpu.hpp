@@ -55,6 +55,10 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       return fake_code::not_permitted;
     }
     fake_caller& caller = calls.caller();
+    if (code == fake_code::success && needs_context(which)) {
+      if (!make_context(caller.device())) code = fake_code::memory;
+      if (caller.contexts.empty()) caller.contexts.push_back(0);
+    }
     if (code == fake_code::success) code = body(lock, caller);
     if (code != fake_code::success && which != fake_call::last_error) caller.last_error = code;
     if (calls.tell(which, code)) wait_until(lock, [this] { return writing_ == 0; });  // nothing is written any more
@@ -132,6 +136,22 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   }
 
  private:
+  /// As strict as may be: all that makes, destroys, orders or asks for something; of the thread's device, whatever
+  /// stream or event it names.
+  [[nodiscard]] static bool needs_context(fake_call which) noexcept
+  {
+    switch (which) {
+      case fake_call::count_devices:
+      case fake_call::current_device:
+      case fake_call::use_device:
+      case fake_call::open_context:
+      case fake_call::push_context:
+      case fake_call::pop_context:
+      case fake_call::last_error: return false;
+      default: return true;
+    }
+  }
+
   [[nodiscard]] bool is_worker() const
   {
     const auto self = std::this_thread::get_id();

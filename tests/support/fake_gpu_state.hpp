@@ -36,6 +36,17 @@ struct fake_gpu_state {
   std::vector<std::string> faults;
   std::function<void(const fake_range&)> half_way;  ///< called where a target is spoiled and not written yet
 
+  std::vector<bool> contexts = std::vector<bool>(static_cast<std::size_t>(options.devices));  ///< by device
+  std::uint64_t switches = 0;  ///< of threads, from one device to another
+
+  /// The primary context of a device, with the first call that needs one. False: the device has no room for it.
+  [[nodiscard]] bool make_context(int device)
+  {
+    if (contexts[static_cast<std::size_t>(device)]) return true;
+    if (!memory.take(device, options.context_memory)) return false;
+    return contexts[static_cast<std::size_t>(device)] = true;
+  }
+
   void note(std::string_view what, std::string_view how)
   {
     faults.push_back(std::string{what} + " " + std::string{how});

@@ -14,13 +14,14 @@ namespace chunkmem::inline v0 {
 template <class Api>
 concept names_cuda_handles = std::regular<typename Api::stream_type> && std::regular<typename Api::event_type> &&
                              std::regular<typename Api::pool_type> && std::regular<typename Api::graph_type> &&
-                             std::regular<typename Api::executable_type>;
+                             std::regular<typename Api::executable_type> && std::regular<typename Api::context_type>;
 
 /// Devices and their memory.
 template <class Api>
 concept gives_cuda_memory =
     requires(const Api& api, int number, std::size_t size, void* place, typename Api::pool_type pool,
-             typename Api::stream_type stream, int& current, std::size_t& free, void*& fresh) {
+             typename Api::stream_type stream, typename Api::context_type& context, int& current, std::size_t& free,
+             void*& fresh) {
       {
         api.count_devices(current)
       } noexcept -> std::same_as<int>;
@@ -28,7 +29,13 @@ concept gives_cuda_memory =
         api.current_device(current)
       } noexcept -> std::same_as<int>;
       {
-        api.use_device(number)
+        api.open_context(context, number)
+      } noexcept -> std::same_as<int>;
+      {
+        api.push_context(context)
+      } noexcept -> std::same_as<int>;
+      {
+        api.pop_context(context)
       } noexcept -> std::same_as<int>;
       {
         api.memory_info(free, free)
@@ -132,7 +139,9 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// Each returns the runtime's own number, 0 for success (`cudaError_t`). Results come through references, written only
 /// on success. `cuda_runtime` is the real one; tests have one on threads, which can fail at every call.
 ///
-/// - count_devices, current_device, use_device: cudaGetDeviceCount, cudaGetDevice, cudaSetDevice
+/// - count_devices, current_device: cudaGetDeviceCount, cudaGetDevice
+/// - open_context(context, device): cudaInitDevice, and the driver's cuDevicePrimaryCtxRetain: nothing becomes current
+/// - push_context, pop_context: the driver's cuCtxPushCurrent, cuCtxPopCurrent
 /// - memory_info(free, total): cudaMemGetInfo, of the current device [bytes]
 /// - create_pool(pool, device, limit), destroy_pool: cudaMemPoolCreate (at most `limit` bytes, kept when freed),
 ///   cudaMemPoolDestroy

@@ -88,9 +88,9 @@ struct cuda_device_options {
 /// Every failure is a `device_error` with the runtime's number and the count of the call, or `out_of_memory`. One that
 /// passes leaves everything as it was, and order recovers (see cuda_order). After one that does not pass, or where
 /// order is lost, the backend refuses everything with this first cause; after an error that ends CUDA it makes no call
-/// any more, not even to free: what is left goes with the process. The calling thread's device is changed and put back
-/// only around what needs it; give each thread the device of its backend. Cost: nothing is allocated, on the host or
-/// the device, after construction but by `allocate`, `adopt` and captures.
+/// any more, not even to free: what is left goes with the process. The calling thread's device is changed only inside
+/// of a call, and is as before after it; no context is made on another device than the backend's. Cost: nothing is
+/// allocated, on the host or the device, after construction but by `allocate`, `adopt` and captures.
 ///
 /// @threads   one caller at a time, from any thread
 template <cuda_api Api>
@@ -106,6 +106,7 @@ class cuda_device {
   explicit cuda_device(const cuda_device_options& options, Api api = {})
       : session_{std::make_shared<cuda_session<Api>>(std::move(api))}, device_{require_device(options.device)}
   {
+    session_->live_on(device_);
     const cuda_current_device<Api> current{*session_, device_};
     const bytes capacity = options.device_capacity != bytes{} ? options.device_capacity : free_memory(options.headroom);
     memory_.emplace(*session_, device_, capacity, options.host_capacity);
@@ -125,6 +126,12 @@ class cuda_device {
     else if (streams_->has_lost_work())
       name_what_stays();
     groups_->close();
+    typename cuda_session<Api>::visit here;
+    (void)session_->enter_home(here);  // once for all, else each of some thousand calls has to
+    work_.reset();
+    streams_.reset();
+    memory_.reset();
+    session_->leave(here);
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }

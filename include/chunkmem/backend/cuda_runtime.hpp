@@ -7,6 +7,7 @@
 
 #include <chunkmem/backend/cuda_api.hpp>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,14 @@ class cuda_runtime {
   using pool_type = cudaMemPool_t;
   using graph_type = cudaGraph_t;
   using executable_type = cudaGraphExec_t;
+  /// The primary context of a device, and the driver's functions for it: who links cudart need not link the driver.
+  struct context_type {
+    CUcontext handle = nullptr;
+    decltype(&cuCtxPushCurrent) push = nullptr;
+    decltype(&cuCtxPopCurrent) pop = nullptr;
+
+    friend bool operator==(const context_type&, const context_type&) = default;
+  };
 
   [[nodiscard]] int count_devices(int& count) const noexcept
   {
@@ -43,7 +52,34 @@ class cuda_runtime {
     if (number == cudaSuccess) ordinal = found;
     return number;
   }
-  [[nodiscard]] int use_device(int ordinal) const noexcept { return cudaSetDevice(ordinal); }
+  /// The runtime makes the device's primary context, and this thread's current device stays as it is (CUDA Runtime API,
+  /// Device Management, cudaInitDevice). The reference is never given back: the runtime keeps primary contexts until
+  /// the process ends too. Numbers of the driver's errors are the runtime's (driver_types.h, enum cudaError).
+  [[nodiscard]] int open_context(context_type& context, int ordinal) const noexcept
+  {
+    context_type found;
+    decltype(&cuDeviceGet) get = nullptr;
+    decltype(&cuDevicePrimaryCtxRetain) retain = nullptr;
+    CUdevice device = 0;
+    int number = cudaInitDevice(ordinal, 0, 0);
+    if (number == cudaSuccess) number = find_in_driver("cuCtxPushCurrent", found.push);
+    if (number == cudaSuccess) number = find_in_driver("cuCtxPopCurrent", found.pop);
+    if (number == cudaSuccess) number = find_in_driver("cuDeviceGet", get);
+    if (number == cudaSuccess) number = find_in_driver("cuDevicePrimaryCtxRetain", retain);
+    if (number == cudaSuccess) number = get(&device, ordinal);
+    if (number == cudaSuccess) number = retain(&found.handle, device);
+    if (number == cudaSuccess) context = found;
+    return number;
+  }
+  /// The runtime works with the context that is current, also where the driver made it so (CUDA Runtime API,
+  /// Interactions with the CUDA Driver API).
+  [[nodiscard]] int push_context(const context_type& context) const noexcept { return context.push(context.handle); }
+  /// What was current before is again, and where nothing was, nothing is (CUDA Driver API, Context Management).
+  [[nodiscard]] int pop_context(const context_type& context) const noexcept
+  {
+    CUcontext popped = nullptr;
+    return context.pop(&popped);
+  }
   [[nodiscard]] int memory_info(std::size_t& free, std::size_t& total) const noexcept
   {
     std::size_t free_now = 0;
@@ -197,6 +233,22 @@ class cuda_runtime {
   }
 
  private:
+  template <class Function>
+  [[nodiscard]] static int find_in_driver(const char* name, Function& function) noexcept
+  {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult answer{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t number = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &answer);
+#else
+    const cudaError_t number = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &answer);
+#endif
+    if (number != cudaSuccess) return number;
+    if (answer != cudaDriverEntryPointSuccess || found == nullptr) return cudaErrorSymbolNotFound;
+    function = reinterpret_cast<Function>(found);
+    return cudaSuccess;
+  }
+
   [[nodiscard]] static int make_pool(pool_type& pool, int ordinal, [[maybe_unused]] std::size_t limit) noexcept
   {
     cudaMemPoolProps wanted{};

@@ -19,8 +19,13 @@ namespace backend {
 /// An error that passes is fetched from the runtime once, so that nobody meets it again. An error that ends CUDA loses
 /// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything.
 /// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
-/// are still made, since the runtime is alive and what was made can be destroyed. Cost: an increment and a compare for
-/// each call.
+/// are still made, since the runtime is alive and what was made can be destroyed. Cost: two compares and an increment
+/// for each call; with another home than device 0 a question for the thread's device too, and where that is another, a
+/// push and a pop.
+///
+/// A call that needs a context makes one on the thread's device where that has none (CUDA C++ Programming Guide,
+/// Initialization), which costs some hundred MB. A thread that never chose a device has device 0. So a session whose
+/// home is another device pushes the context of its home before a call, and pops it after.
 /// @threads   one caller at a time
 template <cuda_api Api>
 class cuda_session {
@@ -28,6 +33,39 @@ class cuda_session {
   explicit cuda_session(Api api) : api_{std::move(api)} {}
   cuda_session(const cuda_session&) = delete;
   cuda_session& operator=(const cuda_session&) = delete;
+
+  /// What `enter` did, for `leave`.
+  struct visit {
+    bool is_pushed = false;
+    bool was_there = false;
+  };
+
+  /// The device of all calls from here on.
+  void live_on(int ordinal) noexcept { home_ = ordinal; }
+  /// Makes a device current on this thread until `leave`. @return   0, or the number of the failure: nothing was
+  /// changed
+  [[nodiscard]] int enter(int ordinal, visit& made) noexcept
+  {
+    made = {.was_there = std::exchange(is_there_, true)};
+    int before = 0;
+    int number = attempt("cudaGetDevice", [&](const Api& api) { return api.current_device(before); });
+    if (number == 0 && before != ordinal) {
+      number = push(ordinal);
+      made.is_pushed = number == 0;
+    }
+    is_there_ = number == 0 ? ordinal == home_ : made.was_there;
+    return number;
+  }
+  /// The same with the home, where that is not device 0: for many calls that a thread may make with any device.
+  [[nodiscard]] int enter_home(visit& made) noexcept { return home_ == 0 || is_there_ ? 0 : enter(home_, made); }
+  void leave(const visit& made) noexcept
+  {
+    if (made.is_pushed) {
+      is_there_ = true;
+      (void)insist("cuCtxPopCurrent", [&](const Api& api) { return api.pop_context(context_); });
+    }
+    is_there_ = made.was_there;
+  }
 
   [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
   [[nodiscard]] bool may_call() const noexcept { return may_call_; }
@@ -45,6 +83,8 @@ class cuda_session {
   {
     if (!may_call_) [[unlikely]]
       return cause_.fault().number;
+    if (home_ != 0 && !is_there_) [[unlikely]]
+      return attempt_at_home(function, call);
     ++calls_;
     const int number = std::forward<Call>(call)(std::as_const(api_));
     if (number != 0) [[unlikely]]
@@ -123,6 +163,28 @@ class cuda_session {
   [[nodiscard]] std::uint64_t recoveries() const noexcept { return recoveries_; }
 
  private:
+  template <class Call>
+  [[gnu::noinline]] int attempt_at_home(std::string_view function, const Call& call) noexcept
+  {
+    visit made;
+    int number = enter(home_, made);
+    if (number != 0 && may_call_) number = enter(home_, made);  // nobody outside can try it again
+    if (number != 0) return number;
+    number = attempt(function, call);
+    leave(made);
+    return number;
+  }
+
+  [[nodiscard]] int push(int ordinal) noexcept
+  {
+    if (context_of_ != ordinal) {
+      const auto open = [&](const Api& api) { return api.open_context(context_, ordinal); };
+      if (const int number = attempt("cudaInitDevice", open); number != 0) return number;
+      context_of_ = ordinal;
+    }
+    return attempt("cuCtxPushCurrent", [&](const Api& api) { return api.push_context(context_); });
+  }
+
   [[gnu::noinline, gnu::cold]] void note(std::string_view function, int number) noexcept
   {
     last_ = describe(function, number);
@@ -153,38 +215,37 @@ class cuda_session {
   std::uint64_t recoveries_ = 0;
   bool is_lost_ = false;
   bool may_call_ = true;
+  bool is_there_ = false;  ///< the home is current on the calling thread
+  int home_ = 0;
+  int context_of_ = -1;
+  typename Api::context_type context_{};
   device_error last_{error_text{}};
   device_error cause_{error_text{}};
 };
 
-/// Makes a device the calling thread's own for a scope, and puts the thread's device back. No call where it is the
-/// same.
+/// Makes a device the calling thread's own for a scope, and puts the thread's device back.
 ///
 ///     const cuda_current_device<Api> current{session, 1};  // device 1 until the end of the scope
 ///
-/// The runtime makes streams, events and memory on the thread's device, and launches kernels only there. A thread that
-/// works with another device pays for a context on both: give each thread the device of its backend.
+/// The runtime makes streams, events and memory on the thread's device, and launches kernels only there (CUDA C++
+/// Programming Guide, Stream and Event Behavior). The device's context is pushed and popped: cudaSetDevice would make a
+/// context on the device that it puts back (CUDA Runtime API, Device Management). Cost: one call where the device is
+/// current already, else three.
 /// @throws device_error   (constructor) the runtime refuses; nothing was switched
 template <cuda_api Api>
 class cuda_current_device {
  public:
-  cuda_current_device(cuda_session<Api>& session, int ordinal) : session_{&session}, wanted_{ordinal}
+  cuda_current_device(cuda_session<Api>& session, int ordinal) : session_{&session}
   {
-    session.require("cudaGetDevice", [&](const Api& api) { return api.current_device(before_); });
-    if (before_ != wanted_) session.require("cudaSetDevice", [&](const Api& api) { return api.use_device(wanted_); });
+    if (session.enter(ordinal, made_) != 0) session.raise();
   }
   cuda_current_device(const cuda_current_device&) = delete;
   cuda_current_device& operator=(const cuda_current_device&) = delete;
-  ~cuda_current_device()
-  {
-    if (before_ == wanted_) return;
-    (void)session_->insist("cudaSetDevice", [&](const Api& api) { return api.use_device(before_); });
-  }
+  ~cuda_current_device() { session_->leave(made_); }
 
  private:
   cuda_session<Api>* session_;
-  int wanted_;
-  int before_ = 0;
+  typename cuda_session<Api>::visit made_;
 };
 
 /// An event of the runtime, destroyed with its owner.
