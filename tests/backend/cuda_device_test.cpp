@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <span>
@@ -476,6 +477,36 @@ TEST_CASE("a backend on device 1 makes a context there alone, and every call lea
       .join();
   CHECK(is_as_before());
   under_test::check_clean(gpu);
+}
+
+TEST_CASE("what of the environment slows a backend down is told, and is no error", "[backend]")
+{
+  const auto found = [](const char* connections, const char* loading, std::size_t streams) {
+    std::string all;
+    for (const auto& each : backend::cuda_environment{connections, loading}.findings(streams)) all += each + '\n';
+    return all;
+  };
+  using Catch::Matchers::ContainsSubstring;
+  CHECK(found(nullptr, nullptr, 8).empty());
+  CHECK(found("", "", 8).empty());
+  CHECK(found("32", "EAGER", 8).empty());
+  CHECK(found("8", "LAZY", 8).empty());
+  CHECK(found("8", "DEFAULT", 8).empty());
+  CHECK_THAT(found(nullptr, nullptr, 9), ContainsSubstring("is 8, and this backend has 9 streams"));
+  CHECK_THAT(found("1", nullptr, 4), ContainsSubstring("is 1, and this backend has 4 streams"));
+  for (const char* const bad : {"0", "33", "-1", "8x", " 8", "many", "99999999999"})
+    CHECK_THAT(found(bad, nullptr, 4), ContainsSubstring("no number from 1 to 32"));
+  CHECK_THAT(found(nullptr, "eager", 4), ContainsSubstring("'eager'"));
+
+  REQUIRE(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "4", 1) == 0);
+  rig it;
+  REQUIRE(::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS") == 0);
+  CHECK(it.mem().findings().empty());
+  (void)it.mem().adopt();
+  const auto all = it.mem().findings();  // as it was when the backend was made: the runtime read it then
+  REQUIRE(all.size() == 1);
+  CHECK_THAT(all[0], ContainsSubstring("is 4, and this backend has 5 streams"));
+  it.end();
 }
 
 TEST_CASE("a launch on another device pushes its context and pops it, and inside of a scope it does neither",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_environment.hpp>
 #include <chunkmem/backend/cuda_memory.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/cuda_streams.hpp>
@@ -19,7 +20,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 namespace backend {
@@ -301,6 +304,9 @@ class cuda_device {
   }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return streams_->throttled(); }
 
+  /// What of the process's environment slows this backend down, as it was when the backend was made: a sentence each.
+  [[nodiscard]] std::vector<std::string> findings() const { return environment_.findings(streams_->agents()); }
+
   /// Everything is refused, and any operation throws why.
   [[nodiscard]] bool is_lost() const noexcept { return session_->is_lost(); }
 
@@ -361,6 +367,7 @@ class cuda_device {
   std::shared_ptr<cuda_session<Api>> session_;                             // graphs may outlive the device
   std::shared_ptr<peer_groups> groups_ = std::make_shared<peer_groups>();  // and so may groups of ranks
   int device_;
+  cuda_environment environment_ = cuda_environment::of_process();
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::uint64_t refused_releases_ = 0;
   bytes others_;

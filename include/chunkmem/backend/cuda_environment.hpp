@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// What the process tells the CUDA runtime by variables of the environment, and what of it slows a backend down.
+///
+///     for (const std::string& each : memory.findings()) std::cerr << each << '\n';
+///
+/// The runtime reads the variables once, with its first call; later changes do nothing. Source: CUDA C++ Programming
+/// Guide, CUDA Environment Variables, and Lazy Loading.
+class cuda_environment {
+ public:
+  /// Queues from the host to a device where nobody says how many.
+  static constexpr std::uint32_t usual_connections = 8;
+  static constexpr std::uint32_t most_connections = 32;
+
+  /// @param connections, loading   the texts of CUDA_DEVICE_MAX_CONNECTIONS and CUDA_MODULE_LOADING; null: not set
+  cuda_environment(const char* connections, const char* loading)
+      : connections_{text_of(connections)}, loading_{text_of(loading)}
+  {
+  }
+  /// That of this process. @pre   no other thread changes the environment meanwhile
+  [[nodiscard]] static cuda_environment of_process()
+  {
+    return {std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), std::getenv("CUDA_MODULE_LOADING")};
+  }
+
+  /// 0: the text is no number that the runtime takes.
+  [[nodiscard]] std::uint32_t connections() const noexcept
+  {
+    if (connections_.empty()) return usual_connections;
+    std::uint32_t number = 0;
+    const char* const end = connections_.data() + connections_.size();
+    const auto read = std::from_chars(connections_.data(), end, number);
+    return read.ec == std::errc{} && read.ptr == end && number <= most_connections ? number : 0;
+  }
+
+  /// What should be mended before the next start, a sentence each. None of it is an error.
+  [[nodiscard]] std::vector<std::string> findings(std::size_t streams) const
+  {
+    std::vector<std::string> found;
+    if (connections() == 0) {
+      found.push_back("CUDA_DEVICE_MAX_CONNECTIONS is '" + connections_ +
+                      "', and no number from 1 to 32: nobody knows how many streams run beside each other (set it to "
+                      "32, or not at all)");
+    } else if (connections() < streams) {
+      found.push_back(
+          "CUDA_DEVICE_MAX_CONNECTIONS is " + std::to_string(connections()) + ", and this backend has " +
+          std::to_string(streams) +
+          " streams: those that share a queue wait for each other (set it to 32 before the program starts)");
+    }
+    if (!loading_.empty() && loading_ != "LAZY" && loading_ != "EAGER" && loading_ != "DEFAULT") {
+      found.push_back("CUDA_MODULE_LOADING is '" + loading_ +
+                      "', which the runtime does not know (set it to EAGER or LAZY, or not at all)");
+    }
+    return found;
+  }
+
+ private:
+  [[nodiscard]] static std::string text_of(const char* value) { return value != nullptr ? value : ""; }
+
+  std::string connections_;
+  std::string loading_;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0
