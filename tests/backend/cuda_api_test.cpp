@@ -45,6 +45,7 @@ struct archetype {
   static int free_device(void*, stream_type) noexcept { return 0; }
   static int allocate_pinned(void*&, std::size_t) noexcept { return 0; }
   static int free_pinned(void*) noexcept { return 0; }
+  static int place_of(const void*, int&, int&) noexcept { return 0; }
   static int create_stream(stream_type&) noexcept { return 0; }
   static int destroy_stream(stream_type) noexcept { return 0; }
   static int synchronize_stream(stream_type) noexcept { return 0; }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -291,6 +292,29 @@ TEST_CASE("cuda_device keeps the laws of a stream backend", "[backend]")
   }
   CHECK(gpus.size() > 10);
   for (const fake_cuda& gpu : gpus) under_test::check_clean(gpu);
+}
+
+TEST_CASE("cuda_device keeps the laws of a stream backend on memory of the user's", "[backend]")
+{
+  const auto when = GENERATE(fake_schedule::random, fake_schedule::latest);
+  using source = cuda::memory_source;
+  std::vector<std::unique_ptr<under_test::users_memory>> users;
+  conformance::stream_backend_laws<cuda>([&](bytes there, bytes here) {
+    constexpr std::uint64_t rounding = 64 * 256;
+    auto& its =
+        *users.emplace_back(std::make_unique<under_test::users_memory>(fake_cuda{fake_cuda_options{.when = when}}));
+    const std::size_t sizes[] = {there.count() + rounding, here.count() + rounding};
+    const source given[] = {source::slab(its.on_device(sizes[0]), bytes{sizes[0]}),
+                            source::slab(its.pinned(sizes[1]), bytes{sizes[1]})};
+    return cuda{{.device_capacity = there, .host_capacity = here}, {.device = given[0], .host = given[1]}, its.gpu};
+  });
+  CHECK(users.size() > 5);
+  for (const auto& its : users) {
+    CHECK((its->gpu.live().device_allocations == 1 && its->gpu.live().pinned_allocations == 1));
+    const fake_cuda gpu = its->gpu;
+    users[static_cast<std::size_t>(&its - users.data())] = nullptr;
+    under_test::check_clean(gpu);
+  }
 }
 
 TEST_CASE("without a capacity the device has what is free, less the headroom", "[backend]")

@@ -68,6 +68,44 @@ struct rig {
   std::uint64_t before = 0;  ///< calls of the GPU that were not the backend's
 };
 
+/// Memory that a user has of a fake GPU, beside any backend.
+struct users_memory {
+  explicit users_memory(support::fake_cuda its_gpu, int device = 0) : gpu{std::move(its_gpu)}
+  {
+    REQUIRE(gpu.use_device(device) == 0);
+    REQUIRE(gpu.create_stream(stream) == 0);
+    if (gpu.create_pool(pool, device, 0) != 0) FAIL("no pool");
+  }
+  users_memory(const users_memory&) = delete;
+  users_memory& operator=(const users_memory&) = delete;
+  ~users_memory()
+  {
+    for (std::byte* const each : there) CHECK(gpu.free_device(each, stream) == 0);
+    for (std::byte* const each : here) CHECK(gpu.free_pinned(each) == 0);
+    CHECK(gpu.destroy_stream(stream) == 0);
+    if (pool != support::fake_pool_handle{}) CHECK(gpu.destroy_pool(pool) == 0);
+  }
+
+  [[nodiscard]] std::byte* on_device(std::size_t size)
+  {
+    void* fresh = nullptr;
+    REQUIRE(gpu.allocate_device(fresh, size, pool, stream) == 0);
+    REQUIRE(gpu.synchronize_stream(stream) == 0);
+    return there.emplace_back(static_cast<std::byte*>(fresh));
+  }
+  [[nodiscard]] std::byte* pinned(std::size_t size)
+  {
+    void* fresh = nullptr;
+    REQUIRE(gpu.allocate_pinned(fresh, size) == 0);
+    return here.emplace_back(static_cast<std::byte*>(fresh));
+  }
+
+  support::fake_cuda gpu;
+  support::fake_stream_handle stream;
+  support::fake_pool_handle pool;
+  std::vector<std::byte*> there{}, here{};
+};
+
 /// A kernel for `launch(agent, callable)`.
 template <class Body>
 [[nodiscard]] auto kernel(Body body)

@@ -7,6 +7,8 @@
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/launch_kernels.cuh>
 
+#include <memory_resource>
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 
@@ -19,6 +21,10 @@ inline void on_a_stream(const cm::tensor<float>& w)
 #include "gpu.inc"
 }
 using device = cm::backend::cuda_device<cm::backend::cuda_runtime>;
+inline void on_memory_of_mine(std::pmr::memory_resource& my_resource, void* mapping)
+{
+#include "gpu_memory.inc"
+}
 inline void updates(cm::manager<device>& m)
 {
 #include "gpu_updates.inc"

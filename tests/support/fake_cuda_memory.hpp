@@ -151,6 +151,12 @@ class fake_memory {
     return it != nullptr && (it->second.now == state::given_back || it->second.now == state::dead);
   }
 
+  /// The allocation that has this byte and is not given back; null: none.
+  [[nodiscard]] const block* block_of(const std::byte* place) const
+  {
+    const auto* const it = touched(place, 1);
+    return it != nullptr && it->second.now <= state::live ? &it->second : nullptr;
+  }
   [[nodiscard]] bool is_device(const std::byte* place) const
   {
     const auto* const it = touched(place, 1);

@@ -164,6 +164,18 @@ class fake_cuda_resources : public fake_cuda_control {
     });
   }
 
+  int place_of(const void* place, int& kind, int& device) const noexcept
+  {
+    return call(fake_call::place_of, [&] {
+      kind = 0;
+      if (const auto* const it = gpu_->memory.block_of(static_cast<const std::byte*>(place)); it != nullptr) {
+        kind = it->on_device ? 2 : 1;
+        device = it->device;
+      }
+      return fake_code::success;
+    });
+  }
+
   int create_stream(stream_type& stream) const noexcept
   {
     return call(fake_call::create_stream, [&](fake_caller& caller) {

@@ -94,13 +94,14 @@ enum class fake_call : std::uint8_t {
   destroy_graph,
   destroy_executable,
   launch_graph,
+  place_of,
   open_context,
   push_context,
   pop_context,
   launch_kernel,
 };
 
-inline constexpr std::array<std::string_view, 34> fake_call_names{"count_devices",      "current_device",
+inline constexpr std::array<std::string_view, 35> fake_call_names{"count_devices",      "current_device",
                                                                   "use_device",         "memory_info",
                                                                   "create_pool",        "destroy_pool",
                                                                   "allocate_device",    "free_device",
@@ -115,8 +116,9 @@ inline constexpr std::array<std::string_view, 34> fake_call_names{"count_devices
                                                                   "begin_capture",      "end_capture",
                                                                   "instantiate",        "destroy_graph",
                                                                   "destroy_executable", "launch_graph",
-                                                                  "open_context",       "push_context",
-                                                                  "pop_context",        "launch_kernel"};
+                                                                  "place_of",           "open_context",
+                                                                  "push_context",       "pop_context",
+                                                                  "launch_kernel"};
 static_assert(fake_call_names[static_cast<std::size_t>(fake_call::launch_kernel)] == "launch_kernel");
 
 [[nodiscard]] constexpr std::string_view name_of(fake_call which) noexcept

@@ -58,6 +58,9 @@ concept gives_cuda_memory =
       {
         api.free_pinned(place)
       } noexcept -> std::same_as<int>;
+      {
+        api.place_of(place, current, current)
+      } noexcept -> std::same_as<int>;
     };
 
 /// Streams, events, and the work that goes to them.
@@ -147,6 +150,7 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 ///   cudaMemPoolDestroy
 /// - allocate_device, free_device: cudaMallocFromPoolAsync, cudaFreeAsync
 /// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
+/// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, others neither
 /// - create_stream: cudaStreamCreateWithFlags, not blocking; without ties to the legacy stream
 /// - create_event: cudaEventCreateWithFlags, without timing
 /// - wait_event(stream, event): cudaStreamWaitEvent

@@ -104,15 +104,29 @@ class cuda_device {
 
   static constexpr bool host_addressable = false;
 
+  using memory_source = cuda_memory_source<Api>;
+  using memory_sources = cuda_memory_sources<Api>;
+
   /// @throws config_error   no such device, or the headroom leaves nothing
   /// @throws device_error   no GPU, or the runtime failed; everything that was made is destroyed
   explicit cuda_device(const cuda_device_options& options, Api api = {})
+      : cuda_device{options, memory_sources{}, std::move(api)}
+  {
+  }
+  /// On memory of the user's, for one tier or both. The capacity of a slab is all of it where the options name none.
+  /// @throws config_error   also: it is no memory of its tier, or has less than the capacity
+  cuda_device(const cuda_device_options& options, const memory_sources& given, Api api = {})
       : session_{std::make_shared<cuda_session<Api>>(std::move(api))}, device_{require_device(options.device)}
   {
     session_->live_on(device_);
     const cuda_current_device<Api> current{*session_, device_};
-    const bytes capacity = options.device_capacity != bytes{} ? options.device_capacity : free_memory(options.headroom);
-    memory_.emplace(*session_, device_, capacity, options.host_capacity);
+    using memory_type = cuda_memory<Api>;
+    bytes capacity = memory_type::capacity_on(given.device, tier::device, options.device_capacity);
+    if (capacity == bytes{}) capacity = free_memory(options.headroom);
+    const bytes on_host = options.host_capacity == bytes{} && given.host.what() == memory_source::kind::own
+                              ? bytes{}
+                              : memory_type::capacity_on(given.host, tier::host, options.host_capacity);
+    memory_.emplace(*session_, device_, capacity, on_host, given);
     streams_.emplace(*session_, *groups_);
     work_.emplace(*session_, *memory_, *streams_, device_);
   }

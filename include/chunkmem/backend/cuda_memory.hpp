@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_memory_source.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
 #include <chunkmem/core/bytes.hpp>
@@ -10,20 +11,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// The memory of a CUDA backend: a private pool of its device, and pinned memory of the host.
+/// Where the two tiers of a CUDA backend take their memory from.
+///
+///     const cuda_memory_sources<Api> given{.device = cuda_memory_source<Api>::slab(place, 20_GiB)};
+template <cuda_api Api>
+struct cuda_memory_sources {
+  cuda_memory_source<Api> device{};  ///< by default a private pool of the device
+  cuda_memory_source<Api> host{};    ///< by default memory that is pinned when it is allocated
+};
+
+/// The memory of a CUDA backend: of its device, and pinned memory of the host.
 ///
 ///     cuda_memory<Api> memory{session, 0, 20_GiB, 100_GiB};
 ///     std::byte* const place = memory.allocate(tier::device, 64_MiB, own);
 ///     memory.release(tier::device, place, own);
 ///
-/// Budgets are kept by the ledger, in bytes asked for; the pool's own limit lies above, since it rounds. Nothing goes
-/// back to the system before the end, so the same arena may be taken again at no cost. Where the device has no pools,
-/// plain memory of the device takes their place. Cost: a call or two of the runtime, and one wait for the own stream;
-/// for set-up.
+/// Budgets are kept by the ledger, in bytes asked for; the limit of a pool of our own lies above, since it rounds.
+/// Nothing of it goes back to the system before the end, so the same arena may be taken again at no cost. Where the
+/// device has no pools, plain memory of the device takes their place. Memory that is the user's has to be of the tier's
+/// kind. Cost: a call or two of the runtime, and one wait for the own stream; for set-up.
 ///
 /// @pre   the backend's device is current where this is made, and in `allocate`
 /// @threads   one caller at a time
@@ -31,11 +43,18 @@ template <cuda_api Api>
 class cuda_memory {
  public:
   using stream_type = typename Api::stream_type;
+  using source = cuda_memory_source<Api>;
 
-  /// @throws device_error   the runtime gives no pool
-  cuda_memory(cuda_session<Api>& session, int ordinal, bytes device_capacity, bytes host_capacity)
-      : session_{&session}, ledger_{device_capacity, host_capacity}
+  /// @throws device_error   the runtime gives no pool   @throws config_error   what was given is no memory of its tier
+  cuda_memory(cuda_session<Api>& session, int ordinal, bytes device_capacity, bytes host_capacity,
+              const cuda_memory_sources<Api>& given = {})
+      : session_{&session}, device_{ordinal}, ledger_{device_capacity, host_capacity}
   {
+    given_[tier::device] = given.device;
+    given_[tier::host] = given.host;
+    for (const tier where : {tier::device, tier::host})
+      if (given_[where].what() == source::kind::slab) require_kind(where, given_[where].place(), given_[where].size());
+    if (given.device.what() != source::kind::own) return;
     session.count_allocation();
     const std::size_t limit = limit_for(device_capacity.count());
     session.require("cudaMemPoolCreate", [&](const Api& api) { return api.create_pool(pool_, ordinal, limit); });
@@ -43,11 +62,27 @@ class cuda_memory {
   cuda_memory(const cuda_memory&) = delete;
   cuda_memory& operator=(const cuda_memory&) = delete;
 
-  /// Destroys the pool. What `give_all_back` was not called for stays with the process.
+  /// Destroys the pool that was made here. What `give_all_back` was not called for stays with the process.
   ~cuda_memory()
   {
     if (pool_ != typename Api::pool_type{})
       (void)session_->attempt("cudaMemPoolDestroy", [&](const Api& api) { return api.destroy_pool(pool_); });
+  }
+
+  /// The capacity of a tier on memory of the user's: `asked`, or all of a slab where that is 0.
+  /// @throws config_error   the slab has less, or nobody says how much may be taken from a pool or a resource
+  [[nodiscard]] static bytes capacity_on(const source& given, tier where, bytes asked)
+  {
+    if (given.what() == source::kind::own || (given.what() != source::kind::slab && asked != bytes{})) return asked;
+    if (given.what() != source::kind::slab) {
+      throw config_error{error_text{} << "chunkmem: memory for the " << name_of(where)
+                                      << " tier is to come from a pool or a resource, and nobody says how much (set "
+                                      << (where == tier::device ? "device_capacity)" : "host_capacity)")};
+    }
+    if (asked <= given.size()) return asked != bytes{} ? asked : given.size();
+    throw config_error{error_text{} << "chunkmem: the slab for the " << name_of(where) << " tier has "
+                                    << given.size().count() << " B from its first aligned byte on, and its capacity is "
+                                    << asked.count() << " B (give more memory, or make the capacity smaller)"};
   }
 
   [[nodiscard]] const tier_ledger& ledger() const noexcept { return ledger_; }
@@ -61,29 +96,25 @@ class cuda_memory {
 
   /// @param own   a stream of the calling thread, finished before the memory is used
   /// @throws usage_error     size is 0, or there is no such tier
-  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  /// @throws out_of_memory   past the capacity, or the system or the source has no more; nothing was changed
   /// @throws device_error    the runtime failed otherwise; nothing was changed, or the session is lost
+  /// @throws config_error    a pool or resource gives no memory of this tier; also what a resource throws
   [[nodiscard]] std::byte* allocate(tier where, bytes size, stream_type own)
   {
     ledger_.require(where, size);
-    session_->count_allocation();
-    void* fresh = nullptr;
-    const std::size_t count = size.count();
-    const int number =
-        where == tier::device
-            ? session_->attempt("cudaMallocFromPoolAsync",
-                                [&](const Api& api) { return api.allocate_device(fresh, count, pool_, own); })
-            : session_->attempt("cudaHostAlloc", [&](const Api& api) { return api.allocate_pinned(fresh, count); });
-    if (fault_of_cuda_error(number) == cuda_fault::memory && !session_->is_lost()) ledger_.refuse(where, size);
-    if (number != 0) session_->raise();
+    void* const fresh = take(where, size, own);
     if (reinterpret_cast<std::uintptr_t>(fresh) % tensor_alignment.count() != 0) {
-      free(where, fresh, own);
-      throw device_error{error_text{} << "chunkmem: the runtime gave memory on the " << name_of(where)
-                                      << " tier that is not aligned to " << tensor_alignment.count()
-                                      << " B (report this)"};
+      free({.where = where, .place = static_cast<std::byte*>(fresh), .size = size}, own);
+      throw device_error{error_text{} << "chunkmem: memory on the " << name_of(where)
+                                      << " tier was given that is not aligned to " << tensor_alignment.count() << " B ("
+                                      << (given_[where].what() == source::kind::resource
+                                              ? "the resource has to heed the alignment)"
+                                              : "report this)")};
     }
     ledger_.add(where, static_cast<std::byte*>(fresh), size);
-    if (where == tier::device && !session_->finish(own)) session_->raise();  // before then, only this stream may use it
+    const bool is_of_stream =
+        given_[where].what() == source::kind::own ? where == tier::device : given_[where].what() != source::kind::slab;
+    if (is_of_stream && !session_->finish(own)) session_->raise();  // before then, only this stream may use it
     return static_cast<std::byte*>(fresh);
   }
 
@@ -91,13 +122,14 @@ class cuda_memory {
   /// @pre   all work that touches it is over
   void release(tier where, std::byte* place, stream_type own) noexcept
   {
-    if (ledger_.remove(where, place) != bytes{}) free(where, place, own);
+    const bytes size = ledger_.remove(where, place);
+    if (size != bytes{}) free({.where = where, .place = place, .size = size}, own);
   }
 
   /// @pre   all work is over
   void give_all_back(stream_type own) noexcept
   {
-    for (const tier_ledger::allocation& entry : ledger_.allocations()) free(entry.where, entry.place, own);
+    for (const tier_ledger::allocation& entry : ledger_.allocations()) free(entry, own);
   }
 
  private:
@@ -108,18 +140,132 @@ class cuda_memory {
     return capacity > (std::uint64_t{1} << 48) ? 0 : (capacity / grain + 3) * grain;
   }
 
-  /// Tries again where it failed: a second free of the same address is an error and no harm.
-  void free(tier where, void* place, stream_type own) noexcept
+  [[nodiscard]] void* take(tier where, bytes size, stream_type own)
   {
-    const auto call = [&](const Api& api) {
-      if (where == tier::host) return api.free_pinned(place);
-      return api.free_device(place, own);
+    const source& given = given_[where];
+    if (given.what() == source::kind::slab) return room_in_slab(where, size);
+    void* const fresh = given.what() == source::kind::resource ? take_from_resource(where, size, own)
+                                                               : take_from_runtime(where, size, own);
+    if (given.what() != source::kind::own) {
+      try {
+        require_kind(where, static_cast<std::byte*>(fresh), size);
+      } catch (...) {
+        free({.where = where, .place = static_cast<std::byte*>(fresh), .size = size}, own);
+        throw;
+      }
+    }
+    return fresh;
+  }
+
+  [[nodiscard]] void* take_from_runtime(tier where, bytes size, stream_type own)
+  {
+    session_->count_allocation();
+    void* fresh = nullptr;
+    const std::size_t count = size.count();
+    const auto pool = given_[where].what() == source::kind::pool ? given_[where].given_pool() : pool_;
+    const int number =
+        where == tier::device || given_[where].what() == source::kind::pool
+            ? session_->attempt("cudaMallocFromPoolAsync",
+                                [&](const Api& api) { return api.allocate_device(fresh, count, pool, own); })
+            : session_->attempt("cudaHostAlloc", [&](const Api& api) { return api.allocate_pinned(fresh, count); });
+    if (fault_of_cuda_error(number) == cuda_fault::memory && !session_->is_lost()) ledger_.refuse(where, size);
+    if (number != 0) session_->raise();
+    return fresh;
+  }
+
+  [[nodiscard]] void* take_from_resource(tier where, bytes size, stream_type own)
+  {
+    void* fresh = nullptr;
+    try {
+      fresh = given_[where].allocate(size.count(), own);
+    } catch (const std::bad_alloc&) {
+    }
+    if (fresh == nullptr) ledger_.refuse(where, size);
+    return fresh;
+  }
+
+  /// The first gap that is large enough: at the beginning, or behind something. Null is never the answer.
+  [[nodiscard]] void* room_in_slab(tier where, bytes size) const
+  {
+    const std::uint64_t grain = tensor_alignment.count();
+    const std::uint64_t start = address_of(given_[where].place());
+    const std::uint64_t end = start + given_[where].size().count();
+    std::uint64_t best = end;
+    const auto look_at = [&](std::uint64_t from) {
+      from = (from + grain - 1) / grain * grain;
+      if (from >= best || size.count() > end - from) return;
+      for (const tier_ledger::allocation& it : ledger_.allocations()) {
+        const std::uint64_t other = address_of(it.place);
+        if (it.where == where && other < from + size.count() && from < other + it.size.count()) return;
+      }
+      best = from;
     };
-    (void)session_->insist(where == tier::host ? "cudaFreeHost" : "cudaFreeAsync", call);
+    look_at(start);
+    for (const tier_ledger::allocation& it : ledger_.allocations())
+      if (it.where == where) look_at(address_of(it.place) + it.size.count());
+    if (best == end) ledger_.refuse(where, size);
+    return given_[where].place() + (best - start);
+  }
+
+  /// All of it has to be of the tier's kind (CUDA Runtime API, Unified Addressing, cudaPointerGetAttributes).
+  void require_kind(tier where, const std::byte* place, bytes size)
+  {
+    int kind = 0;
+    int device = 0;
+    const auto look_at = [&](const std::byte* at) {
+      session_->require("cudaPointerGetAttributes", [&](const Api& api) { return api.place_of(at, kind, device); });
+      return where == tier::device ? kind == memory_of_device && device == device_ : kind == memory_of_host;
+    };
+    error_text text;
+    text << "chunkmem: the memory that was given for the " << name_of(where) << " tier ";
+    if (look_at(place)) {
+      if (look_at(place + (size.count() - 1))) return;
+      throw config_error{text << "does not have all of its " << size.count()
+                              << " B (give the size that was allocated)"};
+    }
+    if (where == tier::device && kind == memory_of_device)
+      throw config_error{text << "is of device " << device << ", and this backend is on device " << device_
+                              << " (give memory of its own device)"};
+    throw config_error{text << (where == tier::device
+                                    ? "is no memory of a device (allocate it with cudaMalloc)"
+                                    : "is not pinned (allocate it with cudaMallocHost, or register it "
+                                      "with cudaHostRegister)")};
+  }
+  static constexpr int memory_of_host = 1;  ///< cudaMemoryTypeHost
+  static constexpr int memory_of_device = 2;
+
+  [[nodiscard]] static std::uint64_t address_of(const std::byte* place) noexcept
+  {
+    return std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};
+  }
+
+  /// Tries again where it failed: a second free of the same address is an error and no harm.
+  void free(const tier_ledger::allocation& it, stream_type own) noexcept
+  {
+    const source& from = given_[it.where];
+    if (from.what() == source::kind::slab) return;
+    if (from.what() == source::kind::resource) return give_to_resource(from, it, own);
+    const bool is_pinned = it.where == tier::host && from.what() == source::kind::own;
+    const auto call = [&](const Api& api) {
+      return is_pinned ? api.free_pinned(it.place) : api.free_device(it.place, own);
+    };
+    (void)session_->insist(is_pinned ? "cudaFreeHost" : "cudaFreeAsync", call);
+  }
+  void give_to_resource(const source& to, const tier_ledger::allocation& it, stream_type own) noexcept
+  {
+    typename cuda_session<Api>::visit here;
+    if (!session_->may_call() || session_->enter(device_, here) != 0) return;  // it stays with the process
+    try {
+      to.deallocate(it.place, it.size.count(), own);
+    } catch (...) {  // a destructor has nobody to tell
+    }
+    session_->leave(here);
   }
 
   cuda_session<Api>* session_;
+  int device_;
   tier_ledger ledger_;
+  per_tier<source> given_;
   typename Api::pool_type pool_{};
 };
 

@@ -136,6 +136,16 @@ class cuda_runtime {
   }
   [[nodiscard]] int free_pinned(void* place) const noexcept { return cudaFreeHost(place); }
 
+  [[nodiscard]] int place_of(const void* place, int& kind, int& device) const noexcept
+  {
+    cudaPointerAttributes found{};
+    const cudaError_t number = cudaPointerGetAttributes(&found, place);
+    if (number != cudaSuccess) return number;
+    kind = found.type;
+    device = found.device;
+    return number;
+  }
+
   [[nodiscard]] int create_stream(stream_type& stream) const noexcept
   {
     stream_type fresh = nullptr;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Memory resources that a CUDA backend can take memory from, in the order of a stream or at once.
+///
+/// The names are those of `cuda::mr` in CCCL 3 and CCCL 2 (CUDA 13 and 12), and of `std::pmr`; no header of them is
+/// needed. Memory that cannot be given is an exception: `std::bad_alloc`, or one of its own.
+template <class Resource, class Stream>
+concept gives_memory_on_stream =
+    requires(Resource& from, Stream stream, void* place, std::size_t size, std::size_t alignment) {
+      {
+        from.allocate(stream, size, alignment)
+      } -> std::convertible_to<void*>;
+      from.deallocate(stream, place, size, alignment);
+    };
+template <class Resource, class Stream>
+concept gives_memory_async =
+    requires(Resource& from, Stream stream, void* place, std::size_t size, std::size_t alignment) {
+      {
+        from.allocate_async(size, alignment, stream)
+      } -> std::convertible_to<void*>;
+      from.deallocate_async(place, size, alignment, stream);
+    };
+template <class Resource>
+concept gives_memory_sync = requires(Resource& from, void* place, std::size_t size, std::size_t alignment) {
+  {
+    from.allocate_sync(size, alignment)
+  } -> std::convertible_to<void*>;
+  from.deallocate_sync(place, size, alignment);
+};
+template <class Resource>
+concept gives_memory_at_once = requires(Resource& from, void* place, std::size_t size, std::size_t alignment) {
+  {
+    from.allocate(size, alignment)
+  } -> std::convertible_to<void*>;
+  from.deallocate(place, size, alignment);
+};
+
+namespace backend {
+
+/// Where a tier of a CUDA backend takes its memory from. Made without arguments: from the backend's own.
+///
+///     using source = device::memory_source;                                   // device is a cuda_device<...>
+///     device memory{{}, {.device = source::slab(place, 20_GiB)}};             // the user's, left alone at the end
+///     device other{{.device_capacity = 8_GiB}, {.device = source::pool(p)}};  // from a pool that others use too
+///
+/// The backend never frees a slab or destroys a pool or a resource, and gives back to them what it took. They outlive
+/// the backend. Memory of the host has to be pinned: cudaMallocHost, or cudaHostRegister for a mapping of one's own.
+/// Cost: nothing after set-up; memory of a slab is found by a scan of what is allocated.
+template <cuda_api Api>
+class cuda_memory_source {
+ public:
+  using stream_type = typename Api::stream_type;
+  using pool_type = typename Api::pool_type;
+
+  enum class kind : std::uint8_t { own, slab, pool, resource };
+
+  cuda_memory_source() = default;
+
+  /// One piece of memory, which nobody else uses meanwhile; what lies before its first multiple of `tensor_alignment`
+  /// is not used. @throws config_error   it is null, or has no such place
+  [[nodiscard]] static cuda_memory_source slab(void* place, bytes size)
+  {
+    const std::uint64_t grain = tensor_alignment.count();
+    const std::uint64_t skipped = (grain - std::uint64_t{reinterpret_cast<std::uintptr_t>(place)} % grain) % grain;
+    if (place == nullptr || size.count() <= skipped) {
+      throw config_error{error_text{} << "chunkmem: a slab of " << size.count() << " B at "
+                                      << (place == nullptr ? "no address" : "its address")
+                                      << " has no place for a tensor (" << grain
+                                      << " B of alignment: give a larger one)"};
+    }
+    cuda_memory_source result;
+    result.kind_ = kind::slab;
+    result.place_ = static_cast<std::byte*>(place) + skipped;
+    result.size_ = bytes{size.count() - skipped};
+    return result;
+  }
+
+  /// A pool of the backend's device, such as the one that cudaDeviceGetDefaultMemPool names.
+  /// @throws config_error   it is none
+  [[nodiscard]] static cuda_memory_source pool(pool_type given)
+  {
+    if (given == pool_type{}) throw config_error{"no pool was given (make one, or take the device's default pool)"};
+    cuda_memory_source result;
+    result.kind_ = kind::pool;
+    result.pool_ = given;
+    return result;
+  }
+
+  /// A memory resource; it is asked with the backend's device current, and with a stream of the backend.
+  template <class Resource>
+    requires gives_memory_on_stream<Resource, stream_type> || gives_memory_async<Resource, stream_type> ||
+             gives_memory_sync<Resource> || gives_memory_at_once<Resource>
+  [[nodiscard]] static cuda_memory_source resource(Resource& given)
+  {
+    cuda_memory_source result;
+    result.kind_ = kind::resource;
+    result.resource_ = &given;
+    result.allocate_ = [](void* it, std::size_t size, stream_type stream) -> void* {
+      Resource& from = *static_cast<Resource*>(it);
+      const std::size_t alignment = tensor_alignment.count();
+      if constexpr (gives_memory_on_stream<Resource, stream_type>)
+        return from.allocate(stream, size, alignment);
+      else if constexpr (gives_memory_async<Resource, stream_type>)
+        return from.allocate_async(size, alignment, stream);
+      else if constexpr (gives_memory_sync<Resource>)
+        return from.allocate_sync(size, alignment);
+      else
+        return from.allocate(size, alignment);
+    };
+    result.deallocate_ = [](void* it, void* place, std::size_t size, stream_type stream) {
+      Resource& to = *static_cast<Resource*>(it);
+      const std::size_t alignment = tensor_alignment.count();
+      if constexpr (gives_memory_on_stream<Resource, stream_type>)
+        to.deallocate(stream, place, size, alignment);
+      else if constexpr (gives_memory_async<Resource, stream_type>)
+        to.deallocate_async(place, size, alignment, stream);
+      else if constexpr (gives_memory_sync<Resource>)
+        to.deallocate_sync(place, size, alignment);
+      else
+        to.deallocate(place, size, alignment);
+    };
+    return result;
+  }
+
+  [[nodiscard]] kind what() const noexcept { return kind_; }
+  [[nodiscard]] std::byte* place() const noexcept { return place_; }
+  [[nodiscard]] bytes size() const noexcept { return size_; }
+  [[nodiscard]] pool_type given_pool() const noexcept { return pool_; }
+  /// @pre   it is a resource   @throws what the resource throws
+  [[nodiscard]] void* allocate(std::size_t size, stream_type stream) const
+  {
+    return allocate_(resource_, size, stream);
+  }
+  void deallocate(void* place, std::size_t size, stream_type stream) const
+  {
+    deallocate_(resource_, place, size, stream);
+  }
+
+ private:
+  kind kind_ = kind::own;
+  std::byte* place_ = nullptr;
+  bytes size_;
+  pool_type pool_{};
+  void* resource_ = nullptr;
+  void* (*allocate_)(void* resource, std::size_t size, stream_type stream) = nullptr;
+  void (*deallocate_)(void* resource, void* place, std::size_t size, stream_type stream) = nullptr;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0
