@@ -46,7 +46,8 @@ struct archetype {
   static int allocate_pinned(void*&, std::size_t) noexcept { return 0; }
   static int free_pinned(void*) noexcept { return 0; }
   static int place_of(const void*, int&, int&) noexcept { return 0; }
-  static int create_stream(stream_type&) noexcept { return 0; }
+  static int stream_priorities(int&, int&) noexcept { return 0; }
+  static int create_stream(stream_type&, int) noexcept { return 0; }
   static int destroy_stream(stream_type) noexcept { return 0; }
   static int synchronize_stream(stream_type) noexcept { return 0; }
   static int create_event(event_type&) noexcept { return 0; }

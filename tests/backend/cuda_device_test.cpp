@@ -9,6 +9,7 @@
 #include <support/fake_cuda.hpp>
 
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -531,6 +532,36 @@ TEST_CASE("what of the environment slows a backend down is told, and is no error
   REQUIRE(all.size() == 1);
   CHECK_THAT(all[0], ContainsSubstring("is 4, and this backend has 5 streams"));
   it.end();
+}
+
+TEST_CASE("streams beside compute go first, unless the options say otherwise", "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.devices = 2, .highest_priority = -3}};
+  {
+    const cuda_device_options options{.device = 1, .device_capacity = 1_MiB};
+    const auto priorities = [&](std::optional<int> wanted) {
+      auto chosen = options;
+      chosen.copy_priority = wanted;
+      cuda mem{chosen, gpu};
+      const agent adopted = mem.adopt();
+      std::array<int, 5> found{};
+      for (const agent each : {agent::host, agent::compute, agent::to_device, agent::to_host, adopted})
+        found[static_cast<std::size_t>(each)] = gpu.priority_of(mem.stream(each));
+      return found;
+    };
+    CHECK(priorities({}) == std::array{0, 0, -3, -3, -3});
+    CHECK(priorities(-1) == std::array{0, 0, -1, -1, -1});
+    CHECK(priorities(0) == std::array{0, 0, 0, 0, 0});
+    for (const int wrong : {1, -4, INT_MAX, INT_MIN}) {
+      using Catch::Matchers::ContainsSubstring;
+      CHECK_THROWS_AS(priorities(wrong), config_error);
+      CHECK_THROWS_WITH(priorities(wrong), ContainsSubstring("copy_priority is " + std::to_string(wrong) +
+                                                             ", and streams of this device have -3"));
+    }
+    gpu.fail_call_of("stream_priorities", gpu.calls("stream_priorities") + 1, 46);
+    CHECK_THROWS_AS((cuda{options, gpu}), device_error);
+  }
+  under_test::check_clean(gpu);
 }
 
 TEST_CASE("a launch on another device pushes its context and pops it, and inside of a scope it does neither",

@@ -49,6 +49,7 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   note(api.open_context(context, 0));
   note(api.push_context(context));
   note(api.pop_context(context));
+  note(api.stream_priorities(number, number));
   note(api.place_of(&number, number, number));
   note(api.memory_info(free, free));
   note(api.create_pool(pool, 0, 0));
@@ -86,7 +87,7 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   return codes;
 }
 
-constexpr std::uint64_t calls_of_script = 37;
+constexpr std::uint64_t calls_of_script = 38;
 
 }  // namespace
 
@@ -210,7 +211,7 @@ TEST_CASE("a call that fails does nothing", "[backend]")
 TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything", "[backend]")
 {
   const fake_cuda api;
-  api.fail_call(34, 701, true);
+  api.fail_call(35, 701, true);
   auto codes = codes_of_script(api);
   CHECK(std::ranges::count(codes, 701) == 4);
   CHECK(api.lost() == 0);

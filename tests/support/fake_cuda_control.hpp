@@ -119,6 +119,11 @@ class fake_cuda_control {
     return gpu_->calls.pageable;
   }
 
+  [[nodiscard]] int priority_of(fake_stream_handle stream) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->streams.at(stream.number - 1)->priority;
+  }
   /// Whether a context was made on a device.
   [[nodiscard]] bool has_context(int device) const
   {

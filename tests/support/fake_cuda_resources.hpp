@@ -6,6 +6,7 @@
 #include <support/fake_cuda_types.hpp>
 #include <support/fake_gpu.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -176,10 +177,20 @@ class fake_cuda_resources : public fake_cuda_control {
     });
   }
 
-  int create_stream(stream_type& stream) const noexcept
+  int stream_priorities(int& least, int& greatest) const noexcept
+  {
+    return call(fake_call::stream_priorities, [&] {
+      least = 0;
+      greatest = gpu_->options.highest_priority;
+      return fake_code::success;
+    });
+  }
+  /// A priority that the device does not have becomes one that it has.
+  int create_stream(stream_type& stream, int priority = 0) const noexcept
   {
     return call(fake_call::create_stream, [&](fake_caller& caller) {
       stream = {gpu_.get(), gpu_->add_stream(caller.device())};
+      gpu_->streams.back()->priority = std::clamp(priority, gpu_->options.highest_priority, 0);
       return fake_code::success;
     });
   }

@@ -38,6 +38,7 @@ struct fake_cuda_options {
   int devices = 1;
   std::size_t device_memory = std::size_t{64} << 20;  ///< of each device [bytes]
   std::size_t pinned_memory = SIZE_MAX;               ///< what the system pins [bytes]
+  int highest_priority = -5;                          ///< of streams; the lowest is 0
   std::size_t context_memory = 0;                     ///< that a context takes of its device [bytes]
   bool has_pools = true;  ///< without: create_pool gives none, and freeing waits for all work
   fake_schedule when = fake_schedule::random;
@@ -95,13 +96,14 @@ enum class fake_call : std::uint8_t {
   destroy_executable,
   launch_graph,
   place_of,
+  stream_priorities,
   open_context,
   push_context,
   pop_context,
   launch_kernel,
 };
 
-inline constexpr std::array<std::string_view, 35> fake_call_names{"count_devices",      "current_device",
+inline constexpr std::array<std::string_view, 36> fake_call_names{"count_devices",      "current_device",
                                                                   "use_device",         "memory_info",
                                                                   "create_pool",        "destroy_pool",
                                                                   "allocate_device",    "free_device",
@@ -116,9 +118,9 @@ inline constexpr std::array<std::string_view, 35> fake_call_names{"count_devices
                                                                   "begin_capture",      "end_capture",
                                                                   "instantiate",        "destroy_graph",
                                                                   "destroy_executable", "launch_graph",
-                                                                  "place_of",           "open_context",
-                                                                  "push_context",       "pop_context",
-                                                                  "launch_kernel"};
+                                                                  "place_of",           "stream_priorities",
+                                                                  "open_context",       "push_context",
+                                                                  "pop_context",        "launch_kernel"};
 static_assert(fake_call_names[static_cast<std::size_t>(fake_call::launch_kernel)] == "launch_kernel");
 
 [[nodiscard]] constexpr std::string_view name_of(fake_call which) noexcept

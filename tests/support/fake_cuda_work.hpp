@@ -128,6 +128,7 @@ struct fake_stream {
 
   std::uint64_t number;
   int device;
+  int priority = 0;    ///< noted, and not heeded
   bool exists = true;  ///< false once destroyed: what is queued is still done
   fake_queue queue;
   std::uint64_t given = 0;  ///< operations ever queued

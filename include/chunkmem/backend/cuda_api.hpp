@@ -68,9 +68,12 @@ template <class Api>
 concept orders_cuda_work =
     requires(const Api& api, void* to, const void* from, std::size_t size, void* const* tos, const void* const* froms,
              const std::size_t* sizes, typename Api::stream_type stream, typename Api::event_type event, bool& is_over,
-             void (*work)(void*)) {
+             void (*work)(void*), int& number) {
       {
-        api.create_stream(stream)
+        api.stream_priorities(number, number)
+      } noexcept -> std::same_as<int>;
+      {
+        api.create_stream(stream, number)
       } noexcept -> std::same_as<int>;
       {
         api.destroy_stream(stream)
@@ -151,7 +154,8 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// - allocate_device, free_device: cudaMallocFromPoolAsync, cudaFreeAsync
 /// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
 /// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, others neither
-/// - create_stream: cudaStreamCreateWithFlags, not blocking; without ties to the legacy stream
+/// - stream_priorities(least, greatest): cudaDeviceGetStreamPriorityRange
+/// - create_stream(stream, priority): cudaStreamCreateWithPriority, not blocking; without ties to the legacy stream
 /// - create_event: cudaEventCreateWithFlags, without timing
 /// - wait_event(stream, event): cudaStreamWaitEvent
 /// - copy, fill: cudaMemcpyAsync with cudaMemcpyDefault, cudaMemsetAsync

@@ -77,6 +77,10 @@ struct cuda_device_options {
   bytes device_capacity{};                   ///< 0: what is free at the start, less `headroom`
   bytes host_capacity{};                     ///< what the host tier may hold; all of it is pinned
   bytes headroom{std::uint64_t{512} << 20};  ///< left to others where device_capacity is 0
+  /// Of the streams for copies and of those that `adopt()` makes, on which ranks gather and add; nothing: the highest
+  /// of the device. Compute waits for what they do, so their kernels go first. Copies between host and device go to
+  /// engines of their own and have no priority (CUDA Runtime API, Stream Management, cudaStreamCreateWithPriority).
+  std::optional<int> copy_priority{};
 };
 
 /// A GPU: memory of a private pool, pinned memory of the host, a stream for each agent.
@@ -127,7 +131,7 @@ class cuda_device {
                               ? bytes{}
                               : memory_type::capacity_on(given.host, tier::host, options.host_capacity);
     memory_.emplace(*session_, device_, capacity, on_host, given);
-    streams_.emplace(*session_, *groups_);
+    streams_.emplace(*session_, *groups_, priority_of(options.copy_priority));
     work_.emplace(*session_, *memory_, *streams_, device_);
   }
   cuda_device(const cuda_device&) = delete;
@@ -357,6 +361,18 @@ class cuda_device {
                                     << (wanted < 0 ? "number is negative, " : "number is ")
                                     << static_cast<std::uint64_t>(wanted < 0 ? 0 : wanted) << ", the runtime shows "
                                     << static_cast<std::uint64_t>(count) << " (devices are counted from 0)"};
+  }
+
+  [[nodiscard]] int priority_of(const std::optional<int>& wanted)
+  {
+    int least = 0;
+    int greatest = 0;
+    session_->require("cudaDeviceGetStreamPriorityRange",
+                      [&](const Api& api) { return api.stream_priorities(least, greatest); });
+    const int found = wanted.value_or(greatest);
+    if (found >= greatest && found <= least) return found;
+    throw config_error{error_text{} << "chunkmem: copy_priority is " << found << ", and streams of this device have "
+                                    << greatest << ", the highest, to " << least << " (set none for the highest)"};
   }
 
   [[nodiscard]] bytes free_memory(bytes headroom)

@@ -146,10 +146,21 @@ class cuda_runtime {
     return number;
   }
 
-  [[nodiscard]] int create_stream(stream_type& stream) const noexcept
+  /// Of the current device; a lower number is a higher priority, and both are 0 where it has none.
+  [[nodiscard]] int stream_priorities(int& least, int& greatest) const noexcept
+  {
+    int last = 0;
+    int first = 0;
+    const cudaError_t number = cudaDeviceGetStreamPriorityRange(&last, &first);
+    if (number != cudaSuccess) return number;
+    least = last;
+    greatest = first;
+    return number;
+  }
+  [[nodiscard]] int create_stream(stream_type& stream, int priority) const noexcept
   {
     stream_type fresh = nullptr;
-    const cudaError_t number = cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking);
+    const cudaError_t number = cudaStreamCreateWithPriority(&fresh, cudaStreamNonBlocking, priority);
     if (number == cudaSuccess) stream = fresh;
     return number;
   }

@@ -294,10 +294,12 @@ class cuda_stream {
  public:
   using handle = typename Api::stream_type;
 
-  explicit cuda_stream(cuda_session<Api>& session) : session_{&session}, is_ours_{true}
+  /// @param priority   0 is that of every other stream, and what is lower goes first
+  explicit cuda_stream(cuda_session<Api>& session, int priority = 0) : session_{&session}, is_ours_{true}
   {
     session.count_allocation();
-    session.require("cudaStreamCreateWithFlags", [&](const Api& api) { return api.create_stream(handle_); });
+    session.require("cudaStreamCreateWithPriority",
+                    [&](const Api& api) { return api.create_stream(handle_, priority); });
   }
   cuda_stream(cuda_session<Api>& session, handle foreign) noexcept
       : session_{&session}, handle_{foreign}, is_ours_{false}

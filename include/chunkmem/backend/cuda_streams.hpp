@@ -461,7 +461,10 @@ class cuda_lane {
   static constexpr std::uint64_t ring = 256;
 
   /// @throws device_error   the runtime gives no stream or no events; what was made is destroyed
-  explicit cuda_lane(cuda_session<Api>& session) : stream_{session} { make_events(session); }
+  explicit cuda_lane(cuda_session<Api>& session, int priority = 0) : stream_{session, priority}
+  {
+    make_events(session);
+  }
   cuda_lane(cuda_session<Api>& session, stream_type foreign) : stream_{session, foreign} { make_events(session); }
 
   [[nodiscard]] stream_type stream() const noexcept { return stream_.get(); }
@@ -518,9 +521,11 @@ class cuda_streams {
   using lane = cuda_lane<Api>;
 
   /// @throws device_error   the runtime gives no streams or events; what was made is destroyed
-  cuda_streams(cuda_session<Api>& session, peer_groups& groups)
+  /// @param beside   the priority of all streams but that of compute and that of the calling thread
+  cuda_streams(cuda_session<Api>& session, peer_groups& groups, int beside = 0)
       : session_{&session},
         groups_{&groups},
+        beside_{beside},
         peers_{session, groups},
         order_{session, peers_},
         capture_{session, order_},
@@ -528,7 +533,8 @@ class cuda_streams {
         cover_{session},
         edge_{session}
   {
-    for (std::size_t i = 1; i < built_in_agents; ++i) lanes_[i] = std::make_unique<lane>(session);
+    for (std::size_t i = 1; i < built_in_agents; ++i)
+      lanes_[i] = std::make_unique<lane>(session, i == index_of(agent::compute) ? 0 : beside);
   }
   cuda_streams(const cuda_streams&) = delete;
   cuda_streams& operator=(const cuda_streams&) = delete;
@@ -558,7 +564,8 @@ class cuda_streams {
     require_room_for_agent(agents_);
     require_no_capture("a new agent");
     session_->require_alive();
-    auto fresh = foreign != nullptr ? std::make_unique<lane>(*session_, *foreign) : std::make_unique<lane>(*session_);
+    auto fresh =
+        foreign != nullptr ? std::make_unique<lane>(*session_, *foreign) : std::make_unique<lane>(*session_, beside_);
     // A stream of another device does not take an event of this one.
     const auto probe = [&](const Api& api) { return api.record_event(edge_.get(), fresh->stream()); };
     if (foreign != nullptr) session_->require("cudaEventRecord on the adopted stream", probe);
@@ -806,6 +813,7 @@ class cuda_streams {
 
   cuda_session<Api>* session_;
   peer_groups* groups_;
+  int beside_;
   peer_work<Api> peers_;
   cuda_order<Api> order_;
   cuda_capture<Api> capture_;
