@@ -2,10 +2,10 @@
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
 #include "cuda_math.hpp"
-#include "free_memory.hpp"
 #include "nccl_ranks.hpp"
 #include "program.hpp"
 #include "training_on_device.hpp"
+#include "warm_up.hpp"
 #include "why_no_gpu.hpp"
 
 #include <chunkmem/backend/cuda_device.hpp>
@@ -20,12 +20,20 @@ namespace {
 
 using namespace gpt;
 
+using backend = chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
+
 /// The first GPU, and this machine.
 struct gpu_machine {
-  [[nodiscard]] static memory_limits limits() { return {.host = machine_memory(), .device = cuda::free_on_device()}; }
+  [[nodiscard]] static memory_limits limits()
+  {
+    backend memory{{.device_capacity = chunkmem::bytes{std::uint64_t{64} << 20}}};
+    cuda::cuda_math math;  // keeps its handle until the rest is measured
+    cuda::warm_products(memory, math);
+    memory.resize_to_free(cuda::left_to_warm_libraries);
+    return {.host = machine_memory(), .device = memory.capacity(chunkmem::tier::device)};
+  }
 };
 
-using backend = chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
 using manager = chunkmem::manager<backend, any_eviction, any_layout, any_transfer, file_trace, either_gradient>;
 using training = cuda::training_on_device<backend, manager, cuda::cuda_math, gpu_machine>;
 

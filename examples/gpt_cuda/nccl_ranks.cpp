@@ -6,8 +6,8 @@
 #ifdef GPT_HAS_NCCL
 #include "control.hpp"
 #include "cuda_math.hpp"
-#include "free_memory.hpp"
 #include "rank_on_device.hpp"
+#include "warm_up.hpp"
 
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
@@ -50,10 +50,9 @@ struct gpu_of_rank {
   {
     return backend_type{{.device = static_cast<int>(device), .device_capacity = on_device, .host_capacity = on_host}};
   }
-  [[nodiscard]] memory_limits limits() const
-  {
-    return {.host = chunkmem::bytes{machine_memory().count() / of_host}, .device = free_on_device()};
-  }
+  static constexpr chunkmem::bytes left_to_libraries = left_to_warm_libraries;
+  static constexpr chunkmem::bytes largest_message{std::uint64_t{16} << 20};
+  [[nodiscard]] chunkmem::bytes host_limit() const { return chunkmem::bytes{machine_memory().count() / of_host}; }
 };
 
 /// One rank. @param controls   its groups by threads or processes

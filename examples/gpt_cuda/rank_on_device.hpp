@@ -6,6 +6,7 @@
 #include "rank_session.hpp"
 #include "trainer.hpp"
 #include "training_on_device.hpp"
+#include "warm_up.hpp"
 
 #include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
@@ -35,7 +36,8 @@ namespace gpt::cuda {
 
 /// A rank of the GPU's training, for the session that it shares with ranks on the CPU.
 ///
-/// @tparam Gpu    of this rank: `backend_type`, `make(device, host)`, and `limits()` of what a rank may be given
+/// @tparam Gpu    of this rank: `backend_type`, `make(device, host)`, `host_limit()`; `largest_message` that warms its
+///                groups, and what is `left_to_libraries` when they are warm
 /// @tparam Math   see network
 template <class Gpu, class Communicator, class Math>
 class rank_on_device {
@@ -73,7 +75,16 @@ class rank_on_device {
     return plan_batch(choice, chosen, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
-  [[nodiscard]] memory_limits limits(const options&) const { return gpu_->limits(); }
+  /// What a rank may be given when products and groups are warm. All ranks ask together.
+  [[nodiscard]] memory_limits limits(const options&) const
+  {
+    backend_type memory = gpu_->make(4 * Gpu::largest_message + chunkmem::bytes{Math::workspace_bytes}, {});
+    Math math;  // keeps what it took until the rest is measured
+    warm_products(memory, math);
+    warm_groups(memory, *process_groups_, Gpu::largest_message);
+    memory.resize_to_free(Gpu::left_to_libraries);
+    return {.host = gpu_->host_limit(), .device = memory.capacity(chunkmem::tier::device)};
+  }
 
  private:
   const Gpu* gpu_;

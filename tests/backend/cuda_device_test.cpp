@@ -334,6 +334,48 @@ TEST_CASE("without a capacity the device has what is free, less the headroom", "
   under_test::check_clean(gpu);
 }
 
+TEST_CASE("after libraries are warm the device tier is what they left", "[backend]")
+{
+  const int device = GENERATE(0, 1);
+  const fake_cuda gpu{fake_cuda_options{.devices = 2, .device_memory = 100'000, .context_memory = 10'000}};
+  {
+    cuda mem{{.device = device, .host_capacity = 1_KiB, .headroom = bytes{20'000}}, gpu};
+    CHECK(mem.capacity(tier::device) == bytes{70'000});
+    const bytes before = mem.other_bytes();
+    CHECK(before == bytes{10'000});
+    std::byte* const room = mem.allocate(tier::device, bytes{5'000});  // a workspace for the first product
+    CHECK_THROWS_WITH(mem.resize_to_free(bytes{1'000}),
+                      Catch::Matchers::ContainsSubstring("5000 B of it are allocated"));
+    mem.release(tier::device, room);
+    REQUIRE(gpu.take_for_library(device, 30'000));
+    CHECK_FALSE(gpu.take_for_library(device, 60'001));
+    CHECK_THROWS_AS(mem.allocate(tier::device, bytes{70'000}), out_of_memory);  // what the constant had promised
+    mem.begin_capture();
+    CHECK_THROWS_AS(mem.resize_to_free(bytes{1'000}), usage_error);
+    (void)mem.end_capture();
+    CHECK_THROWS_AS(mem.resize_to_free(bytes{60'000}), config_error);
+    gpu.fail_call_of("create_pool", gpu.calls("create_pool") + 1, 46);
+    CHECK_THROWS_AS(mem.resize_to_free(bytes{1'000}), device_error);
+    CHECK(mem.capacity(tier::device) == bytes{70'000});
+    mem.resize_to_free(bytes{1'000});
+    CHECK(mem.other_bytes() - before == bytes{30'000});
+    CHECK(mem.capacity(tier::device) == bytes{59'000});
+    CHECK(gpu.live().pools == 1);
+    CHECK(mem.allocate(tier::device, bytes{59'000}) != nullptr);
+    CHECK(gpu.take_for_library(device, 1'000));
+    CHECK(gpu.has_context(0) == (device == 0));
+  }
+  under_test::check_clean(gpu);
+  {
+    under_test::users_memory its{gpu};
+    const auto slab = cuda::memory_source::slab(its.on_device(4'096), bytes{4'096});
+    cuda mem{{.device = 0}, {.device = slab}, gpu};
+    CHECK_THROWS_AS(mem.resize_to_free(bytes{1}), usage_error);
+    CHECK(mem.capacity(tier::device) == bytes{4'096});
+  }
+  under_test::check_clean(gpu);
+}
+
 TEST_CASE("what others hold of a device is what is in use there and not ours", "[backend]")
 {
   const fake_cuda gpu{fake_cuda_options{.device_memory = 10'000}};

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rank_on_device_test {
@@ -33,13 +34,15 @@ using support::fake_nccl_world;
 /// One rank's GPU, that begins at once whatever it is given.
 struct fake_gpu_of_rank {
   using backend_type = support::fake_device;
+  static constexpr bytes left_to_libraries = 48_MiB;
+  static constexpr bytes largest_message = 32_KiB;
   support::fake_cuda runtime{support::fake_cuda_options{.when = support::fake_schedule::earliest}};
 
+  [[nodiscard]] static bytes host_limit() { return 64_MiB; }
   [[nodiscard]] backend_type make(chunkmem::bytes device, chunkmem::bytes host) const
   {
     return backend_type{{.device_capacity = device, .host_capacity = host}, runtime};
   }
-  [[nodiscard]] static gpt::memory_limits limits() { return {.host = 64_MiB, .device = 16_MiB}; }
 };
 
 using group = collective::nccl<fake_nccl, collective::local_threads>;
@@ -55,7 +58,7 @@ std::vector<std::shared_ptr<fake_nccl_world>> worlds(std::uint32_t groups, std::
 
 /// Calls `work(place, plan)` on a thread for each rank, each with a GPU and its groups.
 template <class Work>
-void on_ranks(const gpt::options& chosen, Work work)
+void on_ranks(const gpt::options& chosen, Work work, std::size_t connections = 0)
 {
   const auto ranks = static_cast<std::uint32_t>(chosen.ranks);
   const gpt::rank_plan plan = gpt::cuda::plan_on_device(chosen, ranks);
@@ -66,8 +69,9 @@ void on_ranks(const gpt::options& chosen, Work work)
     const fake_gpu_of_rank gpu;
     const auto join = [&](process_group kind, const std::shared_ptr<fake_nccl_world>& world) {
       auto& control = here.process_groups().of(kind);
-      return std::make_unique<group>(control, collective::nccl_options{},
-                                     fake_nccl{world, gpu.runtime, static_cast<int>(index_of(control.rank())), {}});
+      return std::make_unique<group>(
+          control, collective::nccl_options{},
+          fake_nccl{world, gpu.runtime, static_cast<int>(index_of(control.rank())), {.connections = connections}});
     };
     const auto all = join(process_group::all, all_world[0]);
     const auto node = join(process_group::node, node_worlds[here.rank() / plan.of_node]);
@@ -137,7 +141,7 @@ std::vector<float> losses_of(const gpt::options& chosen)
 std::vector<float> losses_of_one(gpt::options chosen)
 {
   struct machine {
-    [[nodiscard]] static gpt::memory_limits limits() { return fake_gpu_of_rank::limits(); }
+    [[nodiscard]] static gpt::memory_limits limits() { return {.host = 64_MiB, .device = 16_MiB}; }
   };
   using training =
       gpt::cuda::training_on_device<support::prompt_device, support::gpt_manager, support::fake_math, machine>;
@@ -206,6 +210,47 @@ TEST_CASE("micro-batches of ranks with a GPU each are added once for a step, or 
   chosen = some_options(3);
   chosen.activations = gpt::activation_mode::planned;
   CHECK_THROWS_WITH(printed{chosen}, ContainsSubstring("choose swap, keep or recompute"));
+}
+
+TEST_CASE("what a rank may be given is measured when its groups and products have taken their memory", "[gpt_cuda]")
+{
+  const gpt::options chosen = some_options(3);
+  for (const std::size_t connections : {std::size_t{0}, std::size_t{1'000'000}}) {
+    std::atomic<std::uint64_t> least{UINT64_MAX};
+    on_ranks(
+        chosen,
+        [&](const place& here, const gpt::rank_plan&) {
+          const bytes mine = here.limits(chosen).device.value();
+          if (index_of(here.process_groups().of(process_group::all).rank()) == 0) least = mine.count();
+        },
+        connections);
+    CHECK(least == (16_MiB).count() - 3 * connections);
+  }
+  CHECK_THROWS_AS(on_ranks(
+                      chosen, [&](const place& here, const gpt::rank_plan&) { (void)here.limits(chosen); }, 60'000'000),
+                  comm_error);  // said before anything was sized
+}
+
+TEST_CASE("what one GPU may be given is measured when its products have taken their memory", "[gpt_cuda]")
+{
+  struct hungry_math : support::fake_math {
+    const support::fake_cuda* gpu = nullptr;
+    bool has_handle = false;
+    void prepare(const gpt::cuda::product_shape& shape)
+    {
+      if (!std::exchange(has_handle, true)) REQUIRE(gpu->take_for_library(0, 1'000'000));
+      fake_math::prepare(shape);
+    }
+  };
+  const fake_gpu_of_rank gpu;
+  support::fake_device memory = gpu.make(1_MiB, {});
+  hungry_math math;
+  math.gpu = &gpu.runtime;
+  gpt::cuda::warm_products(memory, math);
+  memory.resize_to_free(48_MiB);
+  CHECK(memory.capacity(tier::device) == 16_MiB - bytes{1'000'000});
+  CHECK(memory.allocate(tier::device, memory.capacity(tier::device)) != nullptr);
+  CHECK(gpu.runtime.take_for_library(0, (48_MiB).count()));
 }
 
 }  // namespace rank_on_device_test

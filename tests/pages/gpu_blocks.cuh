@@ -25,6 +25,11 @@ inline void on_memory_of_mine(std::pmr::memory_resource& my_resource, void* mapp
 {
 #include "gpu_memory.inc"
 }
+void warm_up(device& memory);
+inline void beside_libraries()
+{
+#include "gpu_rest.inc"
+}
 inline void updates(cm::manager<device>& m)
 {
 #include "gpu_updates.inc"

@@ -51,6 +51,7 @@ chunkmem_page_block(docs/checkpoints.md "cm::checkpoint::save(m, folder)" "${blo
 chunkmem_page_block(docs/gpu.md "my_kernel<<<" "${blocks}/gpu.inc")
 chunkmem_page_block(docs/gpu.md "adam.step(" "${blocks}/gpu_updates.inc")
 chunkmem_page_block(docs/gpu.md "source::slab(mapping" "${blocks}/gpu_memory.inc")
+chunkmem_page_block(docs/gpu.md "resize_to_free(" "${blocks}/gpu_rest.inc")
 chunkmem_expect_all_blocks(README.md docs/errors.md docs/training.md docs/ranks.md docs/checkpoints.md docs/gpu.md)
 if(chunkmem_why_no_checkpoint)
   chunkmem_skipped_test(pages.blocks "${chunkmem_why_no_checkpoint}" LABELS slow)

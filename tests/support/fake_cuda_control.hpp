@@ -119,6 +119,17 @@ class fake_cuda_control {
     return gpu_->calls.pageable;
   }
 
+  /// A library takes memory of a device, beside the Api. False where there is not as much.
+  [[nodiscard]] bool take_for_library(int device, std::size_t size) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->memory.take(device, size);
+  }
+  [[nodiscard]] int device_of(fake_stream_handle stream) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->streams.at(stream.number - 1)->device;
+  }
   [[nodiscard]] int priority_of(fake_stream_handle stream) const
   {
     const std::lock_guard lock{gpu_->mutex};

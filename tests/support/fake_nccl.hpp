@@ -178,9 +178,10 @@ class fake_nccl {
   static constexpr std::size_t id_size = 128;
 
   struct plan {
-    int fail_at = -1;       ///< which call of this rank, counted from 0
-    int number = 0;         ///< with which result
-    int in_progress = 0;    ///< polls that each call takes until it is done
+    int fail_at = -1;             ///< which call of this rank, counted from 0
+    int number = 0;               ///< with which result
+    int in_progress = 0;          ///< polls that each call takes until it is done
+    std::size_t connections = 0;  ///< device memory that the first operation takes, for good [bytes]
     bool is_async = false;  ///< the failure is told by async_error from then on, the call itself answers "in progress"
     bool abort_waits = false;   ///< an abort returns, and a destruction, when the world lets it
     bool abort_leaves = false;  ///< an abort returns at once, but its operations stay on their streams until then
@@ -188,6 +189,7 @@ class fake_nccl {
   struct log {
     plan what;
     int calls = 0;
+    bool is_connected = false;
     bool has_failed = false;
   };
 
@@ -382,8 +384,17 @@ class fake_nccl {
     world_->changed.notify_all();
     own().inside.fetch_sub(1);
   }
+  /// NCCL connects with the first operation. False: the device has not as much memory.
+  [[nodiscard]] bool connects(stream_type on) const
+  {
+    if (std::exchange(log_->is_connected, true)) return true;
+    if (cuda_.take_for_library(cuda_.device_of(on), log_->what.connections)) return true;
+    log_->has_failed = true;
+    return false;
+  }
   int give(stream_type on, const fake_nccl_operation& mine) const
   {
+    if (!connects(on)) return 1;
     return call(true, [&] {
       const std::uint64_t number = next();
       cuda_.launch_kernel(on, [world = world_, rank = rank_, number, mine] { world->meet(rank, number, mine); });
@@ -391,6 +402,7 @@ class fake_nccl {
   }
   int pass(stream_type on, int from, int to, const fake_nccl_operation& mine) const
   {
+    if (!connects(on)) return 1;
     return call(true, [&] {
       (void)next();
       cuda_.launch_kernel(on, [world = world_, rank = rank_, from, to, mine] { world->pass(rank, from, to, 0, mine); });

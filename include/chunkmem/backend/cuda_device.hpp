@@ -170,6 +170,27 @@ class cuda_device {
     return others_ = bytes{used > ours ? used - ours : 0};
   }
 
+  /// Gives the device tier what is free now, less `headroom`: after libraries have taken the memory that they keep.
+  ///
+  ///     const bytes before = memory.other_bytes();
+  ///     warm_up(memory);                // the first product of cuBLASLt, the first sums of NCCL, each kernel once
+  ///     memory.resize_to_free(256_MiB);  // libraries took memory.other_bytes() - before
+  ///
+  /// A library takes memory with its first call, and the runtime with the first launch of a kernel (CUDA C++
+  /// Programming Guide, Lazy Loading; NCCL, Environment Variables, NCCL_RUNTIME_CONNECT): a constant cannot know it.
+  /// @pre   no manager was made on this yet
+  /// @throws usage_error    memory of the device tier is allocated or the user's, or a graph is being captured
+  /// @throws config_error   the headroom leaves nothing; the capacity is as before
+  void resize_to_free(bytes headroom)
+  {
+    streams_->require_no_capture("another capacity");
+    session_->require_alive();
+    const cuda_current_device<Api> current{*session_, device_};
+    if (!session_->finish(streams_->own())) session_->raise();
+    memory_->renew_pool();
+    memory_->resize_device(free_memory(headroom));
+  }
+
   /// @throws usage_error     size is 0, there is no such tier, or a graph is being captured
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
   /// @throws device_error    nothing was changed

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <string_view>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 namespace backend {
@@ -86,6 +86,28 @@ class cuda_memory {
   }
 
   [[nodiscard]] const tier_ledger& ledger() const noexcept { return ledger_; }
+
+  /// An empty pool takes the place of the one that was made here, so that what that one kept is free.
+  /// @pre   the own stream has no work
+  /// @throws usage_error    memory of the device is allocated, or comes from memory of the user's; nothing was changed
+  /// @throws device_error   the runtime gives no pool; nothing was changed
+  void renew_pool()
+  {
+    if (given_[tier::device].what() != source::kind::own)
+      throw usage_error{"the device tier lies on memory of the user's: its capacity is what the options said"};
+    if (ledger_.live(tier::device) != bytes{})
+      throw usage_error{error_text{} << "chunkmem: the capacity of the device tier was to change, and "
+                                     << ledger_.live(tier::device).count()
+                                     << " B of it are allocated (do it before a manager uses the backend)"};
+    session_->count_allocation();
+    typename Api::pool_type fresh{};
+    session_->require("cudaMemPoolCreate", [&](const Api& api) { return api.create_pool(fresh, device_, 0); });
+    const typename Api::pool_type old = std::exchange(pool_, fresh);
+    if (old != typename Api::pool_type{})
+      (void)session_->insist("cudaMemPoolDestroy", [&](const Api& api) { return api.destroy_pool(old); });
+  }
+  /// @pre   renew_pool
+  void resize_device(bytes capacity) noexcept { ledger_.resize(tier::device, capacity); }
 
   /// True where all of these bytes are memory of this tier from here.
   [[nodiscard]] bool holds(tier where, const std::byte* place, bytes size) const noexcept

@@ -41,6 +41,8 @@ class tier_ledger {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return is_tier(where) ? capacity_[where] : bytes{}; }
+  /// @pre   no more is live
+  void resize(tier where, bytes capacity) noexcept { capacity_[where] = capacity; }
   [[nodiscard]] bytes live(tier where) const noexcept { return live_[where]; }
   [[nodiscard]] std::span<const allocation> allocations() const noexcept { return allocations_; }
 
