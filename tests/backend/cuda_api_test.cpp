@@ -41,6 +41,7 @@ struct archetype {
   static int memory_info(std::size_t&, std::size_t&) noexcept { return 0; }
   static int create_pool(pool_type&, int, std::size_t) noexcept { return 0; }
   static int destroy_pool(pool_type) noexcept { return 0; }
+  static int pool_memory(pool_type, std::size_t&) noexcept { return 0; }
   static int allocate_device(void*&, std::size_t, pool_type, stream_type) noexcept { return 0; }
   static int free_device(void*, stream_type) noexcept { return 0; }
   static int allocate_pinned(void*&, std::size_t) noexcept { return 0; }

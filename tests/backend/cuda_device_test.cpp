@@ -347,6 +347,7 @@ TEST_CASE("after libraries are warm the device tier is what they left", "[backen
     CHECK_THROWS_WITH(mem.resize_to_free(bytes{1'000}),
                       Catch::Matchers::ContainsSubstring("5000 B of it are allocated"));
     mem.release(tier::device, room);
+    CHECK(mem.other_bytes() == before);  // the pool keeps it, and it is ours
     REQUIRE(gpu.take_for_library(device, 30'000));
     CHECK_FALSE(gpu.take_for_library(device, 60'001));
     CHECK_THROWS_AS(mem.allocate(tier::device, bytes{70'000}), out_of_memory);  // what the constant had promised

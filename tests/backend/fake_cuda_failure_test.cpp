@@ -53,6 +53,7 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   note(api.place_of(&number, number, number));
   note(api.memory_info(free, free));
   note(api.create_pool(pool, 0, 0));
+  note(api.pool_memory(pool, free));
   note(api.create_stream(one));
   note(api.create_stream(two));
   note(api.create_event(event));
@@ -87,7 +88,7 @@ std::vector<int> codes_of_script(const fake_cuda& api)
   return codes;
 }
 
-constexpr std::uint64_t calls_of_script = 38;
+constexpr std::uint64_t calls_of_script = 39;
 
 }  // namespace
 
@@ -211,7 +212,7 @@ TEST_CASE("a call that fails does nothing", "[backend]")
 TEST_CASE("a persistent failure goes on, and unloading answers 4 to everything", "[backend]")
 {
   const fake_cuda api;
-  api.fail_call(35, 701, true);
+  api.fail_call(36, 701, true);
   auto codes = codes_of_script(api);
   CHECK(std::ranges::count(codes, 701) == 4);
   CHECK(api.lost() == 0);

@@ -235,7 +235,19 @@ TEST_CASE("the device, a pool and the system each give so much memory and no mor
   CHECK(total == 1'000);
   must(api.free_device(first, stream));
   must(api.memory_info(free, total));
+  CHECK(free == 0);  // the pool keeps it, for itself
+  must(api.pool_memory(narrow, free));
   CHECK(free == 300);
+  CHECK(api.allocate_device(place, 1, rig.pool, stream) == 2);
+  must(api.allocate_device(place, 200, narrow, stream));
+  must(api.destroy_pool(narrow));
+  must(api.memory_info(free, total));
+  CHECK(free == 100);  // what is in use stays
+  must(api.free_device(place, stream));
+  must(api.memory_info(free, total));
+  CHECK(free == 300);
+  CHECK(api.pool_memory(narrow, free) == 400);
+  must(api.create_pool(narrow, 0, 300));
   must(api.allocate_device(place, 300, narrow, stream));
 
   CHECK(api.allocate_pinned(place, 101) == 2);

@@ -3,6 +3,7 @@
 
 #include <support/fake_cuda_types.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +20,7 @@ struct fake_pool {
   int device = 0;
   std::size_t limit = 0;  ///< [bytes]; 0: none of its own
   std::size_t used = 0;   ///< [bytes]
+  std::size_t kept = 0;   ///< of the device: what is used, and what was freed and stays [bytes]
 };
 
 /// Device and pinned memory of a fake GPU: limits, states, bounds.
@@ -76,14 +78,16 @@ class fake_memory {
   /// Null where the device or the pool has no room.
   [[nodiscard]] std::byte* allocate_device(std::size_t size, int device, std::uint64_t pool, state first)
   {
-    std::size_t& left = device_left_[static_cast<std::size_t>(device)];
-    if (size > left) return nullptr;
-    if (pool != 0) {
+    if (pool == 0) {
+      if (!take(device, size)) return nullptr;
+    } else {
       fake_pool& from = pools[pool - 1];
       if (from.limit != 0 && size > from.limit - from.used) return nullptr;
-      from.used += size;
+      const std::size_t wanted = from.used + size;
+      if (wanted > from.kept && !take(device, wanted - from.kept)) return nullptr;
+      from.used = wanted;
+      from.kept = std::max(from.kept, wanted);
     }
-    left -= size;
     ++live_on_device_;
     return map({.size = size, .now = first, .on_device = true, .device = device, .pool = pool});
   }
@@ -109,10 +113,20 @@ class fake_memory {
       --live_pinned_;
       return true;
     }
-    device_left_[static_cast<std::size_t>(it.device)] += it.size;
     if (it.pool != 0) pools[it.pool - 1].used -= it.size;
+    if (it.pool == 0)
+      device_left_[static_cast<std::size_t>(it.device)] += it.size;
+    else if (!pools[it.pool - 1].exists)
+      empty(pools[it.pool - 1]);
     --live_on_device_;
     return true;
+  }
+
+  /// Its device has again what the pool keeps and nobody uses.
+  void empty(fake_pool& pool)
+  {
+    device_left_[static_cast<std::size_t>(pool.device)] += pool.kept - pool.used;
+    pool.kept = pool.used;
   }
 
   /// A promised block may be used from now on.

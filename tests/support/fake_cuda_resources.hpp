@@ -105,6 +105,17 @@ class fake_cuda_resources : public fake_cuda_control {
       fake_pool* const it = find(pool, gpu_->memory.pools);
       if (it == nullptr) return fake_code::invalid_handle;
       it->exists = false;  // what was allocated from it stays
+      gpu_->memory.empty(*it);
+      return fake_code::success;
+    });
+  }
+
+  int pool_memory(pool_type pool, std::size_t& size) const noexcept
+  {
+    return call(fake_call::pool_memory, [&] {
+      const fake_pool* const it = find(pool, gpu_->memory.pools);
+      if (it == nullptr) return fake_code::invalid_handle;
+      size = it->kept;
       return fake_code::success;
     });
   }

@@ -96,6 +96,7 @@ enum class fake_call : std::uint8_t {
   destroy_executable,
   launch_graph,
   place_of,
+  pool_memory,
   stream_priorities,
   open_context,
   push_context,
@@ -103,7 +104,7 @@ enum class fake_call : std::uint8_t {
   launch_kernel,
 };
 
-inline constexpr std::array<std::string_view, 36> fake_call_names{"count_devices",      "current_device",
+inline constexpr std::array<std::string_view, 37> fake_call_names{"count_devices",      "current_device",
                                                                   "use_device",         "memory_info",
                                                                   "create_pool",        "destroy_pool",
                                                                   "allocate_device",    "free_device",
@@ -118,9 +119,10 @@ inline constexpr std::array<std::string_view, 36> fake_call_names{"count_devices
                                                                   "begin_capture",      "end_capture",
                                                                   "instantiate",        "destroy_graph",
                                                                   "destroy_executable", "launch_graph",
-                                                                  "place_of",           "stream_priorities",
-                                                                  "open_context",       "push_context",
-                                                                  "pop_context",        "launch_kernel"};
+                                                                  "place_of",           "pool_memory",
+                                                                  "stream_priorities",  "open_context",
+                                                                  "push_context",       "pop_context",
+                                                                  "launch_kernel"};
 static_assert(fake_call_names[static_cast<std::size_t>(fake_call::launch_kernel)] == "launch_kernel");
 
 [[nodiscard]] constexpr std::string_view name_of(fake_call which) noexcept

@@ -47,6 +47,9 @@ concept gives_cuda_memory =
         api.destroy_pool(pool)
       } noexcept -> std::same_as<int>;
       {
+        api.pool_memory(pool, free)
+      } noexcept -> std::same_as<int>;
+      {
         api.allocate_device(fresh, size, pool, stream)
       } noexcept -> std::same_as<int>;
       {
@@ -151,6 +154,7 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// - memory_info(free, total): cudaMemGetInfo, of the current device [bytes]
 /// - create_pool(pool, device, limit), destroy_pool: cudaMemPoolCreate (at most `limit` bytes, kept when freed),
 ///   cudaMemPoolDestroy
+/// - pool_memory(pool, size): cudaMemPoolGetAttribute, cudaMemPoolAttrReservedMemCurrent
 /// - allocate_device, free_device: cudaMallocFromPoolAsync, cudaFreeAsync
 /// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
 /// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, others neither

@@ -166,7 +166,7 @@ class cuda_device {
     std::size_t total = 0;
     session_->require("cudaMemGetInfo", [&](const Api& api) { return api.memory_info(free, total); });
     const std::uint64_t used = total - free;
-    const std::uint64_t ours = memory_->ledger().live(tier::device).count();
+    const std::uint64_t ours = memory_->held_on_device();
     return others_ = bytes{used > ours ? used - ours : 0};
   }
 

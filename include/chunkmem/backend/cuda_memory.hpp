@@ -87,6 +87,16 @@ class cuda_memory {
 
   [[nodiscard]] const tier_ledger& ledger() const noexcept { return ledger_; }
 
+  /// Bytes of the device that are here: in use, or kept by the pool that was made here, which also rounds.
+  /// @throws device_error
+  [[nodiscard]] std::uint64_t held_on_device()
+  {
+    std::size_t held = ledger_.live(tier::device).count();
+    if (pool_ != typename Api::pool_type{})
+      session_->require("cudaMemPoolGetAttribute", [&](const Api& api) { return api.pool_memory(pool_, held); });
+    return held;
+  }
+
   /// An empty pool takes the place of the one that was made here, so that what that one kept is free.
   /// @pre   the own stream has no work
   /// @throws usage_error    memory of the device is allocated, or comes from memory of the user's; nothing was changed

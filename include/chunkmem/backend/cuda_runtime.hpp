@@ -111,6 +111,15 @@ class cuda_runtime {
   }
   [[nodiscard]] int destroy_pool(pool_type pool) const noexcept { return cudaMemPoolDestroy(pool); }
 
+  /// What the pool holds of its device, in use or kept.
+  [[nodiscard]] int pool_memory(pool_type pool, std::size_t& size) const noexcept
+  {
+    std::uint64_t held = 0;
+    const cudaError_t number = cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held);
+    if (number == cudaSuccess) size = held;
+    return number;
+  }
+
   /// @param pool   none: plain memory of the current device
   [[nodiscard]] int allocate_device(void*& fresh, std::size_t size, pool_type pool, stream_type stream) const noexcept
   {
