@@ -9,6 +9,7 @@
 #include "why_no_gpu.hpp"
 
 #include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_environment.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 
 #include <cstdio>
@@ -57,6 +58,8 @@ try {
     std::printf("SKIPPED: %s\n", why.c_str());
     return 4;
   }
+  for (const std::string& each : chunkmem::backend::cuda_environment::of_process().findings(over_ranks(chosen) ? 6 : 4))
+    std::fprintf(stderr, "gpt_cuda: %s\n", each.c_str());
   if (over_ranks(chosen)) return run_over_ranks(chosen);
   return run<training>(chosen);
 } catch (const std::exception& failure) {
