@@ -794,7 +794,20 @@ TEST_CASE("the counters are those of the runtime", "[backend]")
 TEST_CASE("steady work allocates nothing and never waits by itself", "[backend]")
 {
   if constexpr (!support::counts_allocations) SKIP("a sanitizer owns the allocation functions");
-  rig it{fake_schedule::earliest};
+  const int device = GENERATE(0, 1);
+  const bool on_slab = GENERATE(false, true);
+  rig it{fake_cuda_options{.devices = 2, .when = fake_schedule::earliest}};
+  std::optional<under_test::users_memory> its;
+  cuda::memory_sources given;
+  if (on_slab) {
+    its.emplace(it.gpu, device);
+    given = {.device = cuda::memory_source::slab(its->on_device(8'192), 8_KiB),
+             .host = cuda::memory_source::slab(its->pinned(8'192), 8_KiB)};
+    REQUIRE(it.gpu.use_device(0) == 0);
+  }
+  const bytes capacity = on_slab ? bytes{} : under_test::some;
+  it.device.emplace(cuda_device_options{.device = device, .device_capacity = capacity, .host_capacity = capacity},
+                    given, it.gpu);
   std::byte* const here = it.here(4'096);
   std::byte* const there = it.there(4'096);
   std::vector<backend::copy_range> copies;
@@ -825,6 +838,8 @@ TEST_CASE("steady work allocates nothing and never waits by itself", "[backend]"
   CHECK(seen.all() <= 8);  // the fake's own, where its queue grows
   CHECK(it.gpu.synchronizations() == waits);
   CHECK(it.gpu.allocations() == made);
+  it.device.reset();
+  its.reset();
   it.end();
 }
 
