@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/philox.hpp>
+#include <chunkmem/tensor/registration.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace activation {
+
+/// Which samples a pass has, and in which step: what a sampled input is kept by.
+///
+///     const std::uint64_t numbers[] = {17, 4, 901};              // of the data, wherever they are shuffled to
+///     const sampled_batch batch{.step = step, .samples = numbers, .loss_scale = scaler.scale()};
+///
+/// The draws of a batch depend on the step and on the samples in their order, and on no rank and no micro-batch.
+struct sampled_batch {
+  static constexpr std::uint64_t no_step = UINT64_MAX;
+
+  std::uint64_t step = no_step;            ///< of the training, counted by the trainer
+  std::span<const std::uint64_t> samples;  ///< numbers that the trainer gave them; each has as many rows as any other
+  float loss_scale = 1;                    ///< that gradients were multiplied by
+};
+
+/// Memory of a choice, which all inputs of one cache share: they are sampled one after another.
+///
+///     norms.memory().make_room(rows);
+struct sampling_memory {
+  row_choice choice;
+  std::vector<double> numbers;  ///< by row: weights in the forward pass, squares of gradients in the backward pass
+
+  void make_room(std::size_t rows)
+  {
+    choice.make_room(rows);
+    numbers.resize(std::max(numbers.size(), rows));
+  }
+};
+
+/// The norms that the gradients of a linear layer's outputs had when each sample was seen last: for sampled inputs.
+///
+///     activation::norm_cache norms{{.name = "sampling", .samples = texts.size(), .seed = 42}};
+///     const auto site = norms.add("layer 0 attended", context);      // an input, with `context` rows for each sample
+///     m.use(norms);                                                  // behind all sites
+///     for (...) { ...; optimizer::step(m, adam, options); norms.commit(); }
+///
+/// A sample has a number below `samples`, which the trainer gives it. For data that never comes back `samples` is 0:
+/// nothing is kept, numbers are free, and each visit is a first one.
+///
+/// **A first visit is unbiased**, as any is: a row without a norm takes the mean norm of the rows of its batch that have
+/// one, or 1. Norms are those of earlier steps, so no draw of a step depends on the gradients of that step. A norm far
+/// below the mean, 0 among them, counts as a 1024-th of the mean: a row that had no gradient can have one now.
+///
+/// **State.** A manager saves "<name>/norms": the seed, what the sites are called, two bytes for each row of each sample
+/// and site. Norms of a step are noted, and taken in by `commit`: where a sample was seen more than once, the largest
+/// counts, so the order of micro-batches and ranks does not. Over ranks `commit(ranks)` gives all of them the norms of
+/// all. The bytes lie on the host beside the manager's capacities.
+///
+/// Source: Liu et al. 2023 (arXiv 2305.15265) has the cache; there a first visit is biased. Cost: O(rows) for a batch,
+/// without an allocation after the first step.
+/// @threads   one caller at a time
+class norm_cache {
+ public:
+  struct options {
+    std::string name;           ///< of the state, another one for each cache of a training
+    std::uint64_t samples = 0;  ///< of the data; 0: they never come back
+    std::uint64_t seed = 0;     ///< of the draws; after a load that of the file
+  };
+  /// An input that is sampled, as a number.
+  struct site {
+    std::uint32_t index = UINT32_MAX;
+  };
+
+  /// @throws config_error   no name
+  explicit norm_cache(const options& settings)
+      : name_{settings.name}, state_{settings.name + "/norms"}, samples_{settings.samples}
+  {
+    if (settings.name.empty())
+      throw config_error{
+          "a cache of norms without a name: a checkpoint could not tell it from another (give norm_cache::options a "
+          "name)"};
+    header_[of_rule] = rule;
+    header_[of_seed] = settings.seed;
+  }
+  norm_cache(const norm_cache&) = delete;
+
+  /// @param called   in messages, and in what tells this model from another
+  /// @param rows   for each sample
+  /// @throws usage_error   a manager has the cache already, or a site has the name; config_error   no rows, or
+  ///   norms that cannot be counted
+  site add(std::string_view called, std::uint32_t rows)
+  {
+    if (!bytes_.empty())
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << called << "\" was added to the norms \""
+                                     << name_ << "\" behind m.use() (add all inputs before)"};
+    if (rows == 0)
+      throw config_error{error_text{} << "chunkmem: the sampled input \"" << called
+                                      << "\" has no rows for a sample (give the positions of a sequence, or 1)"};
+    for (const one_site& known : sites_)
+      if (known.name == called)
+        throw usage_error{error_text{} << "chunkmem: two sampled inputs are called \"" << called << "\" in the norms \""
+                                       << name_ << "\": they would draw the same rows (give each a name of its own)"};
+    constexpr std::uint64_t most = std::uint64_t{1} << 46U;
+    if (samples_ > 0 && rows > (most - norms_) / samples_)
+      throw config_error{error_text{} << "chunkmem: the norms \"" << name_ << "\" of " << samples_ << " samples with "
+                                      << rows << " rows each at \"" << called << "\" are more than " << most
+                                      << " (for data that never comes back give norm_cache::options::samples as 0)"};
+    sites_.push_back({std::string{called}, norms_, rows, hash_of(called, 0)});
+    norms_ += samples_ * rows;
+    print_ = hash_of(called, print_) * 31 + rows;
+    return {static_cast<std::uint32_t>(sites_.size() - 1)};
+  }
+  [[nodiscard]] const std::string& name_of(site which) const { return expect_site(which).name; }
+  /// What is kept of a sample at this input: its rows.
+  [[nodiscard]] std::uint32_t rows_of(site which) const { return expect_site(which).rows; }
+  /// Bytes of the state.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return sizeof header_ + norms_ * sizeof(std::uint16_t); }
+
+  /// Multiplies each row's number by the norm that the row's output gradient is expected to have.
+  /// @param rows   numbers of the batch's rows: those of its first sample, of its second, ...
+  /// @throws usage_error   no step, no samples, a number that is no sample's; another number of rows; norms of an
+  ///   earlier step that nobody took in; not given to a manager. config_error   the norms that were loaded are another
+  ///   model's
+  void weigh(site which, const sampled_batch& batch, std::span<double> rows)
+  {
+    const one_site& at = expect_batch(which, batch, rows.size());
+    if (samples_ == 0) return;
+    const float_environment standard;
+    double sum = 0;
+    std::size_t known = 0;
+    for (const std::uint64_t sample : batch.samples)
+      for (const std::uint16_t bits : norms_at(at, sample)) {
+        sum = strict_fp::sum(sum, norm_in(bits));
+        known += bits != 0 ? 1 : 0;
+      }
+    if (known == 0) return;
+    const double mean = strict_fp::quotient(sum, static_cast<double>(known));
+    const double least = strict_fp::product(mean, 0x1p-10);
+    double* row = rows.data();
+    for (const std::uint64_t sample : batch.samples)
+      for (const std::uint16_t bits : norms_at(at, sample)) {
+        *row = strict_fp::product(*row, bits == 0 ? mean : std::max(norm_in(bits), least));
+        ++row;
+      }
+  }
+  /// The key of a batch's draws.
+  [[nodiscard]] rounding_key key_of(site which, const sampled_batch& batch) const
+  {
+    const one_site& at = expect_site(which);
+    const std::uint64_t batches = print_of(batch);
+    const auto mixed = philox({low(batches), high(batches), low(at.hash), high(at.hash)},
+                              {low(header_[of_seed]), high(header_[of_seed])});
+    constexpr std::uint32_t of_sampling = 0xc000'0000U;  // neither a list of an optimizer nor a micro-batch has this
+    return {std::uint64_t{mixed[1]} << 32U | mixed[0], batch.step, mixed[2], of_sampling};
+  }
+  /// A number that tells batches apart.
+  [[nodiscard]] static std::uint64_t print_of(const sampled_batch& batch) noexcept
+  {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const std::uint64_t sample : batch.samples)
+      for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (sample >> shift & 0xffU)) * 0x100000001b3U;
+    return hash;
+  }
+
+  /// Notes the norms of a batch: for the next step, by `commit`.
+  /// @param squares   of the norms, as gradients are: times the loss scale. What is not finite is passed over
+  /// @throws as weigh
+  void note(site which, const sampled_batch& batch, std::span<const double> squares)
+  {
+    const one_site& at = expect_batch(which, batch, squares.size());
+    if (samples_ == 0) return;
+    const float_environment standard;
+    noted_step_ = batch.step;
+    const double* square = squares.data();
+    for (const std::uint64_t sample : batch.samples) {
+      const std::uint64_t first = at.first + sample * at.rows;
+      for (std::uint32_t row = 0; row < at.rows; ++row, ++square) {
+        const std::uint16_t bits = bits_of(*square, batch.loss_scale);
+        if (bits != 0) noted_.push_back((first + row) << 16U | bits);
+      }
+    }
+  }
+  /// Takes in what was noted. Once in each step, skipped ones too. @throws as weigh
+  void commit()
+  {
+    expect_whole();
+    take_in(noted_);
+  }
+  /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
+  /// from each rank to each other, on the calling threads.
+  /// @throws comm_error; and as weigh
+  template <class Ranks>
+  void commit(Ranks& ranks)
+  {
+    expect_whole();
+    all_.resize(ranks.ranks());
+    const std::uint64_t mine[] = {noted_.size()};
+    ranks.exchange(mine, all_);
+    const std::uint64_t most = *std::max_element(all_.begin(), all_.end());
+    if (most == 0) return;
+    noted_.resize(most, 0);
+    all_.resize(most * ranks.ranks());
+    ranks.exchange(noted_, all_);
+    take_in(all_);
+    noted_.clear();
+  }
+  /// Forgets what was noted, as for a step that is tried again with other samples.
+  void forget() noexcept { noted_.clear(); }
+
+  /// 28 B for each row of the largest input.
+  [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
+
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    header_[of_print] = print_;
+    bytes_.assign(static_cast<std::size_t>(bytes()), std::byte{});
+    std::memcpy(bytes_.data(), header_.data(), sizeof header_);
+    visit(restart_state{state_, bytes_, &expect_rule});
+  }
+  registration registered;
+
+ private:
+  static constexpr std::uint64_t rule = 1;
+  enum : std::size_t { of_rule, of_seed, of_print, words };
+  struct one_site {
+    std::string name;
+    std::uint64_t first;  // of its norms
+    std::uint32_t rows;
+    std::uint64_t hash;
+  };
+
+  [[nodiscard]] static constexpr std::uint32_t low(std::uint64_t value) noexcept
+  {
+    return static_cast<std::uint32_t>(value);
+  }
+  [[nodiscard]] static constexpr std::uint32_t high(std::uint64_t value) noexcept
+  {
+    return static_cast<std::uint32_t>(value >> 32U);
+  }
+  [[nodiscard]] static std::uint64_t hash_of(std::string_view text, std::uint64_t begin) noexcept
+  {
+    std::uint64_t hash = 0xcbf29ce484222325U ^ begin;
+    for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+    return hash;
+  }
+  /// @throws config_error   another rule made those norms
+  static void expect_rule(std::span<const std::byte> loaded)
+  {
+    std::uint64_t saved = 0;
+    if (loaded.size() >= sizeof saved) std::memcpy(&saved, loaded.data(), sizeof saved);
+    if (saved == rule) return;
+    throw config_error{error_text{} << "chunkmem: this checkpoint has norms of sampled inputs by rule " << saved
+                                    << ", and this version has rule " << rule
+                                    << " (load it with the version that saved it)"};
+  }
+  [[nodiscard]] const one_site& expect_site(site which) const
+  {
+    expects(which.index < sites_.size(), "an input was sampled that was not added to these norms (call norm_cache::add)");
+    return sites_[which.index];
+  }
+  /// Takes over the seed of a file.
+  void expect_whole()
+  {
+    if (bytes_.empty())
+      throw usage_error{error_text{} << "chunkmem: the norms \"" << name_
+                                     << "\" were used before a manager was given them (call m.use() with them, behind "
+                                        "the last add)"};
+    std::memcpy(header_.data(), bytes_.data(), sizeof header_);
+    if (header_[of_print] != print_)
+      throw config_error{error_text{} << "chunkmem: the norms \"" << name_
+                                      << "\" that were loaded are of another model: its sampled inputs have other names "
+                                         "or rows (load a checkpoint of this model, or add the inputs that it had)"};
+  }
+  const one_site& expect_batch(site which, const sampled_batch& batch, std::size_t rows)
+  {
+    const one_site& at = expect_site(which);
+    expect_whole();
+    if (batch.step == sampled_batch::no_step) refuse(at, "was given no step (count the steps: {.step = step, ...})");
+    if (batch.samples.empty())
+      refuse(at, "was given rows of samples without numbers (give each sample of the data a number: .samples)");
+    if (rows != batch.samples.size() * at.rows) {
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" was given " << rows
+                                     << " rows for " << batch.samples.size() << " samples of " << at.rows
+                                     << " rows each (give as many numbers as there are samples in the batch)"};
+    }
+    if (samples_ != 0)
+      for (const std::uint64_t sample : batch.samples)
+        if (sample >= samples_)
+          throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" was given sample "
+                                         << sample << ", and the norms \"" << name_ << "\" are of " << samples_
+                                         << " samples (numbers begin at 0)"};
+    if (!(batch.loss_scale > 0) || !(batch.loss_scale <= std::numeric_limits<float>::max()))
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" was given a loss scale of "
+                                     << batch.loss_scale << " (a number above 0, 1 where there is none)"};
+    if (!noted_.empty() && noted_step_ != batch.step)
+      throw usage_error{error_text{} << "chunkmem: the norms \"" << name_ << "\" of step " << noted_step_
+                                     << " were not taken in before step " << batch.step
+                                     << " (call commit() after each step, or forget())"};
+    return at;
+  }
+  [[noreturn]] static void refuse(const one_site& at, std::string_view why)
+  {
+    throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" " << why};
+  }
+
+  [[nodiscard]] std::span<const std::uint16_t> norms_at(const one_site& at, std::uint64_t sample) const noexcept
+  {
+    return {norms() + at.first + sample * at.rows, at.rows};
+  }
+  [[nodiscard]] const std::uint16_t* norms() const noexcept
+  {
+    return reinterpret_cast<const std::uint16_t*>(bytes_.data() + sizeof header_);
+  }
+  [[nodiscard]] static double norm_in(std::uint16_t bits) noexcept
+  {
+    return strict_fp::to_double(static_cast<float>(bf16::from_bits(bits)));
+  }
+  /// A norm as it is kept: above 0, or 0 where it is not finite.
+  [[nodiscard]] static std::uint16_t bits_of(double square, float loss_scale) noexcept
+  {
+    const double norm = strict_fp::quotient(strict_fp::root(square), strict_fp::to_double(loss_scale));
+    constexpr std::uint16_t least = 0x0080, infinite = 0x7f80;  // the smallest normal number, and what is too large
+    if (!(norm <= std::numeric_limits<double>::max())) return 0;
+    const std::uint16_t bits = bf16{strict_fp::to_single(norm)}.bits();
+    return bits >= infinite ? std::uint16_t{infinite - 1} : std::max(bits, least);
+  }
+  void take_in(std::vector<std::uint64_t>& noted)
+  {
+    auto* const kept = reinterpret_cast<std::uint16_t*>(bytes_.data() + sizeof header_);
+    for (const std::uint64_t each : noted)
+      if (each != 0) kept[each >> 16U] = 0;
+    for (const std::uint64_t each : noted) {
+      const auto bits = static_cast<std::uint16_t>(each);
+      if (each != 0) kept[each >> 16U] = std::max(kept[each >> 16U], bits);
+    }
+    noted.clear();
+  }
+
+  std::string name_;
+  std::string state_;
+  std::uint64_t samples_;
+  std::uint64_t norms_ = 0;  // of all sites
+  std::uint64_t print_ = 0;  // of the names and rows of all sites
+  std::array<std::uint64_t, words> header_{};
+  std::vector<one_site> sites_;
+  std::vector<std::byte> bytes_;      // the state; empty until a manager has it
+  std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm, of a norm above 0
+  std::vector<std::uint64_t> all_;    // of all ranks
+  std::uint64_t noted_step_ = 0;
+  sampling_memory memory_;
+};
+
+static_assert(registrable<norm_cache>);
+
+}  // namespace activation
+
+}  // namespace chunkmem::inline v0

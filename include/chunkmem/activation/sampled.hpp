@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/activation/norm_cache.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace activation {
+
+/// One linear layer on its way back: the gradient of its output, and its two products, in the words of the trainer.
+///
+///     linear_slope{d.span(), outputs,
+///                  [&] { multiply_transposed(d, w, dx, rows, inputs, outputs); },             // exact
+///                  [&](const auto& it) {                                                       // rows^T slopes
+///                    auto g = m.gradient(std::move(w));
+///                    weight_gradient(it.rows, it.slopes, g.beta(), g.data(), it.count, inputs, outputs);
+///                    m.gradient_done(std::move(g));
+///                  }}
+template <real_element Slope, class OfInput, class OfWeight>
+struct linear_slope {
+  std::span<const Slope> slope;  ///< [rows, outputs]. Empty in a rehearsal
+  std::uint64_t outputs;
+  OfInput of_input;    ///< dx = d W^T, over all rows. Called first
+  OfWeight of_weight;  ///< dW += rows^T slopes, over the kept rows. Called with sampled_rows
+};
+template <class Slope, class Size, class OfInput, class OfWeight>
+linear_slope(std::span<Slope>, Size, OfInput, OfWeight)
+    -> linear_slope<std::remove_const_t<Slope>, OfInput, OfWeight>;
+
+/// In place of the two products of a linear layer's backward pass: dx = d W^T, which stays exact, and dW = x^T d, which
+/// becomes an unbiased estimate from the kept rows of x. With several layers that share x, one call has all of them.
+///
+///     sampled(kept, batch, workers, linear_slope{dq.span(), w, of_x_q, of_wq}, linear_slope{dk.span(), w, of_x_k, of_wk});
+///
+/// The products are the trainer's own, so forward, dx and a bias's gradient have the bits of exact training, and at a
+/// ratio of 1 dW has them too. An infinity or NaN anywhere in d makes dW NaN: a loss scale sees it. The kept rows are
+/// dropped, and the norms noted for `norm_cache::commit`. Of frozen weights there is no product to give.
+///
+/// Source: see row_choice. Cost: the products of the trainer, dW with a share of the rows; one pass over d; a lease of
+/// kept rows x outputs in single precision.
+/// @throws usage_error   no rows are kept for this batch; a gradient of another size; as norm_cache::note; and what the
+///   products throw: call keep() again, or forget()
+template <class Input, executor Workers, class... Slopes>
+void sampled(Input& kept, const sampled_batch& batch, Workers& workers, const Slopes&... products)
+{
+  static_assert(sizeof...(Slopes) > 0, "chunkmem: sampled() needs a linear_slope for each layer that reads the input");
+  bool is_first = true;
+  const auto back = [&](const auto& product) {
+    product.of_input();
+    kept.take_back(batch, product.slope, product.outputs, is_first, workers, product.of_weight);
+    is_first = false;
+  };
+  (back(products), ...);
+  kept.end(batch);
+}
+
+}  // namespace activation
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/activation/norm_cache.hpp>
+#include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace activation {
+
+namespace detail {
+
+/// Calls `work(first, count)` for runs of rows, at once as far as the workers can.
+template <executor Workers, class Work>
+void over_rows(Workers& workers, std::size_t rows, Work work)
+{
+  const std::size_t parts = std::max<std::size_t>(1, std::min<std::size_t>(workers.threads(), rows));
+  workers.run(static_cast<unsigned>(parts), [&](unsigned part) {
+    const std::size_t first = rows * part / parts;
+    work(first, rows * (part + 1) / parts - first);
+  });
+}
+
+/// Adds to each row's number the sum of squares of the row, in the order of `measure`: one for every instruction set.
+template <executor Workers, real_element Element>
+void add_squares(Workers& workers, std::span<const Element> matrix, std::span<double> rows)
+{
+  const std::size_t width = matrix.size() / rows.size();
+  over_rows(workers, rows.size(), [&](std::size_t first, std::size_t count) {
+    for (std::size_t row = first; row < first + count; ++row)
+      rows[row] = strict_fp::sum(rows[row], measure(matrix.subspan(row * width, width)).squares);
+  });
+}
+
+}  // namespace detail
+
+/// How much of an input is kept.
+///
+///     const sampling_options how{.rows = batch * context, .width = width, .ratio = 0.3};
+///     const std::uint64_t rows = how.kept_of(how.rows);
+struct sampling_options {
+  std::uint64_t rows = 0;   ///< of the input, at most
+  std::uint64_t width = 0;  ///< elements of a row
+  double ratio = 1;         ///< of the rows that are kept: above 0, 1 for the exact gradient
+
+  /// Of so many rows: the nearest number, and one at least. @pre ratio is in (0, 1]
+  [[nodiscard]] std::uint64_t kept_of(std::uint64_t all) const noexcept
+  {
+    const auto nearest = static_cast<std::uint64_t>(static_cast<double>(all) * ratio + 0.5);
+    return std::clamp<std::uint64_t>(nearest, 1, all);
+  }
+  /// Bytes between the forward and the backward pass: kept rows, and an index and a scale of each.
+  [[nodiscard]] bytes size(dtype of) const
+  {
+    const std::uint64_t kept = kept_of(rows);
+    return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) +
+           align_up(bytes{4 * kept}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment);
+  }
+};
+
+/// What the product for a weight's gradient is made of: kept rows of the input, and gradients of the output times the
+/// scales, row by row. `weight gradient += rows^T slopes`.
+///
+///     weight_gradient(it.rows, it.slopes, g.beta(), g.data(), it.count, inputs, outputs);
+template <real_element Element>
+struct sampled_rows {
+  const Element* rows;  ///< [count, width]
+  const float* slopes;  ///< [count, outputs]
+  std::uint64_t count;
+};
+
+/// The input of linear layers, of which a sample of the rows is kept from the forward to the backward pass.
+///
+/// The kept rows, their indices and their scales are tensors of the manager with role::activation, in chunks of the one
+/// budget. `keep` fills them in the forward pass, after the exact products, and `sampled` reads them in the backward
+/// pass. Products that share an input share its rows: queries, keys and values have one sampled_input.
+///
+///     activation::sampled_input<manager, float> kept{m, norms, site, {.rows = n, .width = w, .ratio = 0.3}, {weight}};
+///     ...
+///     kept.keep(batch, hidden);        // hidden: a tensor of the manager, whose bytes are dead from here on
+///
+/// In a block of `checkpointed`, `kept.saved_by(layer)` declares the three tensors to the block. A block that runs
+/// forward again keeps the same rows. A batch may have fewer rows than the options say.
+///
+/// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
+/// @threads   as the manager; `workers` do the passes
+template <class Manager, real_element Element>
+class sampled_input {
+ public:
+  static_assert(Manager::engine_type::host_addressable,
+                "chunkmem: activation::sampled_input reads rows on the calling thread: take a backend whose device tier "
+                "that thread can read");
+  using element_type = Element;
+
+  /// @param weights   of all linear layers that read the input: [width, outputs] or [outputs, width] each
+  /// @throws config_error   a ratio outside of (0, 1], no rows or no elements; a weight that is of no linear layer of
+  ///   this width, or no weight that is trained; usage_error   the manager is sealed, or a weight is another manager's
+  sampled_input(Manager& manager, norm_cache& norms, norm_cache::site which, const sampling_options& options,
+                std::initializer_list<tensor_handle> weights)
+      : manager_{manager},
+        norms_{norms},
+        site_{which},
+        options_{checked(norms, which, options)},
+        rows_{(expect_linear(weights), declared<Element>({kept(), options_.width}, " rows"))},
+        indices_{declared<std::int32_t>({kept()}, " indices")},
+        scales_{declared<float>({kept()}, " scales")}
+  {
+    norms_.memory().make_room(static_cast<std::size_t>(options_.rows));
+  }
+  sampled_input(const sampled_input&) = delete;
+
+  [[nodiscard]] const sampling_options& options() const noexcept { return options_; }
+  [[nodiscard]] const std::string& name() const { return norms_.name_of(site_); }
+  [[nodiscard]] Manager& manager() const noexcept { return manager_; }
+
+  /// Declares the tensors to a block of a `checkpointed` network.
+  template <class Block>
+  void saved_by(Block& block) const
+  {
+    block.saves(rows_);
+    block.saves(indices_);
+    block.saves(scales_);
+  }
+
+  /// Chooses rows of the input, and keeps them.
+  /// @param input   all rows of the batch. Empty in a rehearsal
+  /// @throws usage_error   a batch that norm_cache::weigh refuses, or an input that is not whole rows, at most as many
+  ///   as the options say; and as the manager's `acquire`
+  template <class Workers = const serial>
+  void keep(const sampled_batch& batch, std::span<const Element> input, Workers& workers = on_this_thread)
+  {
+    const auto rows = manager_.acquire(rows_, access::write);
+    const auto indices = manager_.acquire(indices_, access::write);
+    const auto scales = manager_.acquire(scales_, access::write);
+    has_rows_ = true;
+    if (manager_.rehearsing()) return;
+    has_rows_ = false;
+    const std::size_t count = rows_in(input.size());
+    const std::size_t places = static_cast<std::size_t>(options_.kept_of(count));
+    const std::span<double> weights = weigh(batch, input, workers);
+    const std::span<std::int32_t> chosen = indices.span().first(places);
+    always_ = norms_.memory().choice.choose(weights, chosen, scales.span().first(places), norms_.key_of(site_, batch));
+    const std::size_t width = static_cast<std::size_t>(options_.width);
+    const std::span<Element> kept_rows = rows.span();
+    detail::over_rows(workers, places, [&](std::size_t first, std::size_t many) {
+      for (std::size_t at = first; at < first + many; ++at)
+        std::copy_n(input.data() + static_cast<std::size_t>(chosen[at]) * width, width, kept_rows.data() + at * width);
+    });
+    has_rows_ = true;
+    count_ = count;
+    step_ = batch.step;
+    print_ = norm_cache::print_of(batch);
+  }
+  /// The same for a tensor of the manager, whose bytes are dead afterwards: to read it again is a usage_error.
+  template <class Workers = const serial>
+  void keep(const sampled_batch& batch, tensor<Element> input, Workers& workers = on_this_thread)
+  {
+    {
+      const auto pin = manager_.acquire(input, access::read);
+      keep(batch, manager_.rehearsing() ? std::span<const Element>{} : std::span<const Element>{pin.span()}, workers);
+    }
+    manager_.drop(input);
+  }
+
+  /// The way back, product by product: what `sampled` is made of.
+  ///
+  /// All rows of a product's gradient are read, for the norms. Its kept rows, times their scales, are single precision
+  /// in a lease: no scale is rounded away.
+  /// @param of_weight   called with sampled_rows
+  template <class Workers, real_element Slope, class OfWeight>
+  void take_back(const sampled_batch& batch, std::span<const Slope> slope, std::uint64_t outputs, bool is_first,
+                 Workers& workers, const OfWeight& of_weight)
+  {
+    expect_kept(batch);
+    const bool computes = !manager_.rehearsing();
+    if (computes) expect_slope(slope.size(), outputs);
+    const auto width = static_cast<std::size_t>(outputs);
+    const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
+    const auto rows = manager_.acquire(rows_, access::read);
+    const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
+    if (!computes) return of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
+    const float_environment standard;
+    const std::span<double> squares = numbers(count_);
+    if (is_first) std::ranges::fill(squares, 0.0);
+    detail::add_squares(workers, slope, squares);
+    const bool is_finite = std::ranges::all_of(
+        squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
+    const auto indices = manager_.acquire(indices_, access::read);
+    const auto scales = manager_.acquire(scales_, access::read);
+    const std::span<float> scaled = workspace.template span<float>();
+    detail::over_rows(workers, static_cast<std::size_t>(places), [&](std::size_t first, std::size_t many) {
+      for (std::size_t at = first; at < first + many; ++at) {
+        const Slope* const from = slope.data() + static_cast<std::size_t>(indices.span()[at]) * width;
+        const float scale = is_finite ? scales.span()[at] : std::numeric_limits<float>::quiet_NaN();
+        for (std::size_t column = 0; column < width; ++column)
+          scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
+      }
+    });
+    of_weight(sampled_rows<Element>{rows.data(), scaled.data(), places});
+  }
+  /// Behind the last product: notes the norms, and drops the kept rows.
+  void end(const sampled_batch& batch)
+  {
+    expect_kept(batch);
+    if (!manager_.rehearsing()) norms_.note(site_, batch, numbers(count_));
+    forget();
+  }
+  /// Drops the kept rows, as of a step that is tried again.
+  void forget()
+  {
+    has_rows_ = false;
+    manager_.drop(rows_);
+    manager_.drop(indices_);
+    manager_.drop(scales_);
+  }
+
+  /// Rows that the last choice kept for certain.
+  [[nodiscard]] std::uint64_t always_kept() const noexcept { return always_; }
+  /// The weights of the last choice, one for each row of its batch, until another input of these norms is sampled: for a
+  /// search of ratios.
+  [[nodiscard]] std::span<const double> weights() const noexcept { return numbers(count_); }
+
+ private:
+  [[nodiscard]] std::uint64_t kept() const noexcept { return options_.kept_of(options_.rows); }
+
+  [[nodiscard]] static const sampling_options& checked(const norm_cache& norms, norm_cache::site which,
+                                                       const sampling_options& options)
+  {
+    const std::string& name = norms.name_of(which);
+    if (!(options.ratio > 0) || !(options.ratio <= 1))
+      throw config_error{error_text{} << "chunkmem: the sampled input \"" << name << "\" has a ratio of "
+                                      << options.ratio << " (give one above 0, and 1 at most)"};
+    constexpr std::uint64_t most = std::numeric_limits<std::int32_t>::max();
+    if (options.rows == 0 || options.rows > most || options.width == 0)
+      throw config_error{error_text{} << "chunkmem: the sampled input \"" << name << "\" has " << options.rows
+                                      << " rows of " << options.width << " elements (give 1 to " << most
+                                      << " rows of 1 or more elements)"};
+    return options;
+  }
+  void expect_linear(std::initializer_list<tensor_handle> weights) const
+  {
+    bool is_trained = false;
+    for (const tensor_handle weight : weights) {
+      const auto& info = manager_.info(weight);
+      const bool is_linear = info.extents.rank() == 2 &&
+                             (info.extents[0] == options_.width || info.extents[1] == options_.width) &&
+                             (info.part == role::parameter || info.part == role::frozen);
+      if (!is_linear)
+        throw config_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" is read with '"
+                                        << manager_.name_of(weight) << "', which is no weight of a linear layer: that "
+                                        << "has two extents, and one of them is " << options_.width
+                                        << " (sample the inputs of linear layers alone, not of embeddings, norms or "
+                                           "convolutions)"};
+      is_trained = is_trained || info.part == role::parameter;
+    }
+    if (!is_trained)
+      throw config_error{error_text{} << "chunkmem: the sampled input \"" << name()
+                                      << "\" is read by no weight that is trained, so no row of it is needed (declare "
+                                         "no sampling for it)"};
+  }
+  template <element Other>
+  [[nodiscard]] tensor<Other> declared(const shape& extents, std::string_view what)
+  {
+    const tensor<Other> made = manager_.template add<Other>(extents, role::activation);
+    manager_.name(made, name() + std::string{what} + " of " + std::to_string(index_of(made.id)));
+    return made;
+  }
+
+  [[nodiscard]] std::span<double> numbers(std::size_t rows) const noexcept
+  {
+    return std::span{norms_.memory().numbers}.first(rows);
+  }
+  [[nodiscard]] std::size_t rows_in(std::size_t elements) const
+  {
+    const std::size_t width = static_cast<std::size_t>(options_.width), count = elements / width;
+    if (elements == 0 || elements % width != 0 || count > options_.rows)
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" was given " << elements
+                                     << " elements (give 1 to " << options_.rows << " rows of " << options_.width
+                                     << " elements)"};
+    return count;
+  }
+  /// The norm of each row, times the norm that its gradient is expected to have.
+  template <class Workers>
+  std::span<double> weigh(const sampled_batch& batch, std::span<const Element> input, Workers& workers)
+  {
+    const float_environment standard;
+    const std::span<double> weights = numbers(rows_in(input.size()));
+    std::ranges::fill(weights, 0.0);
+    detail::add_squares(workers, input, weights);
+    for (double& each : weights) each = strict_fp::root(each);
+    norms_.weigh(site_, batch, weights);
+    return weights;
+  }
+  void expect_slope(std::size_t elements, std::uint64_t outputs) const
+  {
+    if (outputs == 0 || elements != count_ * outputs)
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" was given a gradient of "
+                                     << elements << " elements, and " << count_ << " rows of " << outputs
+                                     << " were expected (give the gradient of the output of all rows)"};
+  }
+  void expect_kept(const sampled_batch& batch) const
+  {
+    if (!has_rows_)
+      throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
+                                     << "\" were asked for, and no rows of it are kept (call keep() in the forward "
+                                        "pass, once for each call of sampled())"};
+    if (!manager_.rehearsing() && (batch.step != step_ || norm_cache::print_of(batch) != print_))
+      throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
+                                     << "\" were asked for with another batch than its rows were kept for, in step "
+                                     << step_ << " (give both calls one batch)"};
+  }
+
+  Manager& manager_;
+  norm_cache& norms_;
+  norm_cache::site site_;
+  sampling_options options_;
+  tensor<Element> rows_;
+  tensor<std::int32_t> indices_;
+  tensor<float> scales_;
+  std::size_t count_ = 0;  // rows of the batch that is kept
+  std::uint64_t step_ = 0;
+  std::uint64_t print_ = 0;  // of that batch
+  std::uint64_t always_ = 0;
+  bool has_rows_ = false;
+};
+
+}  // namespace activation
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/activation/row_choice.hpp>
+#include <support/catch.hpp>
+#include <support/sampling_study.hpp>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace row_choice_test {
+
+/// Estimates of a sum of products from some of its rows: no bias, the variance of the closed form, the same bits.
+
+namespace act = chunkmem::activation;
+namespace row_sampling = support::row_sampling;
+using namespace support::sampling;
+
+namespace {
+
+struct kept_rows {
+  std::vector<std::int32_t> indices;
+  std::vector<float> scales;
+  std::size_t always = 0;
+
+  bool operator==(const kept_rows&) const = default;
+};
+
+kept_rows choose(const std::vector<double>& weights, std::size_t kept, const chunkmem::rounding_key& key = {})
+{
+  act::row_choice choice{weights.size()};
+  kept_rows made{std::vector<std::int32_t>(kept, -1), std::vector<float>(kept, -1)};
+  made.always = choice.choose(weights, made.indices, made.scales, key);
+  return made;
+}
+
+/// The variance with a choice's own c, by the closed form.
+double variance_with(std::size_t always, const std::vector<double>& weights, std::size_t kept,
+                     const std::vector<double>& gram)
+{
+  row_sampling::division by = row_sampling::divide(weights, kept, "plain");
+  const std::vector<std::size_t> order = row_sampling::order_of(weights);
+  by.always = always;
+  double rest = 0;
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    by.is_always[order[at]] = at < always;
+    rest += at < always ? 0 : weights[order[at]];
+  }
+  for (std::size_t row = 0; row < weights.size(); ++row)
+    by.share[row] = by.is_always[row] || !(rest > 0) ? 0 : weights[row] / rest;
+  return row_sampling::variance_of(by, gram);
+}
+
+}  // namespace
+
+TEST_CASE("an estimate is not off along any direction, and wrong estimates are found", "[activation]")
+{
+  bias_summary seen;
+  for (std::uint64_t number = 2; number < 100; number += 9) add_case(seen, number, 0.1, 400);
+  CHECK(seen.worst_z <= threshold);
+  for (std::size_t way = 0; way < wrong_ways.size(); ++way) {
+    INFO(wrong_ways[way]);
+    CHECK(seen.found_of[way] > 0);
+  }
+  CHECK(seen.found == seen.wrong);
+}
+
+TEST_CASE("an estimate is not off by a hundredth along the gradient in any of 100 cases", "[activation][.slow]")
+{
+  bias_summary seen;
+  for (std::uint64_t number = 0; number < 100; ++number) add_case(seen, number, 0.01, 2'000);
+  CHECK(seen.worst_z <= threshold);
+  CHECK(seen.found_percent() == 100);
+  for (const std::uint64_t found : seen.found_of) CHECK(found > 0);
+}
+
+TEST_CASE("the variance of an estimate is the closed form's", "[activation]")
+{
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    INFO(kinds[kind]);
+    const variance_ratio seen = variance_over_closed_form(variance_case(kind, 0.3), kind, 1'000);
+    CHECK(std::abs(seen.ratio - 1) <= threshold * seen.deviation + 1e-5);
+  }
+}
+
+TEST_CASE("the variance of many estimates is the closed form's", "[activation][.slow]")
+{
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+    for (const double ratio : {0.1, 0.3, 0.6}) {
+      INFO(kinds[kind] << " at " << ratio);
+      const variance_ratio seen = variance_over_closed_form(variance_case(kind, ratio), kind, 400'000);
+      CHECK(std::abs(seen.ratio - 1) <= threshold * seen.deviation + 1e-5);
+      CHECK(seen.ratio <= 1.02);
+    }
+}
+
+TEST_CASE("no choice is worse than plain column-row sampling, nor than rows that are drawn alike", "[activation]")
+{
+  for (std::uint64_t number = 0; number < 200; ++number) {
+    const study_case one = make_case(number);
+    const std::vector<double> gram = one.of.gram();
+    const std::size_t always = choose(one.weights, one.kept).always;
+    INFO("case " << number << ", " << one.kind << ", " << one.visit << ", c " << always);
+    REQUIRE(always == row_sampling::divide(one.weights, one.kept).always);
+    const double best = variance_with(always, one.weights, one.kept, gram);
+    const double slack = 1e-9 * (1 + variance_with(0, one.weights, one.kept, gram));
+    REQUIRE(best <= variance_with(0, one.weights, one.kept, gram) + slack);
+    if (one.visit != "exact") continue;
+    REQUIRE(best <= variance_with(0, std::vector<double>(one.of.rows, 1.0), one.kept, gram) + slack);
+  }
+}
+
+TEST_CASE("the smallest square alone would be worse than plain sampling for nearly parallel rows", "[activation]")
+{
+  // Eight rows of one direction, and 32 of the same norm a little to its left or right.
+  problem one{40, 2, 1, std::vector<float>(80), std::vector<float>(40, 1.0F)};
+  for (std::size_t row = 0; row < 40; ++row) {
+    one.input[2 * row] = row < 8 ? 1.25F : 1.0F;
+    one.input[2 * row + 1] = row < 8 ? 0.0F : row % 2 == 0 ? 0.75F : -0.75F;
+  }
+  const std::vector<double> weights(40, 1.25), gram = one.gram();
+  const double plain = variance_with(0, weights, 24, gram);
+  const row_sampling::division squared = row_sampling::divide(weights, 24, "squared");
+  REQUIRE(squared.always == 8);
+  CHECK(row_sampling::variance_of(squared, gram) > 1.15 * plain);
+  CHECK(choose(weights, 24).always == 0);
+}
+
+TEST_CASE("all rows are kept once where there is a place for each", "[activation]")
+{
+  const kept_rows all = choose({3, 0, 1, 7}, 4);
+  CHECK(all.indices == std::vector<std::int32_t>{0, 1, 2, 3});
+  CHECK(all.scales == std::vector<float>{1, 1, 1, 1});
+  CHECK(choose({5}, 1).indices == std::vector<std::int32_t>{0});
+}
+
+TEST_CASE("a row of weight zero is never kept with a scale", "[activation]")
+{
+  const std::vector<double> weights = {0, 3, 0, 0, 2, 0, 0, 0};
+  for (std::uint64_t step = 0; step < 200; ++step) {
+    const kept_rows one = choose(weights, 1, {.step = step});
+    REQUIRE((one.indices[0] == 1 || one.indices[0] == 4));
+    const kept_rows two = choose(weights, 3, {.step = step});  // a place more than rows that count
+    REQUIRE(two.indices == std::vector<std::int32_t>{1, 4, 7});
+    REQUIRE(two.scales == std::vector<float>{1, 1, 0});
+  }
+  const kept_rows none = choose(std::vector<double>(8, 0.0), 3);
+  CHECK(none.scales == std::vector<float>{0, 0, 0});
+}
+
+TEST_CASE("weights that are no numbers make scales that are none", "[activation]")
+{
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    const kept_rows made = choose({1, bad, 2, 3}, 2);
+    for (std::size_t at = 0; at < 2; ++at) {
+      CHECK(made.indices[at] >= 0);
+      CHECK(made.indices[at] < 4);
+      CHECK(std::isnan(made.scales[at]));
+    }
+  }
+}
+
+TEST_CASE("kept rows are in order, and follow from key and weights alone", "[activation]")
+{
+  // Whole numbers: the same weights with every library of functions.
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  const auto add = [&](std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3U; };
+  for (std::uint64_t number = 1; number < 40; ++number) {
+    row_sampling::dice random{number};
+    std::vector<double> weights(number * 3);
+    for (double& each : weights) {
+      each = static_cast<double>(random.bits() >> 44U);
+      each *= each;
+    }
+    const std::size_t kept = number;
+    const kept_rows made = choose(weights, kept, {.seed = number, .step = 5});
+    REQUIRE(made == choose(weights, kept, {.seed = number, .step = 5}));
+    if (number > 8) REQUIRE(!(made == choose(weights, kept, {.seed = number, .step = 6})));
+    for (std::size_t at = 0; at + 1 < kept; ++at) REQUIRE(made.indices[at] <= made.indices[at + 1]);
+    for (std::size_t at = 0; at < kept; ++at) {
+      add(static_cast<std::uint64_t>(made.indices[at]));
+      add(std::bit_cast<std::uint32_t>(made.scales[at]));
+    }
+  }
+  CHECK(hash == 0x39c866aa0ba1cf9cU);
+}
+
+TEST_CASE("rows of one weight are taken in their order", "[activation]")
+{
+  // Ten rows of one weight, and one that is most of all: c is 1.
+  std::vector<double> weights(11, 1.0);
+  weights[6] = 1'000;
+  const kept_rows made = choose(weights, 4, {.step = 3});
+  CHECK(made.always == 1);
+  CHECK(std::count(made.indices.begin(), made.indices.end(), 6) == 1);
+  // 1,010 of 11 equal rows: every draw is one of the others, and counts for a third of them.
+  for (std::size_t at = 0; at < 4; ++at) CHECK(made.scales[at] == (made.indices[at] == 6 ? 1.0F : 10.0F / 3));
+}
+
+}  // namespace row_choice_test
