@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part checkpointed: training with activations that are kept, swapped and computed again. Its backends start threads: the thread
+# Part checkpointed: training with activations that are kept, swapped, computed again and sampled. Its backends start threads: the thread
 # sanitizer runs it. It makes a figure.
 set(chunkmem_joint saves)
 set(chunkmem_labels threads figures)
-chunkmem_part(checkpointed "checkpointed|checkpointed_.*")
+chunkmem_part(checkpointed "checkpointed|checkpointed_.*|sampled")
 
 # The others plan. Plans are numbers, and whoever indexes past an end is caught here; sanitizers have those
 # that search little or not at all.
@@ -13,4 +13,4 @@ if(NOT CHUNKMEM_SANITIZE)
   set(chunkmem_compile_options -D_GLIBCXX_ASSERTIONS)
 endif()
 set(chunkmem_unsanitized ON)
-set(chunkmem_sanitized_files "(activation_plan|chain_timeline|executed_plans|layer_chain|picture_chain)_test[.]cpp")
+set(chunkmem_sanitized_files "(activation_plan|chain_timeline|executed_plans|layer_chain|picture_chain|row_choice)_test[.]cpp")

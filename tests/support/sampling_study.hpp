@@ -37,8 +37,8 @@ struct study_case {
   std::size_t kept = 0;
 };
 
-/// The weights of a visit. "exact": |h| |d|. Others ask a cache: without norms, with those of d, with others, with norms
-/// of every other sample.
+/// The weights of a visit. "exact": |h| |d|. Others ask a cache: without norms, with those of d, with others, with
+/// norms of every other sample.
 [[nodiscard]] inline std::vector<double> weights_of(const problem& of, std::string_view visit, std::uint64_t seed)
 {
   if (visit == "exact") return of.exact_weights();
@@ -72,7 +72,8 @@ struct study_case {
   study_case made;
   made.kind = kinds[number % kinds.size()];
   made.visit = visits[number / 2 % visits.size()];
-  made.of = row_sampling::make_problem(made.kind, rows[number % 4], inputs[number % 3], outputs[number / 3 % 2], number);
+  made.of =
+      row_sampling::make_problem(made.kind, rows[number % 4], inputs[number % 3], outputs[number / 3 % 2], number);
   made.weights = weights_of(made.of, made.visit, number);
   const double kept = ratios[number / 5 % 4] * static_cast<double>(made.of.rows);
   made.kept = std::max<std::size_t>(1, static_cast<std::size_t>(kept + 0.5));
@@ -139,7 +140,7 @@ class estimates {
   std::size_t always_ = 0;
 };
 
-/// So many trials that a bias of `share` of the gradient, along it, is 8 deviations of their mean, and at least so many.
+/// So many trials that a bias of `share` of the gradient, along it, is 8 deviations of their mean, and `least` or more.
 [[nodiscard]] inline std::uint64_t trials_for(const study_case& one, const row_lengths& lengths, double share,
                                               std::uint64_t least = 2'000)
 {

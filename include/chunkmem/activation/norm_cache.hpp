@@ -34,9 +34,9 @@ namespace activation {
 struct sampled_batch {
   static constexpr std::uint64_t no_step = UINT64_MAX;
 
-  std::uint64_t step = no_step;            ///< of the training, counted by the trainer
-  std::span<const std::uint64_t> samples;  ///< numbers that the trainer gave them; each has as many rows as any other
-  float loss_scale = 1;                    ///< that gradients were multiplied by
+  std::uint64_t step = no_step;              ///< of the training, counted by the trainer
+  std::span<const std::uint64_t> samples{};  ///< numbers that the trainer gave them; each has as many rows as any other
+  float loss_scale = 1;                      ///< that gradients were multiplied by
 };
 
 /// Memory of a choice, which all inputs of one cache share: they are sampled one after another.
@@ -63,14 +63,14 @@ struct sampling_memory {
 /// A sample has a number below `samples`, which the trainer gives it. For data that never comes back `samples` is 0:
 /// nothing is kept, numbers are free, and each visit is a first one.
 ///
-/// **A first visit is unbiased**, as any is: a row without a norm takes the mean norm of the rows of its batch that have
-/// one, or 1. Norms are those of earlier steps, so no draw of a step depends on the gradients of that step. A norm far
-/// below the mean, 0 among them, counts as a 1024-th of the mean: a row that had no gradient can have one now.
+/// **A first visit is unbiased**, as any is: a row without a norm takes the mean norm of those rows of its batch that
+/// have one, or 1. Norms are those of earlier steps, so no draw of a step depends on the gradients of that step. A norm
+/// far below the mean, 0 among them, counts as a 1024-th of the mean: a row that had no gradient can have one now.
 ///
-/// **State.** A manager saves "<name>/norms": the seed, what the sites are called, two bytes for each row of each sample
-/// and site. Norms of a step are noted, and taken in by `commit`: where a sample was seen more than once, the largest
-/// counts, so the order of micro-batches and ranks does not. Over ranks `commit(ranks)` gives all of them the norms of
-/// all. The bytes lie on the host beside the manager's capacities.
+/// **State.** A manager saves "<name>/norms": the seed, what the sites are called, two bytes for each row of each
+/// sample and site. Norms of a step are noted, and taken in by `commit`: where a sample was seen more than once, the
+/// largest counts, so the order of micro-batches and ranks does not. Over ranks `commit(ranks)` gives all of them the
+/// norms of all. The bytes lie on the host beside the manager's capacities.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265) has the cache; there a first visit is biased. Cost: O(rows) for a batch,
 /// without an allocation after the first step.
@@ -272,7 +272,8 @@ class norm_cache {
   }
   [[nodiscard]] const one_site& expect_site(site which) const
   {
-    expects(which.index < sites_.size(), "an input was sampled that was not added to these norms (call norm_cache::add)");
+    expects(which.index < sites_.size(),
+            "an input was sampled that was not added to these norms (call norm_cache::add)");
     return sites_[which.index];
   }
   /// Takes over the seed of a file.
@@ -284,9 +285,10 @@ class norm_cache {
                                         "the last add)"};
     std::memcpy(header_.data(), bytes_.data(), sizeof header_);
     if (header_[of_print] != print_)
-      throw config_error{error_text{} << "chunkmem: the norms \"" << name_
-                                      << "\" that were loaded are of another model: its sampled inputs have other names "
-                                         "or rows (load a checkpoint of this model, or add the inputs that it had)"};
+      throw config_error{
+          error_text{} << "chunkmem: the norms \"" << name_
+                       << "\" that were loaded are of another model: its sampled inputs have other names "
+                          "or rows (load a checkpoint of this model, or add the inputs that it had)"};
   }
   const one_site& expect_batch(site which, const sampled_batch& batch, std::size_t rows)
   {

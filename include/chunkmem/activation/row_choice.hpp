@@ -21,9 +21,9 @@ namespace activation {
 /// Chooses the rows of a sum of products that are kept, and by what each of them counts.
 ///
 /// The gradient of a linear layer's weight is G = sum over the rows i of g_i = h_i^T d_i. With k kept rows and any
-/// weights a_i >= 0, p_i = a_i / sum of a: the c rows of largest weight (the set C, whose p add up to P) count once. The
-/// other T = k - c places are drawn from the rest, each by itself, row i with the probability p_i / (1 - P). A drawn row
-/// counts (1 - P) / (T p_i) times.
+/// weights a_i >= 0, p_i = a_i / sum of a: the c rows of largest weight (the set C, whose p add up to P) count once.
+/// The other T = k - c places are drawn from the rest, each by itself, row i with the probability p_i / (1 - P). A
+/// drawn row counts (1 - P) / (T p_i) times.
 ///
 ///     row_choice choice{rows};                                  // its memory, for any number of calls
 ///     choice.choose(weights, indices, scales, key);             // k = indices.size(), rows in their order
@@ -37,15 +37,15 @@ namespace activation {
 ///
 ///     V(c) = ((1 - P) * sum over i not in C of |g_i|^2 / p_i - |R|^2) / (k - c)
 ///
-/// With a_i = |h_i| |d_i| that is ((1 - P)^2 S^2 - |R|^2) / (k - c), S the sum of a. c is the one that makes
-/// (1 - P)^2 / (k - c) least among those with P >= c / k. The second rule is what makes the choice **never worse than
-/// c = 0**, plain column-row sampling with the same weights, whatever g is. Proof: let A and B be the sums of |g_i|^2 /
-/// p_i over C and over the rest, and D = G - R. Then k V(0) = A + B - |D + R|^2 >= 0 and (k - c) V(c) = (1 - P) B -
-/// |R|^2. From P >= c / k follows (k - c) / k >= 1 - P, so V(c) <= V(0) follows from (1 - P) B - |R|^2 <= (1 - P) (A +
-/// B - |D + R|^2), which is (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. The square of a norm is convex: |P (D / P) + (1 - P)
-/// (R / (1 - P))|^2 <= |D|^2 / P + |R|^2 / (1 - P). And |D|^2 <= (sum over C of sqrt(p_i) |g_i| / sqrt(p_i))^2 <= P A
-/// (Cauchy and Schwarz). Together (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. Without the second rule it is not so: rows
-/// of one norm that are nearly parallel give 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which
+/// With a_i = |h_i| |d_i| that is ((1 - P)^2 S^2 - |R|^2) / (k - c), S the sum of a. c is the one that makes (1 - P)^2
+/// / (k - c) least among those with P >= c / k. The second rule is what makes the choice **never worse than c = 0**,
+/// plain column-row sampling with the same weights, whatever g is. Proof: let A and B be the sums of |g_i|^2 / p_i over
+/// C and over the rest, and D = G - R. Then k V(0) = A + B - |D + R|^2 >= 0 and (k - c) V(c) = (1 - P) B - |R|^2. From
+/// P >= c / k follows (k - c) / k >= 1 - P, so V(c) <= V(0) follows from (1 - P) B - |R|^2 <= (1 - P) (A + B - |D +
+/// R|^2), which is (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. The square of a norm is convex, so |D + R|^2 = |P (D / P) +
+/// (1 - P) (R / (1 - P))|^2 <= |D|^2 / P + |R|^2 / (1 - P). And |D|^2 <= (sum over C of sqrt(p_i) |g_i| / sqrt(p_i))^2
+/// <= P A (Cauchy and Schwarz). Together (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. Without the second rule it is not so:
+/// rows of one norm that are nearly parallel give 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which
 /// a_i = |h_i| |d_i| is never above (Cauchy and Schwarz again).
 ///
 /// **The same bits** for a key and weights on every machine: weights are added up from the smallest to the largest,
@@ -70,8 +70,8 @@ class row_choice {
 
   /// @param weights   one for each row: 0 is never chosen. Where one is not finite, all scales are NaN, so that an
   ///   overflow is not sampled away
-  /// @param indices, scales   of the kept rows, in the order of rows. With a place for each row: every row, once. Places
-  ///   that nothing is left for have the scale 0
+  /// @param indices, scales   of the kept rows, in the order of rows. With a place for each row: every row, once.
+  ///   Places that nothing is left for have the scale 0
   /// @param key   of the draws: what it is made of decides what repeats them
   /// @return   c
   /// @pre make_room was called for as many rows; there are as many scales as indices, at least 1 and at most as many as
@@ -90,7 +90,7 @@ class row_choice {
     std::size_t places = 0;
     for (; places < always; ++places) chosen_[places] = {order_[places], 1.0F};
     if (tail_[always] > 0) {
-      const detail::rounding_stream stream{key};
+      const chunkmem::detail::rounding_stream stream{key};
       const auto drawn = static_cast<double>(kept - always);
       for (std::size_t draw = 0; places < kept; ++draw, ++places) {
         const std::size_t at = drawn_at(always, rows, strict_fp::product(uniform(stream, draw), tail_[always]));
@@ -164,9 +164,9 @@ class row_choice {
     return best;
   }
   /// In [0, 1), by 53 bits.
-  [[nodiscard]] static double uniform(const detail::rounding_stream& stream, std::size_t draw) noexcept
+  [[nodiscard]] static double uniform(const chunkmem::detail::rounding_stream& stream, std::size_t draw) noexcept
   {
-    const detail::philox_words words = stream.draw(draw / 2);
+    const chunkmem::detail::philox_words words = stream.draw(draw / 2);
     const std::uint32_t* const mine = words.word + 2 * (draw % 2);
     const std::uint64_t bits = std::uint64_t{mine[1]} << 32U | mine[0];
     return static_cast<double>(bits >> 11U) * 0x1p-53;

@@ -31,13 +31,13 @@ struct linear_slope {
   OfWeight of_weight;  ///< dW += rows^T slopes, over the kept rows. Called with sampled_rows
 };
 template <class Slope, class Size, class OfInput, class OfWeight>
-linear_slope(std::span<Slope>, Size, OfInput, OfWeight)
-    -> linear_slope<std::remove_const_t<Slope>, OfInput, OfWeight>;
+linear_slope(std::span<Slope>, Size, OfInput, OfWeight) -> linear_slope<std::remove_const_t<Slope>, OfInput, OfWeight>;
 
 /// In place of the two products of a linear layer's backward pass: dx = d W^T, which stays exact, and dW = x^T d, which
 /// becomes an unbiased estimate from the kept rows of x. With several layers that share x, one call has all of them.
 ///
-///     sampled(kept, batch, workers, linear_slope{dq.span(), w, of_x_q, of_wq}, linear_slope{dk.span(), w, of_x_k, of_wk});
+///     sampled(kept, batch, workers, linear_slope{dq.span(), width, of_x_q, of_weight_q},
+///             linear_slope{dk.span(), width, of_x_k, of_weight_k});
 ///
 /// The products are the trainer's own, so forward, dx and a bias's gradient have the bits of exact training, and at a
 /// ratio of 1 dW has them too. An infinity or NaN anywhere in d makes dW NaN: a loss scale sees it. The kept rows are

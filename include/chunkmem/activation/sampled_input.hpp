@@ -71,8 +71,8 @@ struct sampling_options {
   [[nodiscard]] bytes size(dtype of) const
   {
     const std::uint64_t kept = kept_of(rows);
-    return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) +
-           align_up(bytes{4 * kept}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment);
+    return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment) +
+           align_up(bytes{4 * kept}, tensor_alignment);
   }
 };
 
@@ -102,12 +102,17 @@ struct sampled_rows {
 ///
 /// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
 /// @threads   as the manager; `workers` do the passes
-template <class Manager, real_element Element>
+template <class Manager, class Element>
 class sampled_input {
  public:
-  static_assert(Manager::engine_type::host_addressable,
-                "chunkmem: activation::sampled_input reads rows on the calling thread: take a backend whose device tier "
-                "that thread can read");
+  static_assert(
+      real_element<Element>,
+      "chunkmem: activation::sampled_input keeps rows of float, bf16 or fp16, the inputs of linear layers: an "
+      "embedding reads numbers of tokens, and has nothing to sample");
+  static_assert(
+      Manager::engine_type::host_addressable,
+      "chunkmem: activation::sampled_input reads rows on the calling thread: take a backend whose device tier "
+      "that thread can read");
   using element_type = Element;
 
   /// @param weights   of all linear layers that read the input: [width, outputs] or [outputs, width] each
@@ -196,13 +201,14 @@ class sampled_input {
     const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
     const auto rows = manager_.acquire(rows_, access::read);
     const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
-    if (!computes) return of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
+    if (!computes)
+      return of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
     const float_environment standard;
     const std::span<double> squares = numbers(count_);
     if (is_first) std::ranges::fill(squares, 0.0);
     detail::add_squares(workers, slope, squares);
-    const bool is_finite = std::ranges::all_of(
-        squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
+    const bool is_finite =
+        std::ranges::all_of(squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
     const auto indices = manager_.acquire(indices_, access::read);
     const auto scales = manager_.acquire(scales_, access::read);
     const std::span<float> scaled = workspace.template span<float>();
@@ -234,8 +240,8 @@ class sampled_input {
 
   /// Rows that the last choice kept for certain.
   [[nodiscard]] std::uint64_t always_kept() const noexcept { return always_; }
-  /// The weights of the last choice, one for each row of its batch, until another input of these norms is sampled: for a
-  /// search of ratios.
+  /// The weights of the last choice, one for each row of its batch, until another input of these norms is sampled: for
+  /// a search of ratios.
   [[nodiscard]] std::span<const double> weights() const noexcept { return numbers(count_); }
 
  private:

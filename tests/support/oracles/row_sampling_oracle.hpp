@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// What the estimate of a linear layer's weight gradient from some rows has to be, in closed form, and estimates that are
-/// wrong. G = sum of h_i^T d_i.
+/// What the estimate of a linear layer's weight gradient from some rows has to be, in closed form, and estimates that
+/// are wrong. G = sum of h_i^T d_i.
 namespace support::row_sampling {
 
 /// Random numbers (xorshift64*, Vigna 2016).

@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/activation/checkpointed.hpp>
+#include <chunkmem/activation/norm_cache.hpp>
+#include <chunkmem/activation/planners.hpp>
+#include <chunkmem/activation/sampled.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+#include <support/catch.hpp>
+#include <support/count_allocations.hpp>
+
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace sampled_test {
+
+/// Linear layers whose weight gradients come from sampled rows: in chunks, in a training, and refused.
+
+namespace cm = chunkmem;
+namespace act = chunkmem::activation;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+// With a policy that plans nothing, which compiles faster.
+using manager = cm::manager<arena, cm::transfer::no_prefetch>;
+
+namespace {
+
+constexpr std::uint32_t width = 8, rows_of_sample = 3, samples = 12, batch_samples = 4;
+constexpr std::uint64_t rows = std::uint64_t{rows_of_sample} * batch_samples;
+
+/// Every part on a thread of its own.
+struct three_threads {
+  [[nodiscard]] static unsigned threads() { return 3; }
+  template <class Work>
+  static void run(unsigned parts, Work&& work)
+  {
+    std::vector<std::thread> all;
+    for (unsigned part = 0; part < parts; ++part) all.emplace_back([&work, part] { work(part); });
+    for (std::thread& each : all) each.join();
+  }
+};
+
+/// sum += left^T right
+void add_product(const float* left, std::uint64_t lefts, const float* right, std::uint64_t rights, std::uint64_t count,
+                 float* sum)
+{
+  for (std::uint64_t row = 0; row < count; ++row)
+    for (std::uint64_t i = 0; i < lefts; ++i)
+      for (std::uint64_t j = 0; j < rights; ++j) sum[i * rights + j] += left[row * lefts + i] * right[row * rights + j];
+}
+
+/// Numbers that repeat on every machine.
+float number(std::uint64_t seed)
+{
+  seed = (seed + 1) * 0x9e3779b97f4a7c15U;
+  seed ^= seed >> 29U;
+  seed *= 0xbf58476d1ce4e5b9U;
+  return static_cast<float>(static_cast<std::int64_t>(seed >> 40U) - (1 << 23)) / (1 << 23);
+}
+std::vector<float> numbers(std::uint64_t seed, std::uint64_t count)
+{
+  std::vector<float> made(count);
+  for (std::uint64_t index = 0; index < count; ++index) made[index] = number(seed * 1'000 + index);
+  return made;
+}
+
+/// One input that two layers read.
+struct shared_input {
+  static constexpr std::uint64_t outputs[2] = {5, 3};
+  explicit shared_input(double ratio, std::uint64_t of_samples = samples)
+      : norms{{.name = "sampling", .samples = of_samples, .seed = 42}}
+  {
+    const auto site = norms.add("input", rows_of_sample);
+    m.use(norms);
+    input = m.add<float>({rows, width}, cm::role::activation);
+    m.name(input, "hidden");
+    const auto first = m.add<float>({width, outputs[0]}, cm::role::parameter);
+    const auto second = m.add<float>({outputs[1], width}, cm::role::frozen);
+    kept.emplace(m, norms, site, act::sampling_options{.rows = rows, .width = width, .ratio = ratio},
+                 std::initializer_list<cm::tensor_handle>{first, second});
+  }
+
+  void keep(const act::sampled_batch& batch, const std::vector<float>& x)
+  {
+    std::ranges::copy(x, m.acquire(input, cm::access::write).span().begin());
+    kept->keep(batch, input);
+  }
+  /// Both weight gradients, one behind the other.
+  std::vector<float> back(const act::sampled_batch& batch, const std::vector<float>& first,
+                          const std::vector<float>& second)
+  {
+    std::vector<float> sums(width * (outputs[0] + outputs[1]));
+    std::string order;
+    const auto into = [&](std::uint64_t begin, std::uint64_t many) {
+      return [&, begin, many](const auto& it) {
+        order += 'w';
+        add_product(it.rows, width, it.slopes, many, it.count, sums.data() + begin);
+      };
+    };
+    act::sampled(
+        *kept, batch, cm::on_this_thread,
+        act::linear_slope{std::span{first}, outputs[0], [&] { order += 'x'; }, into(0, outputs[0])},
+        act::linear_slope{std::span{second}, outputs[1], [&] { order += 'x'; }, into(width * outputs[0], outputs[1])});
+    REQUIRE(order == "xwxw");
+    return sums;
+  }
+
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  act::norm_cache norms;
+  cm::tensor<float> input;
+  std::optional<act::sampled_input<manager, float>> kept;
+};
+
+std::vector<float> exact(const std::vector<float>& x, const std::vector<float>& first, const std::vector<float>& second)
+{
+  std::vector<float> sums(width * 8);
+  add_product(x.data(), width, first.data(), 5, rows, sums.data());
+  add_product(x.data(), width, second.data(), 3, rows, sums.data() + width * 5);
+  return sums;
+}
+
+constexpr std::array<std::uint64_t, batch_samples> batch_0 = {7, 2, 11, 5};
+
+}  // namespace
+
+TEST_CASE("all rows give the exact gradient, bit by bit", "[activation]")
+{
+  shared_input it{1};
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const act::sampled_batch batch{.step = step, .samples = batch_0};
+    it.keep(batch, x);
+    REQUIRE(it.back(batch, first, second) == exact(x, first, second));
+    it.norms.commit();
+  }
+}
+
+TEST_CASE("the mean of sampled gradients is the exact one, on first visits and with norms", "[activation]")
+{
+  // Rows of very different gradients. The norms of half of the samples become known, then those of all.
+  const auto x = numbers(1, rows * width);
+  auto first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const float size = row % 5 == 0 ? 4.0F : 0.25F;
+    for (std::uint64_t at = 0; at < 5; ++at) first[row * 5 + at] *= size;
+    for (std::uint64_t at = 0; at < 3; ++at) second[row * 3 + at] *= size;
+  }
+  const std::vector<float> right = exact(x, first, second);
+  std::vector<double> scatter;
+  for (const std::size_t known : {0, 2, 4}) {
+    shared_input it{0.4};
+    if (known > 0) {
+      // A visit of each known sample alone: its rows, and its norms.
+      for (std::uint64_t at = 0; at < known; ++at) {
+        const act::sampled_batch one{.step = 0, .samples = std::span{batch_0}.subspan(at, 1)};
+        const auto part = [&](const std::vector<float>& of, std::uint64_t each) {
+          const auto begin = of.begin() + static_cast<std::ptrdiff_t>(at * rows_of_sample * each);
+          return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(rows_of_sample * each));
+        };
+        it.kept->keep(one, std::span<const float>{part(x, width)});
+        (void)it.back(one, part(first, 5), part(second, 3));
+      }
+      it.norms.commit();
+    }
+    constexpr std::uint64_t trials = 600;
+    std::vector<double> sums(right.size()), squares(right.size());
+    for (std::uint64_t step = 1; step <= trials; ++step) {
+      const act::sampled_batch batch{.step = step, .samples = batch_0};
+      it.keep(batch, x);
+      const std::vector<float> seen = it.back(batch, first, second);
+      it.norms.forget();  // as the first visit of each step
+      for (std::size_t at = 0; at < seen.size(); ++at) {
+        sums[at] += double{seen[at]};
+        squares[at] += double{seen[at]} * double{seen[at]};
+      }
+    }
+    double variance_of_all = 0;
+    for (std::size_t at = 0; at < right.size(); ++at) {
+      const double mean = sums[at] / trials, variance = squares[at] / trials - mean * mean;
+      variance_of_all += variance;
+      INFO("element " << at << ", " << known << " samples with norms");
+      REQUIRE(std::abs(mean - double{right[at]}) <= 4.8 * std::sqrt(variance / trials) + 1e-5);
+    }
+    scatter.push_back(variance_of_all);
+  }
+  CHECK(scatter[2] < 0.5 * scatter[0]);
+}
+
+namespace {
+
+/// Less than the weights, activations and gradients of a step.
+constexpr cm::bytes tight_device = 7_KiB;
+
+/// Four blocks y = x + relu(x W), two micro-batches in a step, by plain loops. The linear inputs are sampled.
+struct trainer {
+  struct settings {
+    cm::bytes device = 256_KiB;
+    bool again = false;    ///< blocks run forward twice
+    bool threads = false;  ///< three, else one
+    double ratio = 0.4;
+  };
+  using network_type = act::checkpointed<manager, act::keep_all>;
+  static constexpr std::uint32_t blocks = 4;
+
+  explicit trainer(const settings& how)
+      : how_{how},
+        memory{{.device_capacity = how.device, .host_capacity = 256_KiB}},
+        norms{{.name = "sampling", .samples = samples, .seed = 42}},
+        network{m, {.budget = budget, .name = "net"}}
+  {
+    m.use(sgd);
+    std::array<act::norm_cache::site, blocks> sites{};
+    for (std::uint32_t index = 0; index < blocks; ++index)
+      sites[index] = norms.add("block " + std::to_string(index), rows_of_sample);
+    m.use(norms);
+    weights = m.add_stacked<float>(blocks, {width, width}, cm::role::parameter);
+    batch = m.add<float>({rows, width}, cm::role::activation);
+    slope = m.add<float>({rows, width}, cm::role::activation);
+    cm::tensor<float> before = batch;
+    for (std::uint32_t index = 0; index < blocks; ++index) {
+      auto& block = network.add("block " + std::to_string(index));
+      auto& input = kept.emplace_back(m, norms, sites[index],
+                                      act::sampling_options{.rows = rows, .width = width, .ratio = how.ratio},
+                                      std::initializer_list<cm::tensor_handle>{weights.slice(index)});
+      input.saved_by(block);
+      const auto mask = block.template saves<float>({rows, width});
+      const auto output = block.template outputs<float>({rows, width});
+      block.forward = [this, index, before, mask, output](auto& run) { forward(index, before, mask, output, run); };
+      block.backward = [this, index, mask, output](auto& run) { backward(index, mask, output, run); };
+      block.forward_seconds = block.backward_seconds = 1e-3;
+      before = output;
+    }
+    for (std::uint32_t index = 0; index < blocks; ++index) {
+      const auto first = numbers(50 + index, width * width);
+      std::ranges::copy(first, m.acquire(weights.slice(index), cm::access::write).span().begin());
+    }
+    if (how.again) network.use(act::recompute_all{}.plan(network.chain(), budget));
+  }
+
+  void step(std::uint64_t step)
+  {
+    auto iteration = network.iteration("train", 2);
+    for (std::uint32_t micro = 0; micro < 2; ++micro) {
+      // Samples 0 to 11 in a new order each time; one of them is in both micro-batches.
+      for (std::uint64_t at = 0; at < batch_samples; ++at)
+        now[at] = (step * 5 + micro * batch_samples - micro + at * (step % 2 == 0 ? 1 : 7)) % samples;
+      {
+        const auto x = m.acquire(batch, cm::access::write);
+        for (std::uint64_t row = 0; row < rows; ++row)
+          for (std::uint64_t at = 0; at < width; ++at)
+            x.span()[row * width + at] = number(now[row / rows_of_sample] * 64 + row % rows_of_sample * width + at);
+      }
+      network.run(iteration, {.step = step, .micro_batch = micro});
+      m.drop(batch);
+      m.drop(slope);
+    }
+    cm::optimizer::step(m, sgd, {.learning_rate = 1e-3F});
+    norms.commit();
+  }
+  /// All weights, and the norms.
+  [[nodiscard]] std::vector<float> left()
+  {
+    std::vector<float> all;
+    for (std::uint32_t index = 0; index < blocks; ++index)
+      for (const float each : m.acquire(weights.slice(index), cm::access::read).span()) all.push_back(each);
+    m.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+      if (name != "sampling/norms") return;
+      for (const std::byte each : content) all.push_back(static_cast<float>(std::to_integer<int>(each)));
+    });
+    return all;
+  }
+
+  static constexpr act::activation_budget budget{
+      .device = 7_KiB, .to_host_bytes_per_second = 1e9, .to_device_bytes_per_second = 1e9};
+  settings how_;
+  arena memory;
+  manager m{memory, {.chunk_bytes = 512_B}};
+  cm::optimizer::sgd sgd{{.momentum = 0}};
+  act::norm_cache norms;
+  network_type network;
+  std::deque<act::sampled_input<manager, float>> kept;
+  cm::stacked<float> weights;
+  cm::tensor<float> batch, slope;
+  std::array<std::uint64_t, batch_samples> now{};
+
+ private:
+  [[nodiscard]] act::sampled_batch moment(std::uint64_t step) const { return {.step = step, .samples = now}; }
+  template <class Work>
+  void with_workers(Work work)
+  {
+    three_threads many;
+    if (how_.threads)
+      work(many);
+    else
+      work(cm::on_this_thread);
+  }
+  template <class Run>
+  void forward(std::uint32_t index, cm::tensor<float> before, cm::tensor<float> mask, cm::tensor<float> output,
+               Run& run)
+  {
+    const auto x = run.input(before);
+    {
+      const auto w = m.acquire(weights.slice(index), cm::access::read);
+      const auto on = run.save(mask);
+      const auto y = run.save(output);
+      for (std::uint64_t row = 0; row < rows; ++row)
+        for (std::uint64_t to = 0; to < width; ++to) {
+          float sum = 0;
+          for (std::uint64_t from = 0; from < width; ++from)
+            sum += x.span()[row * width + from] * w.span()[from * width + to];
+          on.span()[row * width + to] = sum > 0 ? 1.0F : 0.0F;
+          y.span()[row * width + to] = x.span()[row * width + to] + (sum > 0 ? sum : 0);
+        }
+    }
+    with_workers(
+        [&](auto& workers) { kept[index].keep(moment(run.moment().step), std::span<const float>{x.span()}, workers); });
+  }
+  template <class Run>
+  void backward(std::uint32_t index, cm::tensor<float> mask, cm::tensor<float> output, Run& run)
+  {
+    if (index + 1 == blocks) {
+      const auto d = m.acquire(slope, cm::access::write);
+      const auto y = run.restore(output);
+      for (std::uint64_t at = 0; at < rows * width; ++at) d.span()[at] = y.span()[at] - 0.5F;
+    }
+    auto w = m.acquire(weights.slice(index), cm::access::read);
+    const auto d = m.acquire(slope, cm::access::read_write);
+    const auto on = run.restore(mask);
+    std::vector<float>& dz = dz_;
+    dz.resize(rows * width);
+    for (std::uint64_t at = 0; at < rows * width; ++at) dz[at] = d.span()[at] * on.span()[at];
+    const act::linear_slope product{std::span{dz}, width,
+                                    [&] {
+                                      for (std::uint64_t row = 0; row < rows; ++row)
+                                        for (std::uint64_t from = 0; from < width; ++from)
+                                          for (std::uint64_t to = 0; to < width; ++to)
+                                            d.span()[row * width + from] +=
+                                                dz[row * width + to] * w.span()[from * width + to];
+                                    },
+                                    [&](const auto& it) {
+                                      auto g = m.gradient(std::move(w));
+                                      if (g.beta() == 0) std::ranges::fill(g.span(), 0.0F);
+                                      add_product(it.rows, width, it.slopes, width, it.count, g.data());
+                                      m.gradient_done(std::move(g));
+                                    }};
+    with_workers([&](auto& workers) { act::sampled(kept[index], moment(run.moment().step), workers, product); });
+  }
+
+  std::vector<float> dz_;
+};
+
+std::vector<float> trained(const trainer::settings& how)
+{
+  trainer it{how};
+  for (std::uint64_t step = 0; step < 6; ++step) it.step(step);
+  const std::vector<float> left = it.left();
+  REQUIRE(left != trainer{how}.left());
+  REQUIRE((it.m.report().evictions > 0) == (how.device < 64_KiB));
+  return left;
+}
+
+}  // namespace
+
+TEST_CASE("sampled training has the same bits with any capacity, with blocks that run twice, and with threads",
+          "[activation]")
+{
+  const std::vector<float> right = trained({});
+  // std::vector is compared outside of CHECK, which would print hundreds of numbers.
+  const bool tight = trained({.device = tight_device}) == right;
+  CHECK(tight);
+  const bool again = trained({.again = true}) == right;
+  CHECK(again);
+  const bool all = trained({.device = tight_device, .again = true, .threads = true}) == right;
+  CHECK(all);
+  const bool other_ratio = trained({.ratio = 0.5}) == right;
+  CHECK(!other_ratio);
+}
+
+TEST_CASE("a sampled training that is resumed has the bits of one that was not interrupted", "[activation]")
+{
+  trainer first{{}}, second{{}};
+  for (std::uint64_t step = 0; step < 3; ++step) first.step(step);
+  for (std::uint32_t index = 0; index < trainer::blocks; ++index) {
+    const auto from = first.m.acquire(first.weights.slice(index), cm::access::read);
+    std::ranges::copy(from.span(), second.m.acquire(second.weights.slice(index), cm::access::write).span().begin());
+  }
+  std::vector<std::byte> norms;
+  first.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    if (name == "sampling/norms") norms.assign(content.begin(), content.end());
+  });
+  second.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    if (name == "sampling/norms") std::ranges::copy(norms, content.begin());
+  });
+  for (std::uint64_t step = 3; step < 6; ++step) {
+    first.step(step);
+    second.step(step);
+  }
+  const bool is_resumed = second.left() == first.left(), is_undisturbed = first.left() == trained({});
+  CHECK(is_resumed);
+  CHECK(is_undisturbed);
+}
+
+TEST_CASE("a step of sampled training allocates nothing when it is repeated", "[activation]")
+{
+  if (!support::counts_allocations) SKIP("allocations are not counted here");
+  trainer it{{}};
+  std::uint64_t step = 0;
+  for (; step < 4; ++step) it.step(step);
+  const auto before = support::allocations_so_far();
+  for (; step < 8; ++step) it.step(step);
+  CHECK((support::allocations_so_far() - before).all() == 0);
+}
+
+TEST_CASE("norms of a step do not depend on the order of its micro-batches and ranks", "[activation]")
+{
+  // The bytes of a cache that noted three batches, in an order.
+  const std::array<std::array<std::uint64_t, 2>, 3> batches = {{{1, 4}, {4, 2}, {0, 2}}};
+  const auto make = [](std::uint32_t) {
+    auto made = std::make_unique<act::norm_cache>(act::norm_cache::options{.name = "n", .samples = 6, .seed = 1});
+    (void)made->add("a", 2);
+    made->for_each_state([](const auto&) {});
+    return made;
+  };
+  const auto note = [&](act::norm_cache& to, std::size_t which, std::uint64_t step) {
+    std::array<double, 4> squares{};
+    for (std::size_t at = 0; at < 4; ++at) squares[at] = std::pow(1 + static_cast<double>(which * 4 + at), 2);
+    if (which == 1) squares[3] = std::numeric_limits<double>::infinity();  // passed over
+    to.note({0}, {.step = step, .samples = batches[which]}, squares);
+  };
+  const auto weights = [](act::norm_cache& of) {
+    std::vector<double> all(12, 1.0);
+    of.weigh({0}, {.step = 9, .samples = std::array<std::uint64_t, 6>{0, 1, 2, 3, 4, 5}}, all);
+    return all;
+  };
+  const auto forward = make(0), back = make(1);
+  for (const std::size_t which : {0, 1, 2}) note(*forward, which, 3);
+  for (const std::size_t which : {2, 0, 1}) note(*back, which, 3);
+  forward->commit();
+  back->commit();
+  const std::vector<double> right = weights(*forward);
+  CHECK(weights(*back) == right);
+  CHECK(right[0] == 9);                     // sample 0, of the third batch
+  CHECK(right[4] == 11);                    // sample 2: the larger one of two
+  CHECK(right[5] == 12);                    // the other was no number
+  CHECK(right[2 * 3] == right[2 * 3 + 1]);  // sample 3 was not seen: the mean
+  CHECK(right[8] == 5);                     // sample 4: of the second batch
+
+  // Three ranks, one batch each, then a step in which one rank has none.
+  struct rank_end {
+    std::vector<std::vector<std::uint64_t>>& words;
+    std::barrier<>& all_here;
+    std::uint32_t mine;
+    static std::uint32_t ranks() { return 3; }
+    void exchange(std::span<const std::uint64_t> own, std::span<std::uint64_t> all)
+    {
+      words[mine].assign(own.begin(), own.end());
+      all_here.arrive_and_wait();
+      auto to = all.begin();
+      for (const auto& each : words) to = std::ranges::copy(each, to).out;
+      all_here.arrive_and_wait();
+    }
+  };
+  std::vector<std::vector<std::uint64_t>> words(3);
+  std::barrier<> all_here{3};
+  std::vector<std::unique_ptr<act::norm_cache>> caches;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) caches.push_back(make(rank));
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      rank_end end{words, all_here, rank};
+      note(*caches[rank], 2 - rank, 3);
+      caches[rank]->commit(end);
+      if (rank > 0) note(*caches[rank], rank, 4);
+      caches[rank]->commit(end);
+      caches[rank]->commit(end);  // of nothing
+    });
+  for (std::thread& each : threads) each.join();
+  note(*forward, 1, 4);
+  note(*forward, 2, 4);
+  forward->commit();
+  for (const auto& each : caches) CHECK(weights(*each) == weights(*forward));
+}
+
+TEST_CASE("an infinity in a gradient is not sampled away, and is no norm", "[activation]")
+{
+  shared_input it{0.2};
+  const auto x = numbers(1, rows * width), second = numbers(3, rows * 3);
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      auto first = numbers(2, rows * 5);
+      first[row * 5 + 2] = bad;
+      const act::sampled_batch batch{.step = row, .samples = batch_0, .loss_scale = 1'024};
+      it.keep(batch, x);
+      const std::vector<float> seen = it.back(batch, first, second);
+      REQUIRE(std::ranges::all_of(seen.begin(), seen.begin() + width * 5, [](float each) { return std::isnan(each); }));
+      it.norms.commit();
+      auto input = x;
+      input[row * width] = bad;
+      it.keep(batch, input);
+      REQUIRE(std::isnan(it.back(batch, numbers(2, rows * 5), second)[0]));
+      it.norms.commit();
+    }
+}
+
+TEST_CASE("a loss scale changes no choice", "[activation]")
+{
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  std::vector<std::vector<float>> left;
+  for (const float scale : {1.0F, 4'096.0F}) {
+    shared_input it{0.4};
+    const auto times = [&](std::vector<float> of) {
+      for (float& each : of) each *= scale;
+      return of;
+    };
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const act::sampled_batch batch{.step = step, .samples = batch_0, .loss_scale = scale};
+      it.keep(batch, x);
+      left.push_back(it.back(batch, times(first), times(second)));
+      for (float& each : left.back()) each /= scale;
+      it.norms.commit();
+    }
+  }
+  for (std::size_t step = 0; step < 3; ++step) CHECK(left[step] == left[step + 3]);
+}
+
+TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activation]")
+{
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+
+  SECTION("a ratio, sizes")
+  {
+    for (const double ratio : {0.0, -0.5, 1.01, std::numeric_limits<double>::quiet_NaN()})
+      CHECK_THROWS_WITH(shared_input{ratio}, ContainsSubstring("\"input\" has a ratio of"));
+  }
+  SECTION("a layer that is not linear, and one that is frozen")
+  {
+    shared_input it{0.5};
+    act::norm_cache norms{{.name = "more"}};
+    const auto site = norms.add("x", 1);
+    const act::sampling_options how{.rows = 4, .width = width, .ratio = 0.5};
+    const auto refused = [&](const cm::shape& extents, cm::role part) {
+      const auto weight = it.m.add<float>(extents, part);
+      it.m.name(weight, "w" + std::to_string(cm::index_of(weight.id)));
+      try {
+        act::sampled_input<manager, float>{it.m, norms, site, how, {weight}};
+      } catch (const cm::config_error& error) {
+        return std::string{error.what()};
+      }
+      return std::string{};
+    };
+    using cm::role;
+    CHECK_THAT(refused({width}, role::parameter), ContainsSubstring("is no weight of a linear layer"));
+    CHECK_THAT(refused({4, width, 3, 3}, role::parameter), ContainsSubstring("is no weight of a linear layer"));
+    CHECK_THAT(refused({width + 1, 4}, role::parameter), ContainsSubstring("one of them is 8"));
+    CHECK_THAT(refused({width, 4}, role::activation), ContainsSubstring("is no weight of a linear layer"));
+    CHECK_THAT(refused({width, 4}, role::frozen), ContainsSubstring("no weight that is trained"));
+  }
+  SECTION("an input that is read after it was given to sampling")
+  {
+    shared_input it{0.5};
+    it.keep(batch, x);
+    CHECK_THROWS_WITH(it.m.acquire(it.input, cm::access::read), ContainsSubstring("hidden"));
+  }
+  SECTION("samples")
+  {
+    shared_input it{0.5};
+    CHECK_THROWS_WITH(it.keep({.step = 0}, x), ContainsSubstring("samples without numbers"));
+    CHECK_THROWS_WITH(it.keep({.samples = batch_0}, x), ContainsSubstring("no step"));
+    constexpr std::array<std::uint64_t, 4> beyond = {0, 1, 12, 3};
+    CHECK_THROWS_WITH(it.keep({.step = 0, .samples = beyond}, x),
+                      ContainsSubstring("sample 12") && ContainsSubstring("of 12 samples"));
+    CHECK_THROWS_WITH(it.keep({.step = 0, .samples = std::span{batch_0}.first(3)}, x),
+                      ContainsSubstring("12 rows for 3 samples of 3 rows each"));
+    for (const float scale : {0.0F, -1.0F, std::numeric_limits<float>::infinity()})
+      CHECK_THROWS_WITH(it.keep({.step = 0, .samples = batch_0, .loss_scale = scale}, x),
+                        ContainsSubstring("a loss scale"));
+    CHECK_THROWS_WITH(it.kept->keep(batch, std::span{x}.first(7)), ContainsSubstring("7 elements"));
+  }
+  SECTION("calls out of order")
+  {
+    shared_input it{0.5};
+    CHECK_THROWS_WITH(it.back(batch, first, second), ContainsSubstring("no rows of it are kept"));
+    it.keep(batch, x);
+    CHECK_THROWS_WITH(it.back({.step = 1, .samples = batch_0}, first, second), ContainsSubstring("another batch"));
+    CHECK_THROWS_WITH(it.back(batch, second, second),
+                      ContainsSubstring("36 elements") && ContainsSubstring("12 rows of 5"));
+    (void)it.back(batch, first, second);
+    CHECK_THROWS_WITH(it.back(batch, first, second), ContainsSubstring("no rows of it are kept"));
+    CHECK_THROWS_WITH(it.keep({.step = 1, .samples = batch_0}, x),
+                      ContainsSubstring("of step 0 were not taken in before step 1"));
+  }
+  SECTION("a cache of another model, and one that no manager has")
+  {
+    act::norm_cache mine{{.name = "n", .samples = 4}}, other{{.name = "n", .samples = 4}};
+    const auto site = mine.add("layer 0", 2);
+    (void)other.add("layer 1", 2);
+    CHECK_THROWS_WITH(mine.commit(), ContainsSubstring("before a manager was given them"));
+    std::span<std::byte> saved, loaded;
+    other.for_each_state([&](const cm::restart_state& state) { saved = state.content; });
+    mine.for_each_state([&](const cm::restart_state& state) {
+      loaded = state.content;
+      state.check(saved);
+    });
+    REQUIRE(saved.size() == loaded.size());
+    std::ranges::copy(saved, loaded.begin());
+    std::array<double, 2> weights{1, 1};
+    CHECK_THROWS_WITH(mine.weigh(site, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, weights),
+                      ContainsSubstring("are of another model"));
+    CHECK_THROWS_WITH(mine.add("layer 2", 2), ContainsSubstring("behind m.use()"));
+    act::norm_cache names{{.name = "m"}};
+    (void)names.add("a", 1);
+    CHECK_THROWS_WITH(names.add("a", 1), ContainsSubstring("two sampled inputs are called \"a\""));
+    CHECK_THROWS_WITH(names.add("b", 0), ContainsSubstring("no rows for a sample"));
+    CHECK_THROWS_WITH(act::norm_cache{{}}, ContainsSubstring("without a name"));
+    CHECK_THROWS_WITH((act::norm_cache{{.name = "k", .samples = UINT64_MAX}}.add("a", 2)),
+                      ContainsSubstring("more than"));
+  }
+}
+
+}  // namespace sampled_test
