@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/activation/ratio_search.hpp>
 #include <chunkmem/activation/row_choice.hpp>
 #include <support/catch.hpp>
 #include <support/sampling_study.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -201,6 +203,78 @@ TEST_CASE("rows of one weight are taken in their order", "[activation]")
   CHECK(std::count(made.indices.begin(), made.indices.end(), 6) == 1);
   // 1,010 of 11 equal rows: every draw is one of the others, and counts for a third of them.
   for (std::size_t at = 0; at < 4; ++at) CHECK(made.scales[at] == (made.indices[at] == 6 ? 1.0F : 10.0F / 3));
+}
+
+TEST_CASE("ratios within a number of bytes are as good as the best of all", "[activation]")
+{
+  // Three inputs of other sizes: one with few large rows, one whose rows are equal, one between.
+  act::ratio_search search;
+  struct one {
+    act::sampling_options sizes;
+    std::vector<double> weights;
+  };
+  std::vector<one> inputs = {
+      {{.rows = 64, .width = 24}, {}}, {{.rows = 96, .width = 8}, {}}, {{.rows = 32, .width = 40}, {}}};
+  for (std::size_t input = 0; input < 3; ++input) {
+    for (std::size_t row = 0; row < inputs[input].sizes.rows; ++row)
+      inputs[input].weights.push_back(input == 1 ? 1
+                                                 : 1 / std::pow(1 + static_cast<double>(row), input == 0 ? 2 : 0.5));
+    search.add(std::to_string(input), inputs[input].sizes, chunkmem::dtype::float32, inputs[input].weights);
+  }
+  const auto size_of = [&](std::size_t input, int step) {
+    const auto rows = static_cast<double>(inputs[input].sizes.rows);
+    const auto kept = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rows * step / 32 + 0.5));
+    const auto whole = [](std::uint64_t bytes) { return (bytes + 255) / 256 * 256; };
+    return whole(4 * kept * inputs[input].sizes.width) + 2 * whole(4 * kept);
+  };
+  // (1 - P)^2 / (k - c), by the oracle's division.
+  const auto noise_of = [&](std::size_t input, int step) {
+    const auto rows = static_cast<double>(inputs[input].sizes.rows);
+    const auto kept = std::max<std::size_t>(1, static_cast<std::size_t>(rows * step / 32 + 0.5));
+    if (kept == inputs[input].sizes.rows) return 0.0;
+    const std::vector<double>& weights = inputs[input].weights;
+    const row_sampling::division by = row_sampling::divide(weights, kept);
+    double all = 0, rest = 0;
+    for (std::size_t row = 0; row < weights.size(); ++row)
+      all += weights[row], rest += by.is_always[row] ? 0 : weights[row];
+    return rest * rest / all / all / by.drawn();
+  };
+  std::array<std::array<double, 33>, 3> noise{};
+  std::array<std::array<std::uint64_t, 33>, 3> size{};
+  for (std::size_t input = 0; input < 3; ++input)
+    for (int step = 1; step <= 32; ++step)
+      noise[input][static_cast<std::size_t>(step)] = noise_of(input, step),
+      size[input][static_cast<std::size_t>(step)] = size_of(input, step);
+  const auto best_within = [&](double goal) {
+    double best = std::numeric_limits<double>::infinity();
+    for (std::size_t a = 1; a <= 32; ++a)
+      for (std::size_t b = 1; b <= 32; ++b)
+        for (std::size_t c = 1; c <= 32; ++c)
+          if (static_cast<double>(size[0][a] + size[1][b] + size[2][c]) <= goal)
+            best = std::min(best, noise[0][a] + noise[1][b] + noise[2][c]);
+    return best;
+  };
+  for (const std::uint64_t goal : {2'400, 4'000, 8'000, 14'000, 20'000}) {
+    INFO(goal << " B");
+    const act::sampling_ratios found = search.within(chunkmem::bytes{goal});
+    std::uint64_t used = 0;
+    double left = 0;
+    for (std::size_t input = 0; input < 3; ++input) {
+      const auto step = static_cast<std::size_t>(std::lround(32 * found.ratios[input]));
+      used += size[input][step], left += noise[input][step];
+    }
+    CHECK(used <= goal);
+    CHECK(found.size.count() == used);
+    CHECK(found.noise == Catch::Approx(left));
+    CHECK(left >= best_within(static_cast<double>(goal)) * (1 - 1e-9));
+    CHECK(left <= best_within(static_cast<double>(goal) * 63 / 64) * (1 + 1e-9));
+  }
+  CHECK(search.within(chunkmem::bytes{1'000'000}).ratios == std::vector<double>{1, 1, 1});
+  CHECK_THROWS_WITH(search.within(chunkmem::bytes{900}), Catch::Matchers::ContainsSubstring("need 2304 B"));
+  CHECK_THROWS_WITH(act::ratio_search{}.within(chunkmem::bytes{900}),
+                    Catch::Matchers::ContainsSubstring("for no input"));
+  CHECK_THROWS_WITH(search.add("1", {.rows = 95, .width = 8}, chunkmem::dtype::float32, {}),
+                    Catch::Matchers::ContainsSubstring("95 rows"));
 }
 
 }  // namespace row_choice_test

@@ -498,6 +498,40 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
   for (const auto& each : caches) CHECK(weights(*each) == weights(*forward));
 }
 
+TEST_CASE("a rehearsal asks for what a step with sampled inputs takes", "[activation]")
+{
+  shared_input it{0.4}, plenty{0.4};
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+  const auto step = [&](shared_input& of) {
+    const auto pin = of.m.acquire(of.input, cm::access::write);
+    if (!of.m.rehearsing()) std::ranges::copy(x, pin.span().begin());
+  };
+  const cm::bytes needed =
+      it.m.rehearse([&] {
+            step(it);
+            it.kept->keep(batch, it.input);
+            const std::span<const float> none;
+            std::uint64_t calls = 0;
+            const auto count = [&](const auto& rows_of) { calls += rows_of.count; };
+            act::sampled(*it.kept, batch, cm::on_this_thread, act::linear_slope{none, 5U, [] {}, count},
+                         act::linear_slope{none, 3U, [] {}, count});
+            REQUIRE(calls == 10);
+          })
+          .smallest_device;
+  step(plenty);
+  plenty.kept->keep(batch, plenty.input);
+  (void)plenty.back(batch, first, second);
+  CHECK(plenty.m.report().peak[cm::tier::device] <= needed);
+  it.keep(batch, x);
+  const bool is_same = it.back(batch, first, second) == [&] {
+    plenty.norms.forget();
+    plenty.keep(batch, x);
+    return plenty.back(batch, first, second);
+  }();
+  CHECK(is_same);
+}
+
 TEST_CASE("an infinity in a gradient is not sampled away, and is no norm", "[activation]")
 {
   shared_input it{0.2};

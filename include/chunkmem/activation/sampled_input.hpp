@@ -200,6 +200,8 @@ class sampled_input {
     const auto width = static_cast<std::size_t>(outputs);
     const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
     const auto rows = manager_.acquire(rows_, access::read);
+    const auto indices = manager_.acquire(indices_, access::read);
+    const auto scales = manager_.acquire(scales_, access::read);
     const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
     if (!computes)
       return of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
@@ -209,8 +211,6 @@ class sampled_input {
     detail::add_squares(workers, slope, squares);
     const bool is_finite =
         std::ranges::all_of(squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
-    const auto indices = manager_.acquire(indices_, access::read);
-    const auto scales = manager_.acquire(scales_, access::read);
     const std::span<float> scaled = workspace.template span<float>();
     detail::over_rows(workers, static_cast<std::size_t>(places), [&](std::size_t first, std::size_t many) {
       for (std::size_t at = first; at < first + many; ++at) {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace activation {
+
+/// A ratio for each sampled input.
+///
+///     for (std::size_t input = 0; input < found.ratios.size(); ++input) std::cout << found.ratios[input] << '\n';
+struct sampling_ratios {
+  std::vector<double> ratios;  ///< by input, in the order of `ratio_search::add`
+  bytes size;                  ///< of all kept rows, indices and scales
+  double noise = 0;            ///< sum over inputs of the variance over S^2, at most
+};
+
+/// Finds the ratios of sampled inputs that scatter least within a number of bytes, from measured norms.
+///
+///     ratio_search search;
+///     for (...) { ...; kept[i].keep(batch, x); search.add(name, kept[i].options(), dtype::float32, kept[i].weights()); }
+///     const sampling_ratios found = search.within(40_MiB);  // before the training: ratios are settings
+///
+/// Ratios are multiples of a 32nd. The noise of an input is the variance of its gradient over S^2, S the sum of |h| |d|,
+/// without the part that depends on directions: (1 - P)^2 / (k - c), see row_choice. All inputs count alike, as they do
+/// for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as any.
+///
+/// Source: a knapsack with one choice for each input, by a table over bytes. Bytes are rounded up, by at most a 64th of
+/// the goal in all. Cost: O(inputs * 32 * slots), slots at most 16,384.
+class ratio_search {
+ public:
+  static constexpr std::uint32_t steps = 32;
+
+  /// What one batch shows of an input. Called again for the same input, the noise is added.
+  /// @param weights   of its rows, see sampled_input::weights
+  /// @throws config_error   the input had other sizes before
+  void add(std::string_view input, const sampling_options& sizes, dtype of, std::span<const double> weights)
+  {
+    one_input& mine = input_of(input, sizes, of);
+    choice_.make_room(weights.size());
+    double sum = 0;
+    for (const double weight : weights) sum += weight;
+    if (!(sum > 0) || !(sum <= std::numeric_limits<double>::max())) return;  // nothing to learn
+    for (std::uint32_t step = 1; step <= steps; ++step) {
+      const std::uint64_t kept = with_ratio(sizes, step).kept_of(weights.size());
+      mine.noise[step - 1] += choice_.noise_of(weights, static_cast<std::size_t>(kept)) / sum / sum;
+    }
+  }
+
+  /// The least noise within so many bytes.
+  /// @throws config_error   they are too few for a 32nd of each input: says how many are needed; no input was added
+  [[nodiscard]] sampling_ratios within(bytes goal) const
+  {
+    if (inputs_.empty())
+      throw config_error{"ratios were searched for no input (call ratio_search::add for each, with a measured batch)"};
+    bytes least;
+    for (const one_input& each : inputs_) least += size_of(each, 1);
+    // A slot is rounded up, so the smallest ratios have their bytes first, and slots are for what is above them.
+    if (least > goal)
+      throw config_error{error_text{} << "chunkmem: sampled inputs need " << least.count()
+                                      << " B at a ratio of 1/32 each, and the goal is " << goal.count()
+                                      << " B (give a larger goal, or compute some blocks again)"};
+    const std::uint64_t slots = std::clamp<std::uint64_t>(64 * inputs_.size(), 1'024, 16'384);
+    const std::uint64_t room = (goal - least).count(), slot = std::max<std::uint64_t>(1, room / slots);
+    const auto places = static_cast<std::size_t>(room / slot + 1);
+    std::vector<double> noise(places, 0.0), next(places);
+    std::vector<std::uint8_t> taken(places * inputs_.size());
+    for (std::size_t input = 0; input < inputs_.size(); ++input) {
+      const one_input& each = inputs_[input];
+      std::ranges::fill(next, std::numeric_limits<double>::infinity());
+      for (std::uint32_t step = 1; step <= steps; ++step) {
+        const std::uint64_t more = (size_of(each, step) - size_of(each, 1)).count();
+        const std::uint64_t used = more / slot + (more % slot != 0 ? 1 : 0);
+        for (std::size_t at = static_cast<std::size_t>(std::min<std::uint64_t>(used, places)); at < places; ++at) {
+          const double total = noise[at - static_cast<std::size_t>(used)] + each.noise[step - 1];
+          if (!(total < next[at])) continue;
+          next[at] = total;
+          taken[input * places + at] = static_cast<std::uint8_t>(step);
+        }
+      }
+      noise.swap(next);
+    }
+    sampling_ratios found;
+    found.ratios.resize(inputs_.size());
+    found.noise = noise.back();
+    std::size_t at = places - 1;
+    for (std::size_t input = inputs_.size(); input-- > 0;) {
+      const std::uint32_t step = taken[input * places + at];
+      const std::uint64_t more = (size_of(inputs_[input], step) - size_of(inputs_[input], 1)).count();
+      at -= static_cast<std::size_t>(more / slot + (more % slot != 0 ? 1 : 0));
+      found.ratios[input] = static_cast<double>(step) / steps;
+      found.size += size_of(inputs_[input], step);
+    }
+    return found;
+  }
+
+ private:
+  struct one_input {
+    std::string name;
+    sampling_options sizes;
+    dtype of;
+    std::array<double, steps> noise{};
+  };
+
+  [[nodiscard]] static sampling_options with_ratio(sampling_options sizes, std::uint32_t step) noexcept
+  {
+    sizes.ratio = static_cast<double>(step) / steps;
+    return sizes;
+  }
+  [[nodiscard]] static bytes size_of(const one_input& each, std::uint32_t step)
+  {
+    return with_ratio(each.sizes, step).size(each.of);
+  }
+  [[nodiscard]] one_input& input_of(std::string_view name, const sampling_options& sizes, dtype of)
+  {
+    for (one_input& each : inputs_) {
+      if (each.name != name) continue;
+      if (each.sizes.rows != sizes.rows || each.sizes.width != sizes.width || each.of != of)
+        throw config_error{error_text{} << "chunkmem: the sampled input \"" << name << "\" was measured with "
+                                        << sizes.rows << " rows of " << sizes.width << " elements, and with "
+                                        << each.sizes.rows << " of " << each.sizes.width
+                                        << " before (measure batches of one size)"};
+      return each;
+    }
+    return inputs_.emplace_back(one_input{std::string{name}, sizes, of, {}});
+  }
+
+  std::vector<one_input> inputs_;
+  row_choice choice_;
+};
+
+}  // namespace activation
+
+}  // namespace chunkmem::inline v0
