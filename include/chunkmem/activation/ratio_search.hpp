@@ -33,12 +33,14 @@ struct sampling_ratios {
 /// Finds the ratios of sampled inputs that scatter least within a number of bytes, from measured norms.
 ///
 ///     ratio_search search;
-///     for (...) { ...; kept[i].keep(batch, x); search.add(name, kept[i].options(), dtype::float32, kept[i].weights()); }
+///     kept[i].keep(batch, x);  // for each input, in some batches
+///     search.add(kept[i].name(), kept[i].options(), dtype::float32, kept[i].weights());
 ///     const sampling_ratios found = search.within(40_MiB);  // before the training: ratios are settings
 ///
-/// Ratios are multiples of a 32nd. The noise of an input is the variance of its gradient over S^2, S the sum of |h| |d|,
-/// without the part that depends on directions: (1 - P)^2 / (k - c), see row_choice. All inputs count alike, as they do
-/// for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as any.
+/// Ratios are multiples of a 32nd. The noise of an input is the variance of its gradient over S^2, S the sum of |h|
+/// |d|, without the part that depends on directions: (1 - P)^2 / (k - c), see row_choice. All inputs count alike, as
+/// they do for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as
+/// any.
 ///
 /// Source: a knapsack with one choice for each input, by a table over bytes. Bytes are rounded up, by at most a 64th of
 /// the goal in all. Cost: O(inputs * 32 * slots), slots at most 16,384.
