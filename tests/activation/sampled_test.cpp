@@ -496,6 +496,25 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
   note(*forward, 2, 4);
   forward->commit();
   for (const auto& each : caches) CHECK(weights(*each) == weights(*forward));
+
+  // A rank with norms of more samples would write beyond those of the others.
+  act::norm_cache larger{{.name = "n", .samples = 60, .seed = 1}};
+  (void)larger.add("a", 2);
+  larger.for_each_state([](const auto&) {});
+  std::array<std::string, 3> refused;
+  std::vector<std::thread> others;
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    others.emplace_back([&, rank] {
+      rank_end end{words, all_here, rank};
+      try {
+        (rank == 1 ? larger : *caches[rank]).commit(end);
+      } catch (const cm::usage_error& error) {
+        refused[rank] = error.what();
+      }
+    });
+  for (std::thread& each : others) each.join();
+  for (const std::string& each : refused)
+    CHECK_THAT(each, ContainsSubstring("rank 1 has other norms \"n\" than rank 0: 120 and 12"));
 }
 
 TEST_CASE("a rehearsal asks for what a step with sampled inputs takes", "[activation]")
@@ -551,6 +570,42 @@ TEST_CASE("an infinity in a gradient is not sampled away, and is no norm", "[act
       REQUIRE(std::isnan(it.back(batch, numbers(2, rows * 5), second)[0]));
       it.norms.commit();
     }
+}
+
+TEST_CASE("rows and slopes of 16 bits are kept as they are, and scaled in single precision", "[activation]")
+{
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  act::norm_cache norms{{.name = "sampling", .samples = samples, .seed = 42}};
+  const auto site = norms.add("input", rows_of_sample);
+  m.use(norms);
+  const auto weight = m.add<cm::bf16>({width, 2}, cm::role::parameter);
+  act::sampled_input<manager, cm::bf16> kept{m, norms, site, {.rows = rows, .width = width, .ratio = 0.5}, {weight}};
+  std::vector<cm::bf16> x(rows * width);
+  std::vector<cm::fp16> d(rows * 2);
+  for (std::uint64_t at = 0; at < x.size(); ++at) x[at] = cm::bf16{number(at)};
+  for (std::uint64_t at = 0; at < d.size(); ++at) d[at] = cm::fp16{60'000 * number(900 + at)};  // scaled beyond fp16
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+  kept.keep(batch, std::span<const cm::bf16>{x});
+  bool has_larger = false;
+  act::sampled(
+      kept, batch, cm::on_this_thread,
+      act::linear_slope{std::span<const cm::fp16>{d}, 2, [] {},
+                        [&](const auto& it) {
+                          REQUIRE(it.count == 6);
+                          for (std::uint64_t at = 0; at < it.count; ++at) {
+                            std::uint64_t row = 0;  // which one it is
+                            while (row < rows && it.rows[at * width].bits() != x[row * width].bits()) ++row;
+                            REQUIRE(row < rows);
+                            for (std::uint64_t column = 0; column < width; ++column)
+                              REQUIRE(it.rows[at * width + column].bits() == x[row * width + column].bits());
+                            const float scale = it.slopes[2 * at] / static_cast<float>(d[2 * row]);
+                            REQUIRE(scale > 0.3F);
+                            REQUIRE(it.slopes[2 * at + 1] / static_cast<float>(d[2 * row + 1]) == Catch::Approx(scale));
+                            has_larger = has_larger || std::abs(it.slopes[2 * at]) > 65'504;
+                          }
+                        }});
+  CHECK(has_larger);
 }
 
 TEST_CASE("a loss scale changes no choice", "[activation]")

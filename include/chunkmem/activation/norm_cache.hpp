@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -30,7 +31,8 @@ namespace activation {
 ///     const std::uint64_t numbers[] = {17, 4, 901};              // of the data, wherever they are shuffled to
 ///     const sampled_batch batch{.step = step, .samples = numbers, .loss_scale = scaler.scale()};
 ///
-/// The draws of a batch depend on the step and on the samples in their order, and on no rank and no micro-batch.
+/// The rows of the first sample come first, then those of the second. The draws of a batch depend on the step and on
+/// the samples in their order, and on no rank and no micro-batch.
 struct sampled_batch {
   static constexpr std::uint64_t no_step = UINT64_MAX;
 
@@ -204,15 +206,25 @@ class norm_cache {
   }
   /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
   /// from each rank to each other, on the calling threads.
-  /// @throws comm_error; and as weigh
+  /// @throws usage_error   on every rank: they have norms of other inputs or of other numbers of samples; comm_error;
+  ///   and as weigh
   template <class Ranks>
   void commit(Ranks& ranks)
   {
     expect_whole();
-    all_.resize(ranks.ranks());
-    const std::uint64_t mine[] = {noted_.size()};
+    const std::uint64_t mine[] = {noted_.size(), print_, norms_};
+    all_.resize(std::size(mine) * ranks.ranks());
     ranks.exchange(mine, all_);
-    const std::uint64_t most = *std::max_element(all_.begin(), all_.end());
+    std::uint64_t most = 0;
+    for (std::uint32_t rank = 0; rank < ranks.ranks(); ++rank) {
+      const std::uint64_t* const other = all_.data() + std::size(mine) * rank;
+      most = std::max(most, other[0]);
+      if (other[1] != all_[1] || other[2] != all_[2])
+        throw usage_error{error_text{} << "chunkmem: rank " << rank << " has other norms \"" << name_
+                                       << "\" than rank 0: " << other[2] << " and " << all_[2]
+                                       << ", of inputs by name and rows (give all ranks the same inputs and number of "
+                                          "samples)"};
+    }
     if (most == 0) return;
     noted_.resize(most, 0);
     all_.resize(most * ranks.ranks());

@@ -34,6 +34,7 @@ void over_rows(Workers& workers, std::size_t rows, Work work)
 {
   const std::size_t parts = std::max<std::size_t>(1, std::min<std::size_t>(workers.threads(), rows));
   workers.run(static_cast<unsigned>(parts), [&](unsigned part) {
+    const float_environment standard;  // of the thread that runs it
     const std::size_t first = rows * part / parts;
     work(first, rows * (part + 1) / parts - first);
   });
@@ -115,6 +116,7 @@ class sampled_input {
       "that thread can read");
   using element_type = Element;
 
+  /// @param manager, norms   outlive this
   /// @param weights   of all linear layers that read the input: [width, outputs] or [outputs, width] each
   /// @throws config_error   a ratio outside of (0, 1], no rows or no elements; a weight that is of no linear layer of
   ///   this width, or no weight that is trained; usage_error   the manager is sealed, or a weight is another manager's
@@ -211,11 +213,13 @@ class sampled_input {
     detail::add_squares(workers, slope, squares);
     const bool is_finite =
         std::ranges::all_of(squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
+    const std::span<const std::int32_t> chosen = indices.span();
+    const std::span<const float> by = scales.span();
     const std::span<float> scaled = workspace.template span<float>();
     detail::over_rows(workers, static_cast<std::size_t>(places), [&](std::size_t first, std::size_t many) {
       for (std::size_t at = first; at < first + many; ++at) {
-        const Slope* const from = slope.data() + static_cast<std::size_t>(indices.span()[at]) * width;
-        const float scale = is_finite ? scales.span()[at] : std::numeric_limits<float>::quiet_NaN();
+        const Slope* const from = slope.data() + static_cast<std::size_t>(chosen[at]) * width;
+        const float scale = is_finite ? by[at] : std::numeric_limits<float>::quiet_NaN();
         for (std::size_t column = 0; column < width; ++column)
           scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
       }
