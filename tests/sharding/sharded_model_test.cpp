@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/sharded_model.hpp>
 
+#include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
@@ -17,10 +18,16 @@
 #include <support/sanitized.hpp>
 #include <support/train_on_ranks.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -410,6 +417,113 @@ TEST_CASE("a rehearsal between gradients and their step takes none of them away"
   CHECK(m.step(kernel, {.learning_rate = 0.25F}).norm == 10);
   CHECK(m.acquire(weight, cm::access::read).span()[7] == 0.25F);
   CHECK(m.acquire(unused, cm::access::read).span()[7] == 1);
+}
+
+namespace {
+
+constexpr std::uint32_t width = 8, outputs = 4, rows_of_sample = 2, batch_samples = 6, batches = 6, steps = 5;
+constexpr std::uint64_t samples = 48, rows = std::uint64_t{rows_of_sample} * batch_samples;
+
+float number(std::uint64_t seed)
+{
+  seed = (seed + 1) * 0x9e3779b97f4a7c15U;
+  seed ^= seed >> 29U;
+  seed *= 0xbf58476d1ce4e5b9U;
+  return static_cast<float>(static_cast<std::int64_t>(seed >> 40U) - (1 << 23)) / (1 << 23);
+}
+
+/// What six batches a step left behind, on however many ranks.
+struct sampled_outcome {
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::vector<float>> gradients;  // of each batch of each step
+  std::vector<std::byte> norms;
+};
+
+sampled_outcome train_sampled(std::uint32_t ranks)
+{
+  sampled_outcome all;
+  std::mutex alone;
+  const cm::collective::thread_group group{ranks, {}};
+  std::vector<std::string> complaints(ranks);
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads here{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, here, {.chunk_bytes = cm::bytes{6 * 16384}}};
+    cm::optimizer::sgd kernel{{.momentum = 0}};
+    m.use(kernel);
+    cm::activation::norm_cache norms{{.name = "sampling", .samples = samples, .seed = 3}};
+    const auto site = norms.add("input", rows_of_sample);
+    m.use(norms);
+    const auto weight = m.add<float>({width, outputs}, cm::role::parameter);
+    using input_type = cm::activation::sampled_input<decltype(m), float>;
+    input_type kept{m, norms, site, {.rows = rows, .width = width, .ratio = 0.34}, {weight}};
+    for (float& value : m.acquire(weight, cm::access::write).span()) value = 1;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      auto iteration = m.iteration("train", batches / ranks);
+      std::uint32_t turn = 0;
+      for (std::uint32_t batch = rank; batch < batches; batch += ranks) {
+        iteration.pass(cm::pass::forward, turn++);
+        std::array<std::uint64_t, batch_samples> numbers{};  // in a new order each step, over all batches
+        for (std::uint32_t at = 0; at < batch_samples; ++at)
+          numbers[at] = (step * 7 + (std::uint64_t{batch} * batch_samples + at) * (step % 2 == 0 ? 5 : 1)) % samples;
+        std::vector<float> x(rows * width), d(rows * outputs);
+        for (std::uint64_t row = 0; row < rows; ++row) {
+          const std::uint64_t known = numbers[row / rows_of_sample] * rows_of_sample + row % rows_of_sample;
+          for (std::uint64_t at = 0; at < width; ++at) x[row * width + at] = number(known * 100 + at);
+          const float size = known % 3 == 0 ? 8.0F : 0.5F;
+          for (std::uint64_t at = 0; at < outputs; ++at)
+            d[row * outputs + at] = size * number(known * 100 + 50 + at + step * 10'000);
+        }
+        const cm::activation::sampled_batch now{.step = step, .samples = numbers};
+        kept.keep(now, std::span<const float>{x});
+        std::vector<float> sums(std::size_t{width} * outputs);
+        cm::activation::sampled(kept, now, cm::on_this_thread,
+                                cm::activation::linear_slope{std::span{d}, outputs, [] {},
+                                                             [&](const auto& it) {
+                                                               for (std::uint64_t row = 0; row < it.count; ++row)
+                                                                 for (std::uint64_t i = 0; i < width; ++i)
+                                                                   for (std::uint64_t j = 0; j < outputs; ++j)
+                                                                     sums[i * outputs + j] +=
+                                                                         it.rows[row * width + i] *
+                                                                         it.slopes[row * outputs + j];
+                                                             }});
+        auto gradient = m.gradient(m.acquire(weight, cm::access::read));
+        const bool adds = gradient.beta() != 0;
+        for (std::size_t at = 0; at < sums.size(); ++at)
+          gradient.span()[at] = adds ? gradient.span()[at] + sums[at] : sums[at];
+        m.gradient_done(std::move(gradient));
+        const std::lock_guard held{alone};
+        all.gradients[{step, batch}] = sums;
+      }
+      m.step(kernel, {.learning_rate = 0.01F});
+      norms.commit(here);
+    }
+    const std::lock_guard held{alone};
+    m.shares().content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+      if (name != "sampling/norms") return;
+      if (!all.norms.empty() && !std::ranges::equal(all.norms, content)) complaints[rank] = "other norms than another";
+      all.norms.assign(content.begin(), content.end());
+    });
+  });
+  for (const std::string& each : complaints) CHECK(each == "");
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("sampled gradients and norms have the same bits on one, two and three ranks", "[sharding]")
+{
+  const sampled_outcome one = train_sampled(1);
+  REQUIRE(one.gradients.size() == std::size_t{steps} * batches);
+  const bool has_norms = std::ranges::count(one.norms, std::byte{}) < static_cast<std::ptrdiff_t>(one.norms.size() / 2);
+  CHECK(has_norms);
+  for (const std::uint32_t ranks : {2U, 3U}) {
+    INFO(ranks << " ranks");
+    const sampled_outcome many = train_sampled(ranks);
+    const bool are_equal = many.gradients == one.gradients, are_norms_equal = many.norms == one.norms;
+    CHECK(are_equal);
+    CHECK(are_norms_equal);
+  }
 }
 
 }  // namespace sharded_model_test
