@@ -273,7 +273,7 @@ class sharded_model {
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return tensors_.name_of(tensor); }
   [[nodiscard]] std::string name_of(tensor_handle wanted) const { return name_of(tensors_.index_of(wanted)); }
   /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another model's
-  [[nodiscard]] const auto& info(tensor_handle wanted) const { return tensors_.of(wanted); }
+  [[nodiscard]] const sharding::model_tensors::entry& info(tensor_handle wanted) const { return tensors_.of(wanted); }
   [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return tensors_[tensor].extents; }
   /// Which one a tensor of the plan is, as a share_run names it.
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept
