@@ -19,7 +19,7 @@ int main()
 {
   using namespace support::sampling;
   bias_summary bias;
-  for (std::uint64_t number = 0; number < 100; ++number) add_case(bias, number, 0.01, 2'000);
+  for (std::uint64_t number = 0; number < 100; ++number) add_case(bias, number, 0.01, 2'000, 0.01);
   std::printf(
       "largest distance of a mean in 1,700: %.2f deviations (a right estimate is above %.1f in 0.3 %% of runs)\n",
       bias.worst_z, threshold);

@@ -64,7 +64,7 @@ double variance_with(std::size_t always, const std::vector<double>& weights, std
 TEST_CASE("an estimate is not off along any direction, and wrong estimates are found", "[activation]")
 {
   bias_summary seen;
-  for (std::uint64_t number = 2; number < 100; number += 9) add_case(seen, number, 0.1, 400);
+  for (std::uint64_t number = 2; number < 100; number += 9) add_case(seen, number, 0.1, 400, 0.1);
   CHECK(seen.worst_z <= threshold);
   for (std::size_t way = 0; way < wrong_ways.size(); ++way) {
     INFO(wrong_ways[way]);
@@ -76,7 +76,7 @@ TEST_CASE("an estimate is not off along any direction, and wrong estimates are f
 TEST_CASE("an estimate is not off by a hundredth along the gradient in any of 100 cases", "[activation][.slow]")
 {
   bias_summary seen;
-  for (std::uint64_t number = 0; number < 100; ++number) add_case(seen, number, 0.01, 2'000);
+  for (std::uint64_t number = 0; number < 100; ++number) add_case(seen, number, 0.01, 2'000, 0.05);
   CHECK(seen.worst_z <= threshold);
   CHECK(seen.found_percent() == 100);
   for (const std::uint64_t found : seen.found_of) CHECK(found > 0);

@@ -152,6 +152,42 @@ TEST_CASE("all rows give the exact gradient, bit by bit", "[activation]")
   }
 }
 
+TEST_CASE("rows are weighed by the norms of all layers that read them, as of the last visit", "[activation]")
+{
+  shared_input it{0.4};
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const auto norm = [](const std::vector<float>& of, std::uint64_t row, std::uint64_t each) {
+    double sum = 0;
+    for (std::uint64_t at = row * each; at < (row + 1) * each; ++at) sum += double{of[at]} * double{of[at]};
+    return sum;
+  };
+  std::vector<float> earlier = first;
+  for (float& each : earlier) each *= 100;
+  for (std::uint64_t step = 0; step < 2; ++step) {  // the second visit replaces the norms of the first
+    const act::sampled_batch batch{.step = step, .samples = batch_0};
+    it.keep(batch, x);
+    if (step == 0)
+      for (std::uint64_t row = 0; row < rows; ++row)
+        REQUIRE(it.kept->weights()[row] == Catch::Approx(std::sqrt(norm(x, row, width))));
+    (void)it.back(batch, step == 0 ? earlier : first, second);
+    it.norms.commit();
+  }
+  // Samples in another order: their norms go with them.
+  constexpr std::array<std::uint64_t, batch_samples> turned = {11, 7, 5, 2}, place = {2, 0, 3, 1};
+  std::vector<float> moved(rows * width);
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::uint64_t from = place[row / rows_of_sample] * rows_of_sample + row % rows_of_sample;
+    std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(from * width), width,
+                moved.begin() + static_cast<std::ptrdiff_t>(row * width));
+  }
+  it.keep({.step = 2, .samples = turned}, moved);
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::uint64_t from = place[row / rows_of_sample] * rows_of_sample + row % rows_of_sample;
+    const double right = std::sqrt(norm(x, from, width) * (norm(first, from, 5) + norm(second, from, 3)));
+    CHECK(it.kept->weights()[row] == Catch::Approx(right).epsilon(1.0 / 256));  // norms are bf16
+  }
+}
+
 TEST_CASE("the mean of sampled gradients is the exact one, on first visits and with norms", "[activation]")
 {
   // Rows of very different gradients. The norms of half of the samples become known, then those of all.

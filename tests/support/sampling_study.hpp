@@ -203,17 +203,18 @@ struct bias_summary {
 
   [[nodiscard]] double found_percent() const { return 100 * static_cast<double>(found) / static_cast<double>(wrong); }
 };
-/// A wrong estimate counts where it is off by `share` of the gradient along the gradient, or more.
-inline void add_case(bias_summary& to, std::uint64_t number, double share, std::uint64_t least)
+/// @param wrong_share   a wrong estimate counts where it is off by this share of the gradient along the gradient, or
+///   more; it has as many trials as that needs
+inline void add_case(bias_summary& to, std::uint64_t number, double share, std::uint64_t least, double wrong_share)
 {
   const study_case one = make_case(number);
   const row_lengths lengths = lengths_of(one.of);
-  const std::uint64_t trials = trials_for(one, lengths, share, least);
-  to.worst_z = std::max(to.worst_z, z_of_library(one, lengths, number, trials));
+  to.worst_z = std::max(to.worst_z, z_of_library(one, lengths, number, trials_for(one, lengths, share, least)));
+  const std::uint64_t trials = trials_for(one, lengths, wrong_share, least);
   for (std::size_t way = 0; way < wrong_ways.size(); ++way) {
     const wrong_finding seen = z_of_wrong(wrong_ways[way], one, lengths, number, trials);
     const bool is_found = seen.z > threshold;
-    if (seen.bias < share) continue;
+    if (seen.bias < wrong_share) continue;
     ++to.wrong;
     to.found += is_found ? 1 : 0;
     to.found_of[way] += is_found ? 1 : 0;
