@@ -158,7 +158,7 @@ TEST_CASE("a row of weight zero is never kept with a scale", "[activation]")
 
 TEST_CASE("weights that are no numbers make scales that are none", "[activation]")
 {
-  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), -1.0}) {
     const kept_rows made = choose({1, bad, 2, 3}, 2);
     for (std::size_t at = 0; at < 2; ++at) {
       CHECK(made.indices[at] >= 0);

@@ -745,6 +745,14 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
       state.check(saved);
     });
     REQUIRE(saved.size() == loaded.size());
+    std::vector<std::byte> spoilt(saved.begin(), saved.end());
+    spoilt.back() = std::byte{0xbf};  // a negative norm
+    void (*check)(std::span<const std::byte>) = nullptr;
+    act::norm_cache third{{.name = "n"}};
+    third.for_each_state([&](const cm::restart_state& state) { check = state.check; });
+    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("at byte 38"));
+    spoilt.front() = std::byte{2};
+    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("by rule 2"));
     std::ranges::copy(saved, loaded.begin());
     std::array<double, 2> weights{1, 1};
     CHECK_THROWS_WITH(mine.weigh(site, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, weights),

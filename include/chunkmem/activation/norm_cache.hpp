@@ -244,12 +244,13 @@ class norm_cache {
     header_[of_print] = print_;
     bytes_.assign(static_cast<std::size_t>(bytes()), std::byte{});
     std::memcpy(bytes_.data(), header_.data(), sizeof header_);
-    visit(restart_state{state_, bytes_, &expect_rule});
+    visit(restart_state{state_, bytes_, &expect_norms});
   }
   registration registered;
 
  private:
   static constexpr std::uint64_t rule = 1;
+  static constexpr std::uint16_t infinite = 0x7f80;  // the first bits of what is no norm: bf16
   enum : std::size_t { of_rule, of_seed, of_print, words };
   struct one_site {
     std::string name;
@@ -272,15 +273,23 @@ class norm_cache {
     for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
     return hash;
   }
-  /// @throws config_error   another rule made those norms
-  static void expect_rule(std::span<const std::byte> loaded)
+  /// @throws config_error   another rule made those norms, or one of them is negative or not finite
+  static void expect_norms(std::span<const std::byte> loaded)
   {
     std::uint64_t saved = 0;
     if (loaded.size() >= sizeof saved) std::memcpy(&saved, loaded.data(), sizeof saved);
-    if (saved == rule) return;
-    throw config_error{error_text{} << "chunkmem: this checkpoint has norms of sampled inputs by rule " << saved
-                                    << ", and this version has rule " << rule
-                                    << " (load it with the version that saved it)"};
+    if (saved != rule)
+      throw config_error{error_text{} << "chunkmem: this checkpoint has norms of sampled inputs by rule " << saved
+                                      << ", and this version has rule " << rule
+                                      << " (load it with the version that saved it)"};
+    for (std::size_t at = words * sizeof saved; at + sizeof(std::uint16_t) <= loaded.size();
+         at += sizeof(std::uint16_t)) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, loaded.data() + at, sizeof bits);
+      if (bits >= infinite)
+        throw config_error{error_text{} << "chunkmem: this checkpoint has a norm of a sampled input that no gradient "
+                                        << "has, at byte " << at << " of its state (load another generation)"};
+    }
   }
   [[nodiscard]] const one_site& expect_site(site which) const
   {
@@ -350,7 +359,7 @@ class norm_cache {
   [[nodiscard]] static std::uint16_t bits_of(double square, float loss_scale) noexcept
   {
     const double norm = strict_fp::quotient(strict_fp::root(square), strict_fp::to_double(loss_scale));
-    constexpr std::uint16_t least = 0x0080, infinite = 0x7f80;  // the smallest normal number, and what is too large
+    constexpr std::uint16_t least = 0x0080;  // the smallest normal number
     if (!(norm <= std::numeric_limits<double>::max())) return 0;
     const std::uint16_t bits = bf16{strict_fp::to_single(norm)}.bits();
     return bits >= infinite ? std::uint16_t{infinite - 1} : std::max(bits, least);

@@ -68,8 +68,8 @@ class row_choice {
     chosen_.resize(rows);
   }
 
-  /// @param weights   one for each row: 0 is never chosen. Where one is not finite, all scales are NaN, so that an
-  ///   overflow is not sampled away
+  /// @param weights   one for each row: 0 is never chosen. Where one is negative or not finite, all scales are NaN, so
+  ///   that an overflow is not sampled away
   /// @param indices, scales   of the kept rows, in the order of rows. With a place for each row: every row, once.
   ///   Places that nothing is left for have the scale 0
   /// @param key   of the draws: what it is made of decides what repeats them
@@ -132,7 +132,7 @@ class row_choice {
     const std::size_t rows = weights.size();
     for (std::size_t row = 0; row < rows; ++row) order_[row] = static_cast<std::int32_t>(row);
     for (const double weight : weights)
-      if (!(weight <= std::numeric_limits<double>::max())) return false;
+      if (!(weight >= 0 && weight <= std::numeric_limits<double>::max())) return false;
     std::sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows),
               [&](std::int32_t left, std::int32_t right) {
                 const double first = weights[static_cast<std::size_t>(left)];

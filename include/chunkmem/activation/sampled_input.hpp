@@ -244,8 +244,8 @@ class sampled_input {
 
   /// Rows that the last choice kept for certain.
   [[nodiscard]] std::uint64_t always_kept() const noexcept { return always_; }
-  /// The weights of the last choice, one for each row of its batch, until another input of these norms is sampled: for
-  /// a search of ratios.
+  /// The weights of the last choice, one for each row of its batch, until the next call of any input of these norms:
+  /// for a search of ratios.
   [[nodiscard]] std::span<const double> weights() const noexcept { return numbers(count_); }
 
  private:
