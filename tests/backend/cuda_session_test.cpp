@@ -220,7 +220,10 @@ TEST_CASE("a session that lives on a device makes each call there, and asks no t
     {
       const cuda_current_device there{it, home};
       CHECK(it.finish(stream));
-      CHECK(it.finish(stream));
+      tested_session::visit inner;
+      CHECK(it.enter_home(inner) == 0);
+      it.leave(inner);
+      CHECK(it.finish(stream));  // still inside of the outer one
     }
     CHECK(gpu.switches() == before + (home == 0 ? 0U : 2U));
     {

@@ -57,7 +57,11 @@ class cuda_session {
     return number;
   }
   /// The same with the home, where that is not device 0: for many calls that a thread may make with any device.
-  [[nodiscard]] int enter_home(visit& made) noexcept { return home_ == 0 || is_there_ ? 0 : enter(home_, made); }
+  [[nodiscard]] int enter_home(visit& made) noexcept
+  {
+    made = {.was_there = is_there_};
+    return home_ == 0 || is_there_ ? 0 : enter(home_, made);
+  }
   void leave(const visit& made) noexcept
   {
     if (made.is_pushed) {
