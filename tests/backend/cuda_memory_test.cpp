@@ -279,7 +279,10 @@ TEST_CASE("memory of the user's serves like the backend's own, and stays the use
     pinned.of = &its;
     const source on_device[] = {source::slab(its.on_device(65'536), 64_KiB), source::pool(its.pool),
                                 source::resource(first), source::resource(second), source::resource(third)};
-    const source on_host[] = {source{}, source::slab(its.pinned(65'536), 64_KiB), source::resource(pinned)};
+    std::vector<std::byte> mapping(65'536 + 256);  // a mapping of the user's, that begins anywhere
+    gpu.register_host(mapping.data(), mapping.size());
+    const source on_host[] = {source{}, source::slab(its.pinned(65'536), 64_KiB),
+                              source::slab(mapping.data(), bytes{mapping.size()}), source::resource(pinned)};
     for (const source& there : on_device)
       for (const source& here : on_host) {
         const auto before = gpu.live();
@@ -296,7 +299,7 @@ TEST_CASE("memory of the user's serves like the backend's own, and stays the use
       }
     for (const books* const each :
          {static_cast<books*>(&first), static_cast<books*>(&second), static_cast<books*>(&third)}) {
-      CHECK((each->takes == 9 && each->gives == 9 && each->live == 0));
+      CHECK((each->takes == 12 && each->gives == 12 && each->live == 0));
       CHECK(each->device_seen == device);
     }
     CHECK((pinned.takes == 5 && pinned.gives == 5 && pinned.live == 0));
@@ -306,6 +309,8 @@ TEST_CASE("memory of the user's serves like the backend's own, and stays the use
     CHECK(memory.capacity(tier::host) == 64_KiB);
     CHECK(memory.allocate(tier::device, 64_KiB) != nullptr);
     CHECK(gpu.calls("allocate_device") == calls);
+    CHECK(gpu.pageable_copies() == 0);
+    gpu.unregister_host(mapping.data());
   }
   under_test::check_clean(gpu);
 }

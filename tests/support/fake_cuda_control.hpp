@@ -119,6 +119,17 @@ class fake_cuda_control {
     return gpu_->calls.pageable;
   }
 
+  /// The user's cudaHostRegister and cudaHostUnregister.
+  void register_host(std::byte* place, std::size_t size) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->memory.enroll(place, size);
+  }
+  void unregister_host(const std::byte* place) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->memory.dismiss(place);
+  }
   /// A library takes memory of a device, beside the Api. False where there is not as much.
   [[nodiscard]] bool take_for_library(int device, std::size_t size) const
   {

@@ -45,7 +45,8 @@ class fake_memory {
     state now = state::live;
     bool on_device = false;
     int device = 0;
-    std::uint64_t pool = 0;  ///< number of the pool; 0: none
+    std::uint64_t pool = 0;      ///< number of the pool; 0: none
+    bool is_registered = false;  ///< the user's own, and only pinned
   };
 
   explicit fake_memory(const fake_cuda_options& options)
@@ -57,7 +58,8 @@ class fake_memory {
   fake_memory& operator=(const fake_memory&) = delete;
   ~fake_memory()
   {
-    for (const auto& [place, it] : blocks_) ::operator delete(const_cast<std::byte*>(place), alignment);
+    for (const auto& [place, it] : blocks_)
+      if (!it.is_registered) ::operator delete(const_cast<std::byte*>(place), alignment);
   }
 
   std::vector<fake_pool> pools;  ///< by number - 1
@@ -100,13 +102,21 @@ class fake_memory {
     return map({.size = size});
   }
 
+  /// Pins memory of the user's. It is not spoiled.
+  void enroll(std::byte* place, std::size_t size)
+  {
+    blocks_.emplace(place, block{.size = size, .is_registered = true});
+  }
+  void dismiss(const std::byte* place) { blocks_.erase(place); }
+
   /// Takes the bytes off the books. False where nothing is held at `place`.
   bool give_back(std::byte* place, bool on_device)
   {
     const auto found = blocks_.find(place);
     if (found == blocks_.end()) return false;
     block& it = found->second;
-    if (it.on_device != on_device || it.now == state::given_back || it.now == state::dead) return false;
+    if (it.is_registered || it.on_device != on_device || it.now == state::given_back || it.now == state::dead)
+      return false;
     it.now = state::given_back;
     if (!on_device) {
       pinned_left_ += it.size;
