@@ -31,4 +31,11 @@ TEST_CASE("so it does where the runtime works at random moments, or at once", "[
         6 * static_cast<int>(of_earliest.size()));
 }
 
+TEST_CASE("so it does on memory that a user has allocated", "[equality]")
+{
+  const support::fake_device_options slabs{.when = support::fake_schedule::earliest, .on_slabs = true};
+  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(slabs, true,
+                                                               names{support::every_eviction::names}.first(1)) == 6);
+}
+
 }  // namespace equal_on_cuda_test
