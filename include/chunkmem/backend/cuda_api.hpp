@@ -157,7 +157,7 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// - pool_memory(pool, size): cudaMemPoolGetAttribute, cudaMemPoolAttrReservedMemCurrent
 /// - allocate_device, free_device: cudaMallocFromPoolAsync, cudaFreeAsync
 /// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
-/// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, others neither
+/// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, else neither
 /// - stream_priorities(least, greatest): cudaDeviceGetStreamPriorityRange
 /// - create_stream(stream, priority): cudaStreamCreateWithPriority, not blocking; without ties to the legacy stream
 /// - create_event: cudaEventCreateWithFlags, without timing

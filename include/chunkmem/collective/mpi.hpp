@@ -57,10 +57,10 @@ struct mpi_options {
 /// ranks have left, and waits for that only before it ends MPI. After a failure:
 /// - Nothing is waited for and nothing is freed. Memory that MPI may still read or write (three communicators, the room
 ///   for sums) is leaked on purpose.
-/// - Receives into the user's memory are cancelled. A send, and a receive that MPI had begun to fill, may still use that
-///   memory while this process makes MPI calls. A `host_arena` then keeps its memory to the end of the process, and a
-///   line on the standard error says how much. With a backend of your own without `held()`, end the process, or keep
-///   that memory.
+/// - Receives into the user's memory are cancelled. A send, and a receive that MPI had begun to fill, may still use
+///   that memory while this process makes MPI calls. A `host_arena` then keeps its memory to the end of the process,
+///   and a line on the standard error says how much. With a backend of your own without `held()`, end the process, or
+///   keep that memory.
 ///
 /// Use:
 ///
