@@ -12,6 +12,7 @@ enum class activation_mode : std::uint8_t {
   recompute,  ///< each layer keeps its input alone
   karma,      ///< layers are kept, swapped or recomputed, see chunkmem::activation::karma
   planned,    ///< the same by chunkmem::activation::planned
+  sample,     ///< as swap, but of the projections' inputs some rows are kept: gradients are estimates
 };
 
 /// A planner decides for these.

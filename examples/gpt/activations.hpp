@@ -55,6 +55,7 @@ namespace gpt {
     case activation_mode::karma: return karma{}.plan(chain, budget);
     case activation_mode::planned: return planned{}.plan(chain, budget);
     case activation_mode::swap:
+    case activation_mode::sample:
     case activation_mode::keep: break;
   }
   return keep_all{}.plan(chain, budget);

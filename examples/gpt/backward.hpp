@@ -3,6 +3,9 @@
 
 #include "network.hpp"
 
+#include <cstddef>
+#include <cstdint>
+
 namespace gpt {
 
 /// The backward pass of a micro-batch, layer by layer from the last.
@@ -136,8 +139,14 @@ class backward_pass {
     auto d_bias = n_.gradient(weights.projection_bias);
     {
       const auto weight = n_.widened(weights.projection);
-      for (const row_activations& row : n_.handles().rows) {
+      for (std::size_t number = 0; number < n_.handles().rows.size(); ++number) {
+        const row_activations& row = n_.handles().rows[number];
         const saved_layer& saved = row.layers[which];
+        if constexpr (network<Manager>::can_sample)
+          if (auto* const samples = n_.samples()) {
+            sampled_projection(*samples, which, number, weight, d_weight, d_bias);
+            continue;
+          }
         {
           const auto attended = n_.overwritten(saved.attended, n_.context() * n_.width());
           {
@@ -152,6 +161,32 @@ class backward_pass {
     }
     d_weight.finish(last);
     d_bias.finish(last);
+  }
+
+  /// The same for one row, from the rows that were kept of its input.
+  template <class Gradient>
+  void sampled_projection(projection_samples<Manager>& samples, std::size_t which, std::size_t number,
+                          const wide_weight<Manager>& weight, Gradient& d_weight, Gradient& d_bias) const
+  {
+    const row_activations& row = n_.handles().rows[number];
+    const auto d_attended = n_.scratch(n_.context() * n_.width());
+    {
+      const auto slope = n_.read(row.slope);
+      d_bias.add(
+          [&](float beta, float* out) { kernels::bias_gradient(slope.data(), beta, out, n_.context(), n_.width()); });
+      chunkmem::activation::sampled(
+          samples.of(which, number), samples.batch(number), chunkmem::on_this_thread,
+          chunkmem::activation::linear_slope{
+              slope.span(), static_cast<std::uint64_t>(n_.width()),
+              [&] { n_.product_input(slope.data(), weight, floats(d_attended), n_.width(), n_.width()); },
+              [&](const auto& it) {
+                d_weight.add([&](float beta, float* out) {
+                  kernels::weight_gradient(it.rows, it.slopes, beta, out, static_cast<kernels::index>(it.count),
+                                           n_.width(), n_.width());
+                });
+              }});
+    }
+    through_softmax(row.layers[which], floats(d_attended));
   }
 
   void through_softmax(const saved_layer& saved, const float* d_attended) const

@@ -20,8 +20,8 @@ foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_
                 COMMAND gpt ${gpt_small} ${device} --eviction ${eviction} --layout ${layout} --placement ${placement}
                         --transfer ${transfer})
 endforeach()
-# Activations are kept, computed again, or as a planner says; over ranks too.
-foreach(choice IN ITEMS keep recompute karma planned)
+# Activations are kept, computed again, as a planner says, or rows of some are sampled; over ranks too.
+foreach(choice IN ITEMS keep recompute karma planned sample=0.3)
   chunkmem_test(example.gpt_activations.${choice} LABELS example TIMEOUT 120
                 COMMAND gpt ${gpt_small} --activations ${choice} --transfer planned --accumulate 2)
 endforeach()

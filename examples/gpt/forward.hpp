@@ -33,6 +33,8 @@ class forward_pass {
     normed_qkv(n_.handles().layers[which], saved, where);
     attend(saved, where);
     project(n_.handles().layers[which], saved, where);
+    if constexpr (network<Manager>::can_sample)
+      if (auto* const samples = n_.samples()) samples->of(which, row).keep(samples->batch(row), saved.attended);
     mlp(n_.handles().layers[which], saved, last ? all.output : all.layers[which + 1].input, where);
   }
 

@@ -3,6 +3,7 @@
 
 #include "kernels.hpp"
 #include "model.hpp"
+#include "projection_samples.hpp"
 #include "wide.hpp"
 
 #include <chunkmem/chunkmem.hpp>
@@ -35,6 +36,7 @@ class network {
   using index = kernels::index;
   using tensor = chunkmem::tensor<float>;
   using gradient_type = wide_gradient<Manager>;
+  static constexpr bool can_sample = !requires(Manager& m) { m.ranks(); };  // a model over ranks keeps all rows
   using lease_type = decltype(lease_floats(std::declval<Manager&>(), 1));
 
   network(Manager& manager, const model& net)
@@ -53,6 +55,13 @@ class network {
   [[nodiscard]] index context() const noexcept { return context_; }
   /// Weights are read from this list from now on: the newest ones, or an older version.
   void read_from(chunkmem::list_id list) noexcept { list_ = list; }
+  /// From now on some rows alone are kept of the projections' inputs, in the passes of training.
+  void use(projection_samples<Manager>& samples) noexcept { samples_ = &samples; }
+  /// Null where gradients are exact, and where nothing is trained.
+  [[nodiscard]] projection_samples<Manager>* samples() const noexcept
+  {
+    return samples_ != nullptr && samples_->is_training() ? samples_ : nullptr;
+  }
   [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
 
   [[nodiscard]] auto read(tensor which) const { return m_.acquire(which, chunkmem::access::read); }
@@ -158,6 +167,7 @@ class network {
   Manager& m_;
   const model& net_;
   chunkmem::list_id list_ = chunkmem::value_list;
+  projection_samples<Manager>* samples_ = nullptr;
   bool keeps_saved_ = false;
   mutable std::map<std::uint32_t, lease_type> copies_;  // by tensor, while saved activations are kept
   index width_;

@@ -69,9 +69,10 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
-  app.add_option("--activations", raw.activations,
-                 std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned ("} +
-                     (is_cuda ? "recompute)" : "swap)"));
+  app.add_option(
+      "--activations", raw.activations,
+      std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned"} +
+          (is_cuda ? " (recompute)" : "; or sample=0.3: that share of the rows of projections' inputs (swap)"));
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
     app.add_option("--link-rate", raw.link_rate, "for planners: bytes a second from and to the host (2.5e10)");
@@ -184,9 +185,19 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
 void read_activations(const raw_options& raw, program whose, options& out)
 {
   out.activations = whose == program::gpt_cuda ? activation_mode::recompute : activation_mode::swap;
-  const std::size_t word =
-      read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
-  if (!raw.activations.empty()) out.activations = static_cast<activation_mode>(word);
+  constexpr std::string_view sample = "sample=";
+  if (whose == program::gpt && raw.activations.starts_with(sample)) {
+    float ratio = 0.0f;
+    read_real(
+        "--activations sample=", raw.activations.substr(sample.size()), "above 0 and at most 1",
+        [](float it) { return it > 0.0f && it <= 1.0f; }, ratio);
+    out.activations = activation_mode::sample;
+    out.sample_ratio = static_cast<double>(ratio);
+  } else {
+    const std::size_t word =
+        read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
+    if (!raw.activations.empty()) out.activations = static_cast<activation_mode>(word);
+  }
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
     if (text.empty()) return;
     if (!is_planned(out.activations))
@@ -296,7 +307,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{
         "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
         "separate)"};
-  if (is_planned(chosen.activations))
+  if (is_planned(chosen.activations) || chosen.activations == activation_mode::sample)
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
   if (chosen.update == update_choice::gpu)
     throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};

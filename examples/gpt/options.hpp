@@ -39,6 +39,7 @@ struct options {
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   activation_mode activations = activation_mode::swap;
+  double sample_ratio = 0;      ///< of the rows that --activations sample keeps; 0: exact
   double device_rate = 156e12;  ///< of gpt_cuda, for planners: operations a second; half the peak of an A100
   double link_rate = 25e9;      ///< of gpt_cuda, for planners: bytes a second, each way; of PCIe 4.0 x16, rounded
   update_choice update = update_choice::placement;  ///< of gpt_cuda

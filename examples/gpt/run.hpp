@@ -38,6 +38,7 @@ struct training_setup {
             .clip = chosen.clip,
             .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
+            .sample_ratio = chosen.sample_ratio,
             .update = chosen.update};
   }
 };

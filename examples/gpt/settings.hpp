@@ -25,7 +25,8 @@ struct trainer_settings {
   std::size_t ranks = 1;
   activation_mode activations = activation_mode::swap;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
-  update_choice update = update_choice::cpu;     ///< where there is a choice: cpu or gpu
+  double sample_ratio = 0;  ///< of the rows that are kept of the projections' inputs; 0: their gradients are exact
+  update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu
 };
 
 }  // namespace gpt

@@ -14,6 +14,7 @@
 #include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace gpt {
@@ -32,6 +33,8 @@ class trainer {
   {
     manager.use(adam_);
     manager.use(scale_);
+    if constexpr (network<Manager>::can_sample)
+      if (settings.sample_ratio > 0) net_.use(samples_.emplace(manager, net, settings.sample_ratio, settings.seed));
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   trainer(const trainer&) = delete;
@@ -136,6 +139,13 @@ class trainer {
   void forward(std::size_t number, std::size_t micro_batch)
   {
     const std::size_t batch = size().batch;
+    if (samples_) {
+      samples_->begin(number);
+      for (std::size_t row = 0; row < batch; ++row) {
+        const unsigned char* const where = training_window(number, micro_batch * batch + row).tokens;
+        samples_->set(row, static_cast<std::uint64_t>(where - text_.training().data()));
+      }
+    }
     for (std::size_t row = 0; row < batch; ++row)
       forward_.embed(row, training_window(number, micro_batch * batch + row));
     runs_.forward([&](std::size_t layer) { run_layer(layer, number, micro_batch); });
@@ -154,6 +164,7 @@ class trainer {
     runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
                    [&](std::size_t layer) { backward_.layer(layer, last); });
     backward_.embed(tokens_of, last, last);
+    if (samples_) samples_->end();
     return loss;
   }
 
@@ -188,6 +199,7 @@ class trainer {
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   std::uint64_t skipped_ = 0;
+  std::optional<projection_samples<Manager>> samples_;
 };
 
 }  // namespace gpt

@@ -150,6 +150,14 @@ TEST_CASE("the choice of activations is read, and refused over ranks where a pla
   CHECK(parse({"--activations", "planned"}).activations == planned);
   CHECK_THAT(refusal({"--activations", "drop"}), ContainsSubstring("swap, keep, recompute, karma or planned"));
   CHECK_THAT(refusal({"--activations", "karma", "--ranks", "2"}), ContainsSubstring("choose swap, keep or recompute"));
+  CHECK(parse({"--activations", "sample=0.25"}).activations == sample);
+  CHECK(parse({"--activations", "sample=0.25"}).sample_ratio == 0.25);
+  CHECK(parse({"--activations", "keep"}).sample_ratio == 0);
+  for (const char* const wrong : {"sample=0", "sample=1.5", "sample=x", "sample=nan"})
+    CHECK_THAT(refusal({"--activations", wrong}), ContainsSubstring("above 0 and at most 1"));
+  CHECK(!refusal({"--activations", "sample="}).empty());
+  for (const char* const option : {"--ranks", "--stages"})
+    CHECK_THAT(refusal({"--activations", "sample=0.3", option, "2"}), ContainsSubstring("choose swap"));
 }
 
 TEST_CASE("the program of the GPU computes activations again by default, and tells planners its rates", "[gpt]")
