@@ -62,7 +62,8 @@ namespace gpt::cuda {
     case activation_mode::karma: return karma{}.plan(chain, budget);
     case activation_mode::planned: return planned{}.plan(chain, budget);
     case activation_mode::swap:
-    case activation_mode::keep: break;
+    case activation_mode::keep:
+    case activation_mode::sample: break;  // no option of gpt_cuda
   }
   return keep_all{}.plan(chain, budget);
 }

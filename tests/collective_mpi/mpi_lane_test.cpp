@@ -32,7 +32,7 @@ struct own_lane {
     auto found = state::waiting;
     while (found == state::waiting) found = group->look_back();
     if (found == state::over) return;
-    lane->cancel();
+    (void)lane->cancel();
     static_cast<void>(lane.release());
     static_cast<void>(group.release());
   }
@@ -44,7 +44,7 @@ struct own_lane {
     try {
       work();
     } catch (const comm_error& error) {
-      lane->cancel();
+      (void)lane->cancel();
       group->fail(error);
       fault = error.fault();
       return error.what();
