@@ -201,6 +201,52 @@ TEST_CASE("a device that cannot be made current is an error with nothing switche
   }
 }
 
+TEST_CASE("the thread's device is put back after an error that ends CUDA, and is popped once", "[backend]")
+{
+  const fake_cuda gpu{support::fake_cuda_options{.devices = 3}};
+  REQUIRE(gpu.use_device(2) == 0);
+  tested_session it{gpu};
+  it.live_on(1);
+  SECTION("a call in the scope says so")
+  {
+    const cuda_current_device outer{it, 0};
+    {
+      const cuda_current_device current{it, 1};
+      gpu.fail_call_of("count_devices", 1, 700);
+      CHECK(it.attempt("counting", count) == 700);
+      CHECK_FALSE(it.may_call());
+    }
+    CHECK(gpu.device_of_thread() == 0);
+  }
+  SECTION("a single call says so")
+  {
+    gpu.fail_call_of("count_devices", 1, 700);
+    CHECK(it.attempt("counting", count) == 700);
+  }
+  SECTION("the pop itself says so, of earlier work")
+  {
+    gpu.fail_call_of("pop_context", 1, 719);
+    CHECK(it.attempt("counting", count) == 0);
+    CHECK(fault_of([&] { it.require_alive(); }).number == 719);
+  }
+  SECTION("the pop fails, and nothing was popped")
+  {
+    gpu.fail_call_of("pop_context", 1, 46);
+    CHECK(it.attempt("counting", count) == 0);
+    CHECK(it.recoveries() == 1);
+  }
+  SECTION("the pop tells of an error that passes, and has popped")
+  {
+    gpu.fail_after("pop_context", 1, 46);
+    CHECK(it.attempt("counting", count) == 0);
+    CHECK(it.recoveries() == 0);
+  }
+  CHECK(gpu.device_of_thread() == 2);
+  CHECK(gpu.calls("push_context") == gpu.calls("pop_context") - it.recoveries());
+  CHECK(gpu.calls_after_sticky() == 0);
+  CHECK(it.calls() + 1 == gpu.calls());  // one is the test's
+}
+
 TEST_CASE("a session that lives on a device makes each call there, and asks no thread where that is device 0",
           "[backend]")
 {

@@ -35,7 +35,7 @@ class fake_calls {
   fake_calls() { history_.reserve(std::size_t{1} << 16); }  // once: counting asks the heap for nothing after it
 
   std::uint64_t operations = 0;    ///< that ran on streams
-  std::uint64_t after_sticky = 0;  ///< calls made by somebody who was told that the device is lost
+  std::uint64_t after_sticky = 0;  ///< calls made by somebody who was told that the device is lost, but for pops
   std::uint64_t pageable = 0;      ///< copies from or to host memory that is not pinned
 
   void fail_call(std::uint64_t call, int code, bool persistent) { calls_.add(call, code, persistent); }
@@ -44,6 +44,9 @@ class fake_calls {
   {
     of_[index(which)].add(call, code, persistent);
   }
+  void fail_after(fake_call which, std::uint64_t call, int code) { after_[index(which)].add(call, code, false); }
+  /// What a call says that was made.
+  [[nodiscard]] int code_after(fake_call which) const { return after_[index(which)].code_for(count(which)); }
   void unload() noexcept { is_unloaded_ = true; }
 
   [[nodiscard]] std::uint64_t count() const noexcept { return history_.size(); }
@@ -57,7 +60,7 @@ class fake_calls {
     ++counts_[index(which)];
     if (which != fake_call::launch_kernel) history_.push_back(which);
     if (is_unloaded_) return fake_code::unloading;
-    if (is_told_) ++after_sticky;
+    if (is_told_ && which != fake_call::pop_context) ++after_sticky;
     if (sticky_ != 0) return sticky_;
     if (devices == 0 && which != fake_call::last_error) return fake_code::no_device;
     int code = which == fake_call::launch_kernel ? 0 : calls_.code_for(count());
@@ -134,6 +137,7 @@ class fake_calls {
   plan calls_;
   plan operations_;
   std::array<plan, fake_call_names.size()> of_;
+  std::array<plan, fake_call_names.size()> after_;
   int sticky_ = 0;
   bool is_told_ = false;
   bool is_unloaded_ = false;

@@ -38,6 +38,13 @@ class fake_cuda_control {
     gpu_->calls.fail_call_of(fake_calls::which(function), number, code, is_persistent);
   }
 
+  /// The call is made, and returns `code` then: that of earlier work.
+  void fail_after(std::string_view function, std::uint64_t number, int code) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->calls.fail_after(fake_calls::which(function), number, code);
+  }
+
   /// The operation that starts as the `number`-th on any stream (copy, batch, fill, host function, kernel, node of a
   /// graph) faults instead, and takes the device with it.
   void fail_operation(std::uint64_t number, int sticky_code) const
@@ -105,7 +112,7 @@ class fake_cuda_control {
            calls("create_event");
   }
 
-  /// Calls made after one had returned a sticky code.
+  /// Calls made after one had returned a sticky code. Pops of a context are none of them: they give a thread back.
   [[nodiscard]] std::uint64_t calls_after_sticky() const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -145,6 +152,12 @@ class fake_cuda_control {
   {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->streams.at(stream.number - 1)->priority;
+  }
+  /// The device of the calling thread, also after a sticky code.
+  [[nodiscard]] int device_of_thread() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.caller().device();
   }
   /// Whether a context was made on a device.
   [[nodiscard]] bool has_context(int device) const

@@ -59,7 +59,12 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       if (!make_context(caller.device())) code = fake_code::memory;
       if (caller.contexts.empty()) caller.contexts.push_back(0);
     }
-    if (code == fake_code::success) code = body(lock, caller);
+    if (code == fake_code::success) {
+      code = body(lock, caller);
+      if (code == fake_code::success) code = calls.code_after(which);
+    } else if (which == fake_call::pop_context && code == calls.sticky()) {
+      (void)body(lock, caller);  // the error is that of earlier work, and the pop is made
+    }
     if (code != fake_code::success && which != fake_call::last_error) caller.last_error = code;
     if (calls.tell(which, code)) wait_until(lock, [this] { return writing_ == 0; });  // nothing is written any more
     return code;

@@ -17,11 +17,13 @@ namespace backend {
 ///     session.require("cudaEventRecord", [&](const Api& api) { return api.record_event(point, stream); });
 ///
 /// An error that passes is fetched from the runtime once, so that nobody meets it again. An error that ends CUDA loses
-/// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything.
+/// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything,
+/// but for the pop that gives the thread its own device back.
 /// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
 /// are still made, since the runtime is alive and what was made can be destroyed. Cost: two compares and an increment
-/// for each call; with another home than device 0 a question for the thread's device too, and where that is another, a
-/// push and a pop.
+/// for each call. With another home than device 0, each call asks for the thread's device first, which is one call more;
+/// where that is another device, a push and a pop make it three more. A `cuda_current_device` around several calls pays
+/// once for all of them.
 ///
 /// A call that needs a context makes one on the thread's device where that has none (CUDA C++ Programming Guide,
 /// Initialization), which costs some hundred MB. A thread that never chose a device has device 0. So a session whose
@@ -38,6 +40,7 @@ class cuda_session {
   struct visit {
     bool is_pushed = false;
     bool was_there = false;
+    int before = 0;  ///< the thread's device, where one was pushed
   };
 
   /// The device of all calls from here on.
@@ -47,9 +50,8 @@ class cuda_session {
   [[nodiscard]] int enter(int ordinal, visit& made) noexcept
   {
     made = {.was_there = std::exchange(is_there_, true)};
-    int before = 0;
-    int number = attempt("cudaGetDevice", [&](const Api& api) { return api.current_device(before); });
-    if (number == 0 && before != ordinal) {
+    int number = attempt("cudaGetDevice", [&](const Api& api) { return api.current_device(made.before); });
+    if (number == 0 && made.before != ordinal) {
       number = push(ordinal);
       made.is_pushed = number == 0;
     }
@@ -62,12 +64,10 @@ class cuda_session {
     made = {.was_there = is_there_};
     return home_ == 0 || is_there_ ? 0 : enter(home_, made);
   }
+  /// Also where no call may be made any more: the thread is not the session's, and others go on with their device.
   void leave(const visit& made) noexcept
   {
-    if (made.is_pushed) {
-      is_there_ = true;
-      (void)insist("cuCtxPopCurrent", [&](const Api& api) { return api.pop_context(context_); });
-    }
+    if (made.is_pushed) put_back(made.before);
     is_there_ = made.was_there;
   }
 
@@ -187,6 +187,26 @@ class cuda_session {
       context_of_ = ordinal;
     }
     return attempt("cuCtxPushCurrent", [&](const Api& api) { return api.push_context(context_); });
+  }
+
+  /// A pop may answer with the error of earlier work (CUDA Driver API, Context Management, cuCtxPopCurrent), and has
+  /// popped then. A second pop would take what is the caller's, so the thread is asked first.
+  void put_back(int before) noexcept
+  {
+    if (pop() == 0 || !may_call_) return;
+    int now = before;
+    ++calls_;
+    if (api_.current_device(now) != 0 || now == before) return;
+    ++recoveries_;
+    (void)pop();
+  }
+  [[nodiscard]] int pop() noexcept
+  {
+    ++calls_;
+    const int number = api_.pop_context(context_);
+    if (number != 0 && may_call_) [[unlikely]]
+      note("cuCtxPopCurrent", number);
+    return number;
   }
 
   [[gnu::noinline, gnu::cold]] void note(std::string_view function, int number) noexcept
