@@ -13,6 +13,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cuda_memory_test {
@@ -153,6 +154,8 @@ using Catch::Matchers::ContainsSubstring;
 using support::fake_cuda;
 using support::fake_cuda_options;
 using under_test::cuda;
+using under_test::fault_of;
+using under_test::tested_session;
 using under_test::users_memory;
 using source = cuda::memory_source;
 using stream_type = support::fake_stream_handle;
@@ -393,6 +396,7 @@ TEST_CASE("a resource that has nothing, throws, or gives what does not do change
       if (mood == 0) throw std::bad_alloc{};
       if (mood == 1) return nullptr;
       if (mood == 2) throw std::runtime_error{"another time"};
+      if (mood == 6) throw usage_error{"of the library itself"};
       return take(size + 1, alignment, mood != 3) + (mood == 4 ? 1 : 0);
     }
     void deallocate_sync(void* place, std::size_t size, std::size_t alignment)
@@ -411,17 +415,120 @@ TEST_CASE("a resource that has nothing, throws, or gives what does not do change
     given.mood = 1;
     CHECK_THROWS_AS(ask(), out_of_memory);
     given.mood = 2;
-    CHECK_THROWS_WITH(ask(), "another time");
+    CHECK_THROWS_WITH(ask(), ContainsSubstring("device tier did not give 1024 B: another time (if it has no more"));
+    CHECK(fault_of(ask).number == 0);
+    CHECK_FALSE(memory.is_lost());
     given.mood = 3;
     CHECK_THROWS_WITH(ask(), ContainsSubstring("is no memory of a device"));
     given.mood = 4;
     CHECK_THROWS_WITH(ask(), ContainsSubstring("has to heed the alignment"));
     CHECK((given.takes == 2 && given.gives == 2));
+    given.mood = 6;
+    CHECK_THROWS_AS(ask(), usage_error);
     given.mood = 5;
     CHECK(ask() != nullptr);
     CHECK_THROWS_AS(ask(), out_of_memory);
   }
   under_test::check_clean(gpu);
+}
+
+TEST_CASE("memory of a pool of the user's is freed once, since somebody else may have its address then", "[backend]")
+{
+  const fake_cuda gpu;
+  {
+    users_memory its{gpu};
+    cuda memory{{.device_capacity = 4_KiB}, {.device = source::pool(its.pool)}, gpu};
+    std::byte* const place = memory.allocate(tier::device, 4_KiB);
+    const auto frees = gpu.calls("free_device");
+    gpu.fail_after("free_device", frees + 1, 46);  // it was freed: the error is that of earlier work
+    memory.release(tier::device, place);
+    CHECK(gpu.calls("free_device") == frees + 1);
+    CHECK_FALSE(memory.is_lost());
+  }
+  under_test::check_clean(gpu);
+}
+
+TEST_CASE("memory of the user's is no memory of others", "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.device_memory = 100'000}};
+  {
+    users_memory its{gpu};
+    std::byte* const slab = its.on_device(40'960);
+    {
+      cuda memory{{}, {.device = source::slab(slab, bytes{40'960})}, gpu};
+      CHECK(memory.other_bytes() == bytes{});
+      CHECK(memory.allocate(tier::device, 8_KiB) != nullptr);
+      CHECK(memory.other_bytes() == bytes{});
+      REQUIRE(gpu.take_for_library(0, 1'000));
+      CHECK(memory.other_bytes() == bytes{1'000});
+    }
+    users_memory second{gpu};
+    cuda memory{{.device_capacity = 20_KiB}, {.device = source::pool(second.pool)}, gpu};
+    std::byte* const place = memory.allocate(tier::device, 10_KiB);
+    CHECK(memory.other_bytes() == bytes{41'960});
+    memory.release(tier::device, place);
+    CHECK(memory.other_bytes() == bytes{41'960});  // the pool keeps it
+  }
+  under_test::check_clean(gpu);
+}
+
+TEST_CASE("memory that stays beside work without an end is named by whose it is", "[backend]")
+{
+  const fake_cuda gpu;
+  {
+    users_memory its{gpu};
+    synchronous resource{{.of = &its}};
+    const auto told = [&](const cuda::memory_sources& given) {
+      tested_session calls{gpu};
+      backend::cuda_memory<fake_cuda> memory{calls, 0, 4_KiB, 4_KiB, given};
+      for (const tier where : {tier::device, tier::host}) (void)memory.allocate(where, 1_KiB, its.stream);
+      error_text text;
+      memory.tell_what_stays(text);
+      memory.give_all_back(its.stream);
+      return std::string{text.view()};
+    };
+    CHECK(told({}) == "1024 B of the device stay with this process; 1024 B of the host stay with this process");
+    CHECK_THAT(told({.device = source::slab(its.on_device(4'096), 4_KiB)}),
+               ContainsSubstring("1024 B of the device lie in your slab and may still be written (do not use or free"));
+    CHECK_THAT(told({.device = source::pool(its.pool)}), ContainsSubstring("not given back to your pool"));
+    CHECK_THAT(told({.device = source::resource(resource)}), ContainsSubstring("not given back to your resource"));
+    CHECK_THAT(told({.host = source::slab(its.pinned(4'096), 4_KiB)}),
+               ContainsSubstring("1024 B of the host lie in your slab"));
+  }
+  under_test::check_clean(gpu);
+}
+
+TEST_CASE("a resource is a constant one too, and no temporary; an empty pair of braces is memory and no runtime",
+          "[backend]")
+{
+  struct constant {
+    books* of;
+    [[nodiscard]] void* allocate(stream_type, std::size_t size, std::size_t alignment) const
+    {
+      return of->take(size, alignment);
+    }
+    void deallocate(stream_type, void* place, std::size_t size, std::size_t alignment) const
+    {
+      of->give(place, size, alignment);
+    }
+  };
+  const auto is_taken = [](auto&& it) { return requires { source::resource(std::forward<decltype(it)>(it)); }; };
+  constant changeable{.of = nullptr};
+  CHECK(is_taken(changeable));
+  CHECK(is_taken(std::as_const(changeable)));
+  CHECK_FALSE(is_taken(constant{.of = nullptr}));
+  const fake_cuda gpu;
+  {
+    users_memory its{gpu};
+    books all{.of = &its};
+    const constant given{.of = &all};
+    cuda memory{{.device_capacity = 1_KiB}, {.device = source::resource(given)}, gpu};
+    CHECK(memory.allocate(tier::device, 1_KiB) != nullptr);
+    CHECK(all.takes == 1);
+  }
+  under_test::check_clean(gpu);
+  const cuda plain{{.device_capacity = 1_KiB}, {}};
+  CHECK(plain.capacity(tier::device) == 1_KiB);
 }
 
 }  // namespace memory_of_user_test

@@ -14,6 +14,7 @@
 #include <chunkmem/core/tier.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -113,8 +114,10 @@ class cuda_device {
 
   /// @throws config_error   no such device, or the headroom leaves nothing
   /// @throws device_error   no GPU, or the runtime failed; everything that was made is destroyed
-  explicit cuda_device(const cuda_device_options& options, Api api = {})
-      : cuda_device{options, memory_sources{}, std::move(api)}
+  explicit cuda_device(const cuda_device_options& options) : cuda_device{options, memory_sources{}} {}
+  template <std::convertible_to<Api> Given>  // so that `{}` behind the options is no Api
+  cuda_device(const cuda_device_options& options, Given api)
+      : cuda_device{options, memory_sources{}, Api{std::move(api)}}
   {
   }
   /// On memory of the user's, for one tier or both. The capacity of a slab is all of it where the options name none.
@@ -138,7 +141,9 @@ class cuda_device {
   cuda_device& operator=(const cuda_device&) = delete;
 
   /// Finishes what is queued, then gives everything back. What cannot be finished stays with the process. Where groups
-  /// of ranks have work on the streams, it waits for no longer than their deadline.
+  /// of ranks have work on the streams, it waits for no longer than their deadline. Where that work does not end then,
+  /// it is named on the standard error: a slab, or what came from a pool or resource of the user's, may still be
+  /// written. Such memory may not be used or freed any more: end the process.
   ~cuda_device()
   {
     streams_->leave_capture();
@@ -156,8 +161,10 @@ class cuda_device {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
-  /// Bytes of the device that others use: contexts, libraries, other programs. The answer is a call of the runtime,
-  /// which may wait. While a graph is being captured, the last answer is given. @throws device_error
+  /// Bytes of the device that others use: contexts, libraries, other programs. A slab of the user's is not among them,
+  /// nor is what a pool of the user's keeps, whoever uses that. What a resource keeps beside what it gave is. The answer
+  /// is a call of the runtime, which may wait. While a graph is being captured, the last answer is given.
+  /// @throws device_error
   [[nodiscard]] bytes other_bytes()
   {
     if (is_capturing()) return others_;
@@ -361,10 +368,10 @@ class cuda_device {
   /// On the standard error: a destructor has no other way, and whoever looks for the memory should find it.
   void name_what_stays() const noexcept
   {
-    const error_text text = error_text{} << "chunkmem: " << memory_->ledger().live(tier::device).count()
-                                         << " B of the device and " << memory_->ledger().live(tier::host).count()
-                                         << " B of the host stay with this process, since its backend ended with "
-                                         << "this: " << session_->failure().what();
+    error_text text;
+    text << "chunkmem: a backend ended beside an operation that does not end: ";
+    memory_->tell_what_stays(text);
+    text << ". End the process. " << session_->failure().what();
     std::fprintf(stderr, "%s\n", text.c_str());
   }
 

@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -87,14 +89,38 @@ class cuda_memory {
 
   [[nodiscard]] const tier_ledger& ledger() const noexcept { return ledger_; }
 
-  /// Bytes of the device that are here: in use, or kept by the pool that was made here, which also rounds.
-  /// @throws device_error
+  /// Bytes of the device that are no memory of others: a slab, all that a pool keeps, which also rounds, or what is in
+  /// use of a resource or where there are no pools. @throws device_error
   [[nodiscard]] std::uint64_t held_on_device()
   {
+    const source& from = given_[tier::device];
+    if (from.what() == source::kind::slab) return from.size().count();
     std::size_t held = ledger_.live(tier::device).count();
-    if (pool_ != typename Api::pool_type{})
-      session_->require("cudaMemPoolGetAttribute", [&](const Api& api) { return api.pool_memory(pool_, held); });
+    const auto pool = from.what() == source::kind::pool ? from.given_pool() : pool_;
+    if (pool != typename Api::pool_type{})
+      session_->require("cudaMemPoolGetAttribute", [&](const Api& api) { return api.pool_memory(pool, held); });
     return held;
+  }
+
+  /// What is not given back where work on it does not end, and what its owner has to heed. @pre nothing was given back
+  void tell_what_stays(error_text& into) const noexcept
+  {
+    std::string_view joint;
+    for (const tier where : {tier::device, tier::host}) {
+      const std::uint64_t live = ledger_.live(where).count();
+      const auto from = given_[where].what();
+      if (live == 0) continue;
+      into << joint << live << " B of the " << name_of(where);
+      if (from == source::kind::own) into << " stay with this process";
+      if (from == source::kind::slab)
+        into << " lie in your slab and may still be written (do not use or free the slab)";
+      if (from == source::kind::pool)
+        into << " are not given back to your pool and may still be written (do not destroy the pool)";
+      if (from == source::kind::resource)
+        into << " are not given back to your resource and may still be written (do not free what it handed out)";
+      joint = "; ";
+    }
+    if (joint.empty()) into << "no memory is held";
   }
 
   /// An empty pool takes the place of the one that was made here, so that what that one kept is free.
@@ -129,8 +155,9 @@ class cuda_memory {
   /// @param own   a stream of the calling thread, finished before the memory is used
   /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   past the capacity, or the system or the source has no more; nothing was changed
-  /// @throws device_error    the runtime failed otherwise; nothing was changed, or the session is lost
-  /// @throws config_error    a pool or resource gives no memory of this tier; also what a resource throws
+  /// @throws device_error    the runtime failed otherwise; nothing was changed, or the session is lost. Or a resource
+  ///   threw an exception of its own, other than std::bad_alloc: its text is in the error
+  /// @throws config_error    a pool or resource gives no memory of this tier
   [[nodiscard]] std::byte* allocate(tier where, bytes size, stream_type own)
   {
     ledger_.require(where, size);
@@ -210,7 +237,13 @@ class cuda_memory {
     void* fresh = nullptr;
     try {
       fresh = given_[where].allocate(size.count(), own);
+    } catch (const error&) {
+      throw;
     } catch (const std::bad_alloc&) {
+    } catch (const std::exception& its_own) {  // as cuda::cuda_error, whose number only its header knows
+      throw device_error{error_text{} << "chunkmem: the resource for the " << name_of(where) << " tier did not give "
+                                      << size.count() << " B: " << its_own.what()
+                                      << " (if it has no more, make the capacity smaller)"};
     }
     if (fresh == nullptr) ledger_.refuse(where, size);
     return fresh;
@@ -239,7 +272,7 @@ class cuda_memory {
     return given_[where].place() + (best - start);
   }
 
-  /// All of it has to be of the tier's kind (CUDA Runtime API, Unified Addressing, cudaPointerGetAttributes).
+  /// Its first and its last byte have to be of the tier's kind; what lies between them is not looked at (CUDA Runtime API, Unified Addressing, cudaPointerGetAttributes).
   void require_kind(tier where, const std::byte* place, bytes size)
   {
     int kind = 0;
@@ -271,7 +304,9 @@ class cuda_memory {
     return std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};
   }
 
-  /// Tries again where it failed: a second free of the same address is an error and no harm.
+  /// Tries again where it failed: a second free of the same address is an error and no harm. In a pool of the user's
+  /// somebody else may have the address by then, since a call that answers with an error of earlier work may have freed
+  /// it: no second try there.
   void free(const tier_ledger::allocation& it, stream_type own) noexcept
   {
     const source& from = given_[it.where];
@@ -281,7 +316,8 @@ class cuda_memory {
     const auto call = [&](const Api& api) {
       return is_pinned ? api.free_pinned(it.place) : api.free_device(it.place, own);
     };
-    (void)session_->insist(is_pinned ? "cudaFreeHost" : "cudaFreeAsync", call);
+    const std::string_view function = is_pinned ? "cudaFreeHost" : "cudaFreeAsync";
+    (void)(from.what() == source::kind::pool ? session_->attempt(function, call) : session_->insist(function, call));
   }
   void give_to_resource(const source& to, const tier_ledger::allocation& it, stream_type own) noexcept
   {

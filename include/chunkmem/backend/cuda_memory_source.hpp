@@ -8,13 +8,17 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace chunkmem::inline v0 {
 
 /// Memory resources that a CUDA backend can take memory from, in the order of a stream or at once.
 ///
-/// The names are those of `cuda::mr` in CCCL 3 and CCCL 2 (CUDA 13 and 12), and of `std::pmr`; no header of them is
-/// needed. Memory that cannot be given is an exception: `std::bad_alloc`, or one of its own.
+/// Four forms are taken, the first one that is there: `allocate(stream, size, alignment)`, `allocate_async(size,
+/// alignment, stream)`, `allocate_sync(size, alignment)`, `allocate(size, alignment)`, each with its `deallocate`. They
+/// are those of `cuda::mr`, whose names differ between versions of CCCL, and of `std::pmr`; no header of them is needed.
+/// A stream is given as a `cudaStream_t`, which a `cuda::stream_ref` is made from. Memory that cannot be given is an
+/// exception: `std::bad_alloc`, or one of its own.
 template <class Resource, class Stream>
 concept gives_memory_on_stream =
     requires(Resource& from, Stream stream, void* place, std::size_t size, std::size_t alignment) {
@@ -56,6 +60,11 @@ namespace backend {
 ///
 /// The backend never frees a slab or destroys a pool or a resource, and gives back to them what it took. They outlive
 /// the backend. Memory of the host has to be pinned: cudaMallocHost, or cudaHostRegister for a mapping of one's own.
+///
+/// Streams of the backend have no ties to streams of the user's. So all work on this memory is over before the backend
+/// is made (cudaStreamSynchronize), and the user uses a slab again after the backend's destructor. Where that says that
+/// an operation does not end, the memory may still be written: neither use nor free it, and end the process.
+///
 /// Cost: nothing after set-up; memory of a slab is found by a scan of what is allocated.
 template <cuda_api Api>
 class cuda_memory_source {
@@ -68,7 +77,8 @@ class cuda_memory_source {
   cuda_memory_source() = default;
 
   /// One piece of memory, which nobody else uses meanwhile; what lies before its first multiple of `tensor_alignment`
-  /// is not used. @throws config_error   it is null, or has no such place
+  /// is not used. The backend looks at its first and its last byte: a hole between them, or a size that reaches into
+  /// another allocation, is not seen. @throws config_error   it is null, or has no such place
   [[nodiscard]] static cuda_memory_source slab(void* place, bytes size)
   {
     const std::uint64_t grain = tensor_alignment.count();
@@ -97,7 +107,8 @@ class cuda_memory_source {
     return result;
   }
 
-  /// A memory resource; it is asked with the backend's device current, and with a stream of the backend.
+  /// A memory resource; it is asked with the backend's device current, and with a stream of the backend. It is kept by
+  /// its address: a reference to a resource, as `cuda::mr::resource_ref`, has to outlive the backend too.
   template <class Resource>
     requires gives_memory_on_stream<Resource, stream_type> || gives_memory_async<Resource, stream_type> ||
              gives_memory_sync<Resource> || gives_memory_at_once<Resource>
@@ -105,7 +116,7 @@ class cuda_memory_source {
   {
     cuda_memory_source result;
     result.kind_ = kind::resource;
-    result.resource_ = &given;
+    result.resource_ = const_cast<void*>(static_cast<const void*>(std::addressof(given)));
     result.allocate_ = [](void* it, std::size_t size, stream_type stream) -> void* {
       Resource& from = *static_cast<Resource*>(it);
       const std::size_t alignment = tensor_alignment.count();
@@ -132,6 +143,8 @@ class cuda_memory_source {
     };
     return result;
   }
+  template <class Resource>
+  static cuda_memory_source resource(const Resource&& passing) = delete;  // it would be gone before its first call
 
   [[nodiscard]] kind what() const noexcept { return kind_; }
   [[nodiscard]] std::byte* place() const noexcept { return place_; }
