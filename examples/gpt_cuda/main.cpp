@@ -58,7 +58,9 @@ try {
     std::printf("SKIPPED: %s\n", why.c_str());
     return 4;
   }
-  for (const std::string& each : chunkmem::backend::cuda_environment::of_process().findings(over_ranks(chosen) ? 6 : 4))
+  const bool are_ranks = over_ranks(chosen);  // with gathers and sums of their own, and three groups of NCCL
+  for (const std::string& each : chunkmem::backend::cuda_environment::of_process().findings(
+           are_ranks ? 6 : 4, {.streams = are_ranks ? 6U : 0U, .are_ranks = are_ranks}))
     std::fprintf(stderr, "gpt_cuda: %s\n", each.c_str());
   if (over_ranks(chosen)) return run_over_ranks(chosen);
   return run<training>(chosen);

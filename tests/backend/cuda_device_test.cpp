@@ -549,22 +549,32 @@ TEST_CASE("a backend on device 1 makes a context there alone, and every call lea
 
 TEST_CASE("what of the environment slows a backend down is told, and is no error", "[backend]")
 {
-  const auto found = [](const char* connections, const char* loading, std::size_t streams) {
+  using neighbours = backend::cuda_environment::neighbours;
+  const auto found = [](const char* connections, const char* loading, std::size_t streams, neighbours others = {}) {
     std::string all;
-    for (const auto& each : backend::cuda_environment{connections, loading}.findings(streams)) all += each + '\n';
+    for (const auto& each : backend::cuda_environment{connections, loading}.findings(streams, others))
+      all += each + '\n';
     return all;
   };
   using Catch::Matchers::ContainsSubstring;
   CHECK(found(nullptr, nullptr, 8).empty());
   CHECK(found("", "", 8).empty());
-  CHECK(found("32", "EAGER", 8).empty());
+  CHECK(found("32", "EAGER", 8, {.streams = 24, .are_ranks = true}).empty());
+  CHECK(found("32", nullptr, 8, {.streams = 25}).empty());  // no setting has more
   CHECK(found("8", "LAZY", 8).empty());
   CHECK(found("8", "DEFAULT", 8).empty());
-  CHECK_THAT(found(nullptr, nullptr, 9), ContainsSubstring("is 8, and this backend has 9 streams"));
-  CHECK_THAT(found("1", nullptr, 4), ContainsSubstring("is 1, and this backend has 4 streams"));
+  CHECK_THAT(found(nullptr, nullptr, 8, {.streams = 1}),
+             ContainsSubstring("is not set, which means 8, and there are 9 streams, 8 of them of this backend"));
+  CHECK_THAT(found("12", nullptr, 6, {.streams = 7}), ContainsSubstring("is 12, and there are 13 streams"));
+  CHECK(found("13", nullptr, 6, {.streams = 7}).empty());
+  CHECK_THAT(found("1", nullptr, 4), ContainsSubstring("is 1, and there are 4 streams: "));
   for (const char* const bad : {"0", "33", "-1", "8x", " 8", "many", "99999999999"})
     CHECK_THAT(found(bad, nullptr, 4), ContainsSubstring("no number from 1 to 32"));
   CHECK_THAT(found(nullptr, "eager", 4), ContainsSubstring("'eager'"));
+  CHECK_THAT(found(nullptr, "eager", 4, {.are_ranks = true}), ContainsSubstring("'eager'"));
+  CHECK_THAT(found(nullptr, "LAZY", 4, {.are_ranks = true}), ContainsSubstring("CUDA_MODULE_LOADING is LAZY: "));
+  for (const char* const usual : {static_cast<const char*>(nullptr), "", "DEFAULT"})
+    CHECK_THAT(found(nullptr, usual, 4, {.are_ranks = true}), ContainsSubstring("means LAZY from CUDA 12.2 on: "));
 
   REQUIRE(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "4", 1) == 0);
   rig it;
@@ -573,7 +583,10 @@ TEST_CASE("what of the environment slows a backend down is told, and is no error
   (void)it.mem().adopt();
   const auto all = it.mem().findings();  // as it was when the backend was made: the runtime read it then
   REQUIRE(all.size() == 1);
-  CHECK_THAT(all[0], ContainsSubstring("is 4, and this backend has 5 streams"));
+  CHECK_THAT(all[0], ContainsSubstring("is 4, and there are 5 streams: "));
+  const auto with_others = it.mem().findings({.streams = 3, .are_ranks = true});
+  REQUIRE(with_others.size() == 2);
+  CHECK_THAT(with_others[0], ContainsSubstring("is 4, and there are 8 streams, 5 of them of this backend"));
   it.end();
 }
 

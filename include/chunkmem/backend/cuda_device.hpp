@@ -351,7 +351,14 @@ class cuda_device {
   [[nodiscard]] std::uint64_t throttled() const noexcept { return streams_->throttled(); }
 
   /// What of the process's environment slows this backend down, as it was when the backend was made: a sentence each.
-  [[nodiscard]] std::vector<std::string> findings() const { return environment_.findings(streams_->agents()); }
+  ///
+  ///     for (const std::string& each : memory.findings({.streams = 6, .are_ranks = true})) std::cerr << each << '\n';
+  ///
+  /// @param others   streams of the user and of libraries, which nobody here can count, and whether there are ranks
+  [[nodiscard]] std::vector<std::string> findings(const cuda_environment::neighbours& others = {}) const
+  {
+    return environment_.findings(streams_->agents(), others);
+  }
 
   /// Everything is refused, and any operation throws why.
   [[nodiscard]] bool is_lost() const noexcept { return session_->is_lost(); }

@@ -48,23 +48,40 @@ class cuda_environment {
     return read.ec == std::errc{} && read.ptr == end && number <= most_connections ? number : 0;
   }
 
+  /// What has streams or waits on the device beside a backend, which knows only its own.
+  struct neighbours {
+    std::size_t streams = 0;  ///< of the user, and of libraries: NCCL makes two for each group
+    bool are_ranks = false;   ///< kernels of this process wait for those of other ranks
+  };
+
   /// What should be mended before the next start, a sentence each. None of it is an error.
-  [[nodiscard]] std::vector<std::string> findings(std::size_t streams) const
+  /// @param streams   of the backend
+  [[nodiscard]] std::vector<std::string> findings(std::size_t streams, const neighbours& others) const
   {
     std::vector<std::string> found;
+    const std::size_t all = streams + others.streams;
     if (connections() == 0) {
       found.push_back("CUDA_DEVICE_MAX_CONNECTIONS is '" + connections_ +
                       "', and no number from 1 to 32: nobody knows how many streams run beside each other (set it to "
                       "32, or not at all)");
-    } else if (connections() < streams) {
-      found.push_back(
-          "CUDA_DEVICE_MAX_CONNECTIONS is " + std::to_string(connections()) + ", and this backend has " +
-          std::to_string(streams) +
-          " streams: those that share a queue wait for each other (set it to 32 before the program starts)");
+    } else if (connections() < all && connections() < most_connections) {
+      found.push_back("CUDA_DEVICE_MAX_CONNECTIONS is " +
+                      (connections_.empty() ? "not set, which means 8" : std::to_string(connections())) +
+                      ", and there are " + std::to_string(all) + " streams" +
+                      (others.streams != 0 ? ", " + std::to_string(streams) + " of them of this backend" : "") +
+                      ": those that share a queue wait for each other (set it to 32 before the program starts)");
     }
     if (!loading_.empty() && loading_ != "LAZY" && loading_ != "EAGER" && loading_ != "DEFAULT") {
       found.push_back("CUDA_MODULE_LOADING is '" + loading_ +
                       "', which the runtime does not know (set it to EAGER or LAZY, or not at all)");
+    } else if (others.are_ranks && loading_ != "EAGER") {
+      found.push_back(
+          "CUDA_MODULE_LOADING is " +
+          (loading_ == "LAZY" ? loading_
+                              : "not EAGER, which on Linux means LAZY from CUDA "
+                                "12.2 on") +
+          ": the first launch of a kernel may wait for all streams, and a kernel that waits for other ranks can then "
+          "wait for ever (set it to EAGER before the program starts, or run each kernel once before ranks wait)");
     }
     return found;
   }
