@@ -162,8 +162,8 @@ class cuda_device {
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
   /// Bytes of the device that others use: contexts, libraries, other programs. A slab of the user's is not among them,
-  /// nor is what a pool of the user's keeps, whoever uses that. What a resource keeps beside what it gave is. The answer
-  /// is a call of the runtime, which may wait. While a graph is being captured, the last answer is given.
+  /// nor is what a pool of the user's keeps, whoever uses that. What a resource keeps beside what it gave is. The
+  /// answer is a call of the runtime, which may wait. While a graph is being captured, the last answer is given.
   /// @throws device_error
   [[nodiscard]] bytes other_bytes()
   {

@@ -17,7 +17,7 @@ namespace backend {
 
 /// What the process tells the CUDA runtime by variables of the environment, and what of it slows a backend down.
 ///
-///     for (const std::string& each : memory.findings()) std::cerr << each << '\n';
+///     for (const std::string& each : memory.findings({.streams = 2})) std::cerr << each << '\n';
 ///
 /// The runtime reads the variables once, with its first call; later changes do nothing. Source: CUDA C++ Programming
 /// Guide, CUDA Environment Variables, and Lazy Loading.

@@ -272,7 +272,8 @@ class cuda_memory {
     return given_[where].place() + (best - start);
   }
 
-  /// Its first and its last byte have to be of the tier's kind; what lies between them is not looked at (CUDA Runtime API, Unified Addressing, cudaPointerGetAttributes).
+  /// Its first and its last byte have to be of the tier's kind; what lies between them is not looked at (CUDA Runtime
+  /// API, Unified Addressing, cudaPointerGetAttributes).
   void require_kind(tier where, const std::byte* place, bytes size)
   {
     int kind = 0;

@@ -16,9 +16,9 @@ namespace chunkmem::inline v0 {
 ///
 /// Four forms are taken, the first one that is there: `allocate(stream, size, alignment)`, `allocate_async(size,
 /// alignment, stream)`, `allocate_sync(size, alignment)`, `allocate(size, alignment)`, each with its `deallocate`. They
-/// are those of `cuda::mr`, whose names differ between versions of CCCL, and of `std::pmr`; no header of them is needed.
-/// A stream is given as a `cudaStream_t`, which a `cuda::stream_ref` is made from. Memory that cannot be given is an
-/// exception: `std::bad_alloc`, or one of its own.
+/// are those of `cuda::mr`, whose names differ between versions of CCCL, and of `std::pmr`; no header of them is
+/// needed. A stream is given as a `cudaStream_t`, which a `cuda::stream_ref` is made from. Memory that cannot be given
+/// is an exception: `std::bad_alloc`, or one of its own.
 template <class Resource, class Stream>
 concept gives_memory_on_stream =
     requires(Resource& from, Stream stream, void* place, std::size_t size, std::size_t alignment) {

@@ -21,9 +21,9 @@ namespace backend {
 /// but for the pop that gives the thread its own device back.
 /// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
 /// are still made, since the runtime is alive and what was made can be destroyed. Cost: two compares and an increment
-/// for each call. With another home than device 0, each call asks for the thread's device first, which is one call more;
-/// where that is another device, a push and a pop make it three more. A `cuda_current_device` around several calls pays
-/// once for all of them.
+/// for each call. With another home than device 0, each call asks for the thread's device first, which is one call
+/// more; where that is another device, a push and a pop make it three more. A `cuda_current_device` around several
+/// calls pays once for all of them.
 ///
 /// A call that needs a context makes one on the thread's device where that has none (CUDA C++ Programming Guide,
 /// Initialization), which costs some hundred MB. A thread that never chose a device has device 0. So a session whose

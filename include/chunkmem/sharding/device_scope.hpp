@@ -19,7 +19,8 @@ namespace sharding {
 ///
 /// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's
 /// device. Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else
-/// three.
+/// three, and one that makes the context the first time. An operation of a backend inside of it asks for the device
+/// once; outside of it, on a thread with another device than the backend's, it also pushes and pops.
 ///
 /// @threads   ends on the thread that made it
 template <cuda_api Api>
