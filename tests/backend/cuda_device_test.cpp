@@ -547,6 +547,33 @@ TEST_CASE("a backend on device 1 makes a context there alone, and every call lea
   under_test::check_clean(gpu);
 }
 
+TEST_CASE("calls of CUDA on another device are as many as the page on GPUs says", "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.devices = 2}};
+  REQUIRE(gpu.use_device(0) == 0);
+  {
+    const auto calls_of = [&](cuda& mem) {
+      std::byte* const there = mem.allocate(tier::device, 4_KiB);
+      std::byte* const here = mem.allocate(tier::host, 4_KiB);
+      const auto before = gpu.calls();
+      for (int i = 0; i < 10; ++i) {
+        mem.copy(there, here, 4_KiB, agent::to_device);
+        mem.wait(agent::compute, mem.record(agent::to_device));
+        mem.launch(agent::compute, kernel([] {}));
+      }
+      return gpu.calls() - before;
+    };
+    cuda first{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}, gpu};
+    cuda second{{.device = 1, .device_capacity = 64_KiB, .host_capacity = 64_KiB}, gpu};
+    CHECK(calls_of(first) == 60);
+    CHECK(calls_of(second) == 170);
+    under_test::tested_session scope{gpu};  // as device_scope has it
+    const backend::cuda_current_device here{scope, 1};
+    CHECK(calls_of(second) == 90);
+  }
+  under_test::check_clean(gpu);
+}
+
 TEST_CASE("what of the environment slows a backend down is told, and is no error", "[backend]")
 {
   using neighbours = backend::cuda_environment::neighbours;
