@@ -547,6 +547,37 @@ TEST_CASE("a backend on device 1 makes a context there alone, and every call lea
   under_test::check_clean(gpu);
 }
 
+TEST_CASE("a backend goes on beside one of another device that died on the same thread", "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.devices = 2, .faults_stay = true}};
+  REQUIRE(gpu.use_device(0) == 0);
+  {
+    cuda lives{{.device_capacity = 4_KiB, .host_capacity = 4_KiB}, gpu};
+    std::byte* const there = lives.allocate(tier::device, 4_KiB);
+    std::byte* const here = lives.allocate(tier::host, 4_KiB);
+    {
+      cuda dies{{.device = 1, .device_capacity = 4_KiB, .host_capacity = 4_KiB}, gpu};
+      std::byte* const lost = dies.allocate(tier::device, 4_KiB);
+      gpu.fail_operation(gpu.operations() + 1, 700);
+      dies.fill(lost, std::byte{1}, 4_KiB, agent::compute);
+      CHECK(fault_of([&] { dies.wait(agent::host, dies.record(agent::compute)); }).number == 700);
+      CHECK(dies.is_lost());
+      CHECK(gpu.device_of_thread() == 0);
+    }
+    CHECK(gpu.device_of_thread() == 0);
+    CHECK(gpu.last_error() == 700);  // the thread's, which the user fetches: a launch takes it for the end of CUDA
+    lives.launch(agent::compute, kernel([there] { there[0] = std::byte{7}; }));
+    lives.wait(agent::to_host, lives.record(agent::compute));
+    lives.copy(here, there, bytes{1}, agent::to_host);
+    lives.wait(agent::host, lives.record(agent::to_host));
+    CHECK(here[0] == std::byte{7});
+    (void)lives.adopt();
+    CHECK_FALSE(lives.is_lost());
+  }
+  CHECK(gpu.calls_after_sticky() == 0);
+  CHECK(gpu.faults().empty());
+}
+
 TEST_CASE("calls of CUDA on another device are as many as the page on GPUs says", "[backend]")
 {
   const fake_cuda gpu{fake_cuda_options{.devices = 2}};

@@ -32,7 +32,11 @@ struct fake_caller {
 /// @threads   one at a time: the fake's lock is held
 class fake_calls {
  public:
-  fake_calls() { history_.reserve(std::size_t{1} << 16); }  // once: counting asks the heap for nothing after it
+  explicit fake_calls(const fake_cuda_options& options)
+      : faults_stay_{options.faults_stay}, lost_(static_cast<std::size_t>(std::max(options.devices, 1)))
+  {
+    history_.reserve(std::size_t{1} << 16);  // once: counting asks the heap for nothing after it
+  }
 
   std::uint64_t operations = 0;    ///< that ran on streams
   std::uint64_t after_sticky = 0;  ///< calls made by somebody who was told that the device is lost, but for pops
@@ -52,44 +56,59 @@ class fake_calls {
   [[nodiscard]] std::uint64_t count() const noexcept { return history_.size(); }
   [[nodiscard]] std::uint64_t count(fake_call which) const noexcept { return counts_[index(which)]; }
   [[nodiscard]] fake_call call(std::uint64_t number) const { return history_.at(number - 1); }
-  [[nodiscard]] int sticky() const noexcept { return sticky_; }
+  /// The code that a device was lost with; of any device; and how many were lost.
+  [[nodiscard]] int sticky(int device) const noexcept { return lost_[static_cast<std::size_t>(device)].code; }
+  [[nodiscard]] int sticky() const noexcept
+  {
+    const auto found = std::ranges::find_if(lost_, [](const loss& it) { return it.code != 0; });
+    return found == lost_.end() ? 0 : found->code;
+  }
+  [[nodiscard]] std::ptrdiff_t losses() const noexcept
+  {
+    return std::ranges::count_if(lost_, [](const loss& it) { return it.code != 0; });
+  }
 
-  /// Counts a call. 0, or why it may not happen.
-  int admit(fake_call which, int devices)
+  /// Counts a call of a thread with this device. 0, or why it may not happen.
+  int admit(fake_call which, int devices, int device)
   {
     ++counts_[index(which)];
     if (which != fake_call::launch_kernel) history_.push_back(which);
     if (is_unloaded_) return fake_code::unloading;
-    if (is_told_ && which != fake_call::pop_context) ++after_sticky;
-    if (sticky_ != 0) return sticky_;
+    if (lost_[static_cast<std::size_t>(device)].is_told && which != fake_call::pop_context) ++after_sticky;
+    if (sticky(device) != 0) return sticky(device);
     if (devices == 0 && which != fake_call::last_error) return fake_code::no_device;
     int code = which == fake_call::launch_kernel ? 0 : calls_.code_for(count());
     if (code == 0) code = of_[index(which)].code_for(count(which));
-    if (code != 0 && is_sticky_fake_code(code)) lose(code);
+    if (code != 0 && is_sticky_fake_code(code)) lose(code, device);
     return code;
   }
 
   /// Counts an operation. False where it faults; then the device is lost.
-  bool admit_operation()
+  bool admit_operation(int device)
   {
     ++operations;
     const int code = operations_.code_for(operations);
     if (code == 0) return true;
-    lose(code);
+    lose(code, device);
     return false;
   }
 
   /// A call returns its code: true where it says that the device is lost. A launch tells nobody: last_error does.
   bool tell(fake_call which, int code) noexcept
   {
-    const bool is_lost = code != 0 && code == sticky_ && which != fake_call::launch_kernel;
-    is_told_ = is_told_ || is_lost;
+    if (code == 0 || which == fake_call::launch_kernel) return false;
+    bool is_lost = false;
+    for (loss& it : lost_) {
+      if (it.code != code) continue;
+      is_lost = it.is_told = true;
+    }
     return is_lost;
   }
 
-  void lose(int code) noexcept
+  void lose(int code, int device) noexcept
   {
-    if (sticky_ == 0) sticky_ = code;
+    for (std::size_t i = 0; i < lost_.size(); ++i)
+      if (lost_[i].code == 0 && (!faults_stay_ || i == static_cast<std::size_t>(device))) lost_[i].code = code;
   }
 
   [[nodiscard]] fake_caller& caller()
@@ -107,6 +126,10 @@ class fake_calls {
   }
 
  private:
+  struct loss {
+    int code = 0;
+    bool is_told = false;
+  };
   class plan {
    public:
     void add(std::uint64_t number, int code, bool persistent)
@@ -138,8 +161,8 @@ class fake_calls {
   plan operations_;
   std::array<plan, fake_call_names.size()> of_;
   std::array<plan, fake_call_names.size()> after_;
-  int sticky_ = 0;
-  bool is_told_ = false;
+  bool faults_stay_;
+  std::vector<loss> lost_;  ///< by device
   bool is_unloaded_ = false;
 };
 

@@ -40,7 +40,8 @@ struct fake_cuda_options {
   std::size_t pinned_memory = SIZE_MAX;               ///< what the system pins [bytes]
   int highest_priority = -5;                          ///< of streams; the lowest is 0
   std::size_t context_memory = 0;                     ///< that a context takes of its device [bytes]
-  bool has_pools = true;  ///< without: create_pool gives none, and freeing waits for all work
+  bool faults_stay = false;  ///< a sticky fault ends its own device alone; else all of them, as the runtime documents
+  bool has_pools = true;     ///< without: create_pool gives none, and freeing waits for all work
   fake_schedule when = fake_schedule::random;
   std::uint64_t seed = 1;
   unsigned longest_delay = 12;  ///< yields in one delay, at most

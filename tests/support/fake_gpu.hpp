@@ -47,10 +47,12 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   int call(fake_call which, Body&& body)
   {
     lock_type lock{mutex};
-    const int before = calls.sticky();
-    int code = calls.admit(which, options.devices);
-    if (before != calls.sticky()) wake_all();
-    if (is_worker()) {
+    const bool is_own = is_worker();
+    const int device = is_own ? 0 : calls.caller().device();
+    const auto before = calls.losses();
+    int code = calls.admit(which, options.devices, device);
+    if (before != calls.losses()) wake_all();
+    if (is_own) {
       note("a host function or a kernel calls", name_of(which));
       return fake_code::not_permitted;
     }
@@ -62,7 +64,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     if (code == fake_code::success) {
       code = body(lock, caller);
       if (code == fake_code::success) code = calls.code_after(which);
-    } else if (which == fake_call::pop_context && code == calls.sticky()) {
+    } else if (which == fake_call::pop_context && code == calls.sticky(device)) {
       (void)body(lock, caller);  // the error is that of earlier work, and the pop is made
     }
     if (code != fake_code::success && which != fake_call::last_error) caller.last_error = code;
@@ -89,11 +91,11 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   /// Waits for a point, or for the loss of the device: the code of it, or 0.
   int wait_for(lock_type& lock, fake_point point)
   {
-    if (point.stream != nullptr) {
-      demand(point);
-      wait_until(lock, [&] { return point.stream->done >= point.position || calls.sticky() != 0; });
-    }
-    return calls.sticky();
+    if (point.stream == nullptr) return fake_code::success;
+    const int device = point.stream->device;
+    demand(point);
+    wait_until(lock, [&] { return point.stream->done >= point.position || calls.sticky(device) != 0; });
+    return calls.sticky(device);
   }
 
   /// Whether a point is reached. Who asks waits for it sooner or later: so work begins that begins when a caller waits.
@@ -192,7 +194,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   [[nodiscard]] bool may_run(const fake_stream& stream) const
   {
     return stream.queue.first() != nullptr &&
-           (options.when != fake_schedule::latest || calls.sticky() != 0 || stream.done < stream.demanded);
+           (options.when != fake_schedule::latest || calls.sticky(stream.device) != 0 || stream.done < stream.demanded);
   }
 
   /// The life of a stream's thread.
@@ -203,7 +205,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       stream.arrived.wait(lock, [&] { return may_run(stream) || (!stream.exists && stream.done == stream.given); });
       if (stream.queue.first() == nullptr) break;
       fake_operation& work = *stream.queue.first();
-      if (calls.sticky() == 0) run(lock, stream, work);
+      if (calls.sticky(stream.device) == 0) run(lock, stream, work);
       if (work.kernel || work.executable != nullptr) let_go(lock, work);
       stream.queue.pop();
       ++stream.done;
@@ -223,7 +225,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
 
   void run(lock_type& lock, fake_stream& stream, fake_operation& work)
   {
-    if (work.is_counted() && !calls.admit_operation()) return wake_all();
+    if (work.is_counted() && !calls.admit_operation(stream.device)) return wake_all();
     switch (work.kind) {
       case fake_work::copy: return write(lock, stream, work.range, 0);
       case fake_work::fill: return write(lock, stream, work.range, work.value);
@@ -232,7 +234,8 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       case fake_work::come_to_life: return memory.bring_to_life(work.range.to);
       case fake_work::bury: return memory.bury(work.range.to);
       case fake_work::wait:
-        return wait_until(lock, [&] { return work.point.stream->done >= work.point.position || calls.sticky() != 0; });
+        return wait_until(
+            lock, [&] { return work.point.stream->done >= work.point.position || calls.sticky(stream.device) != 0; });
       case fake_work::host:
       case fake_work::kernel:
         lock.unlock();
@@ -278,7 +281,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       graph.missing[i] = graph.nodes[i].after.size();
       if (graph.missing[i] == 0) graph.ready.push_back(i);
     }
-    while (!graph.ready.empty() && calls.sticky() == 0) {
+    while (!graph.ready.empty() && calls.sticky(stream.device) == 0) {
       std::swap(graph.ready[stream.random.below(graph.ready.size())], graph.ready.back());
       const std::size_t node = graph.ready.back();
       graph.ready.pop_back();

@@ -22,7 +22,10 @@ namespace support {
 struct fake_gpu_state {
   using lock_type = std::unique_lock<std::mutex>;
 
-  explicit fake_gpu_state(const fake_cuda_options& its_options) : options{its_options}, memory{its_options} {}
+  explicit fake_gpu_state(const fake_cuda_options& its_options)
+      : options{its_options}, calls{its_options}, memory{its_options}
+  {
+  }
 
   const fake_cuda_options options;
   mutable std::mutex mutex;
