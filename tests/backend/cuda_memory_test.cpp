@@ -396,6 +396,7 @@ TEST_CASE("a resource that has nothing, throws, or gives what does not do change
       if (mood == 0) throw std::bad_alloc{};
       if (mood == 1) return nullptr;
       if (mood == 2) throw std::runtime_error{"another time"};
+      if (mood == 7) throw 7;
       if (mood == 6) throw usage_error{"of the library itself"};
       return take(size + 1, alignment, mood != 3) + (mood == 4 ? 1 : 0);
     }
@@ -423,6 +424,8 @@ TEST_CASE("a resource that has nothing, throws, or gives what does not do change
     given.mood = 4;
     CHECK_THROWS_WITH(ask(), ContainsSubstring("has to heed the alignment"));
     CHECK((given.takes == 2 && given.gives == 2));
+    given.mood = 7;
+    CHECK_THROWS_WITH(ask(), ContainsSubstring("an exception without a text"));
     given.mood = 6;
     CHECK_THROWS_AS(ask(), usage_error);
     given.mood = 5;

@@ -241,12 +241,19 @@ class cuda_memory {
       throw;
     } catch (const std::bad_alloc&) {
     } catch (const std::exception& its_own) {  // as cuda::cuda_error, whose number only its header knows
-      throw device_error{error_text{} << "chunkmem: the resource for the " << name_of(where) << " tier did not give "
-                                      << size.count() << " B: " << its_own.what()
-                                      << " (if it has no more, make the capacity smaller)"};
+      raise_refusal(where, size, its_own.what());
+    } catch (...) {
+      raise_refusal(where, size, "an exception without a text");
     }
     if (fresh == nullptr) ledger_.refuse(where, size);
     return fresh;
+  }
+
+  [[noreturn]] static void raise_refusal(tier where, bytes size, std::string_view why)
+  {
+    throw device_error{error_text{} << "chunkmem: the resource for the " << name_of(where) << " tier did not give "
+                                    << size.count() << " B: " << why
+                                    << " (if it has no more, make the capacity smaller)"};
   }
 
   /// The first gap that is large enough: at the beginning, or behind something. Null is never the answer.

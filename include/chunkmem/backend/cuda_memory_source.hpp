@@ -64,6 +64,7 @@ namespace backend {
 /// Streams of the backend have no ties to streams of the user's. So all work on this memory is over before the backend
 /// is made (cudaStreamSynchronize), and the user uses a slab again after the backend's destructor. Where that says that
 /// an operation does not end, the memory may still be written: neither use nor free it, and end the process.
+/// After an error that ends CUDA nothing is given back to a pool or a resource.
 ///
 /// Cost: nothing after set-up; memory of a slab is found by a scan of what is allocated.
 template <cuda_api Api>
