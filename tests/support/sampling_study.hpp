@@ -140,25 +140,28 @@ class estimates {
   std::size_t always_ = 0;
 };
 
+using variance_rule = double (*)(const division& by, const std::vector<double>& lengths);
+
 /// So many trials that a bias of `share` of the gradient, along it, is 8 deviations of their mean, and `least` or more.
 [[nodiscard]] inline std::uint64_t trials_for(const study_case& one, const row_lengths& lengths, double share,
-                                              std::uint64_t least = 2'000)
+                                              std::uint64_t least, variance_rule variance_along)
 {
-  const double variance = row_sampling::variance_along(row_sampling::divide(one.weights, one.kept), lengths.of.back());
+  const double variance = variance_along(row_sampling::divide(one.weights, one.kept), lengths.of.back());
   const double needed = 64 * variance / std::pow(share * lengths.gradient, 2);
   return std::max<std::uint64_t>(least, static_cast<std::uint64_t>(needed) + 1);
 }
 
 /// The largest distance of a mean from its right value, in deviations by the closed form. @param sums   by direction
 [[nodiscard]] inline double largest_z(const study_case& one, const row_lengths& lengths,
-                                      const std::array<double, directions>& sums, std::uint64_t trials)
+                                      const std::array<double, directions>& sums, std::uint64_t trials,
+                                      variance_rule variance_along)
 {
   const division by = row_sampling::divide(one.weights, one.kept);
   double worst = 0;
   for (std::size_t way = 0; way < directions; ++way) {
     const std::vector<double>& all = lengths.of[way];
     const double right = std::accumulate(all.begin(), all.end(), 0.0);
-    const double deviation = std::sqrt(row_sampling::variance_along(by, all) / static_cast<double>(trials));
+    const double deviation = std::sqrt(variance_along(by, all) / static_cast<double>(trials));
     const double off = std::abs(sums[way] / static_cast<double>(trials) - right);
     const double rounded = 1e-6 * lengths.gradient;  // scales are singles
     worst = std::max(worst, std::max(0.0, off - rounded) / std::max(deviation, 1e-12 * lengths.gradient));
@@ -174,14 +177,12 @@ class estimates {
     each.next(seed, trial);
     for (std::size_t way = 0; way < directions; ++way) sums[way] += each.along(lengths.of[way]);
   }
-  return largest_z(one, lengths, sums, trials);
+  return largest_z(one, lengths, sums, trials, row_sampling::variance_along);
 }
-struct wrong_finding {
-  double z = 0;
-  double bias = 0;  ///< along the gradient, as a share of the gradient
-};
-[[nodiscard]] inline wrong_finding z_of_wrong(std::string_view how, const study_case& one, const row_lengths& lengths,
-                                              std::uint64_t seed, std::uint64_t trials)
+/// Sums of wrong estimates, by direction.
+[[nodiscard]] inline std::array<double, directions> sums_of_wrong(std::string_view how, const study_case& one,
+                                                                  const row_lengths& lengths, std::uint64_t seed,
+                                                                  std::uint64_t trials)
 {
   dice random{seed};
   std::array<double, directions> sums{};
@@ -191,8 +192,20 @@ struct wrong_finding {
     for (std::size_t way = 0; way < directions; ++way)
       sums[way] += std::inner_product(counts.begin(), counts.end(), lengths.of[way].begin(), 0.0);
   }
-  const double bias = sums.back() / static_cast<double>(trials) / lengths.gradient - 1;
-  return {largest_z(one, lengths, sums, trials), std::abs(bias)};
+  return sums;
+}
+/// How far a wrong estimate is off along the gradient, as a share of the gradient: by its closed form, and where it has
+/// none by trials of its own, which no test of the estimate sees.
+[[nodiscard]] inline double bias_of_wrong(std::string_view how, const study_case& one, const row_lengths& lengths,
+                                          std::uint64_t seed, std::uint64_t trials)
+{
+  if (how == "not replaced") {
+    const double sum = sums_of_wrong(how, one, lengths, seed + 500'000, trials).back();
+    return std::abs(sum / static_cast<double>(trials) / lengths.gradient - 1);
+  }
+  const std::vector<double> counts = row_sampling::wrong_estimate{how, one.weights, one.kept}.expected();
+  const double sum = std::inner_product(counts.begin(), counts.end(), lengths.of.back().begin(), 0.0);
+  return std::abs(sum / lengths.gradient - 1);
 }
 
 /// What cases show: the largest z of the library, and how many wrong estimates are found of those that are off.
@@ -203,18 +216,20 @@ struct bias_summary {
 
   [[nodiscard]] double found_percent() const { return 100 * static_cast<double>(found) / static_cast<double>(wrong); }
 };
-/// @param wrong_share   a wrong estimate counts where it is off by this share of the gradient along the gradient, or
-///   more; it has as many trials as that needs
+/// @param wrong_share   a wrong estimate counts where it is truly off by this share of the gradient along the gradient,
+///   or more; it has as many trials as that needs. Its draws are independent, and so is the variance that it is held to
 inline void add_case(bias_summary& to, std::uint64_t number, double share, std::uint64_t least, double wrong_share)
 {
   const study_case one = make_case(number);
   const row_lengths lengths = lengths_of(one.of);
-  to.worst_z = std::max(to.worst_z, z_of_library(one, lengths, number, trials_for(one, lengths, share, least)));
-  const std::uint64_t trials = trials_for(one, lengths, wrong_share, least);
+  const std::uint64_t own = trials_for(one, lengths, share, least, row_sampling::variance_along);
+  to.worst_z = std::max(to.worst_z, z_of_library(one, lengths, number, own));
+  const variance_rule independent = row_sampling::independent_variance_along;
+  const std::uint64_t trials = trials_for(one, lengths, wrong_share, least, independent);
   for (std::size_t way = 0; way < wrong_ways.size(); ++way) {
-    const wrong_finding seen = z_of_wrong(wrong_ways[way], one, lengths, number, trials);
-    const bool is_found = seen.z > threshold;
-    if (seen.bias < wrong_share) continue;
+    if (bias_of_wrong(wrong_ways[way], one, lengths, number, trials) < wrong_share) continue;
+    const auto sums = sums_of_wrong(wrong_ways[way], one, lengths, number, trials);
+    const bool is_found = largest_z(one, lengths, sums, trials, independent) > threshold;
     ++to.wrong;
     to.found += is_found ? 1 : 0;
     to.found_of[way] += is_found ? 1 : 0;

@@ -22,35 +22,44 @@ namespace activation {
 ///
 /// The gradient of a linear layer's weight is G = sum over the rows i of g_i = h_i^T d_i. With k kept rows and any
 /// weights a_i >= 0, p_i = a_i / sum of a: the c rows of largest weight (the set C, whose p add up to P) count once.
-/// The other T = k - c places are drawn from the rest, each by itself, row i with the probability p_i / (1 - P). A
-/// drawn row counts (1 - P) / (T p_i) times.
+/// The other T = k - c places are drawn from the rest: the shares q_i = p_i / (1 - P) lie one behind another on [0, 1),
+/// and place j has the row under (j + u_j) / T, each u_j uniform and by itself. A drawn row counts 1 / (T q_i) times.
 ///
 ///     row_choice choice{rows};                                  // its memory, for any number of calls
 ///     choice.choose(weights, indices, scales, key);             // k = indices.size(), rows in their order
 ///     // the sum over j of scales[j] * g of row indices[j] is the estimate of G
 ///
-/// **Unbiased** for any weights that do not depend on the draws, and that are above 0 wherever g_i is not 0: one place
-/// is expected to hold sum over i not in C of p_i / (1 - P) * (1 - P) / (T p_i) * g_i, a T-th of what C lacks of G. So
-/// old norms, norms of a part of the rows, and no norms at all cost variance alone.
+/// **Unbiased** for any weights that do not depend on the draws, and that are above 0 wherever g_i is not 0: with o_ij
+/// the length that q_i has in common with [j / T, (j + 1) / T), place j has row i with the probability T o_ij, so all
+/// places together are expected to hold sum over i and j of T o_ij g_i / (T q_i), what C lacks of G. So old norms, norms
+/// of a part of the rows, and no norms at all cost variance alone.
 ///
-/// **Variance.** With R = G - sum over C of g_i, summed over all elements:
+/// **Variance.** With R = G - sum over C of g_i, and m_j = sum over i of o_ij g_i / q_i, what place j is expected to
+/// hold, summed over all elements:
 ///
-///     V(c) = ((1 - P) * sum over i not in C of |g_i|^2 / p_i - |R|^2) / (k - c)
+///     V = sum over i not in C of |g_i|^2 / (T q_i) - sum over j of |m_j|^2
+///       <= V(c) = ((1 - P) * sum over i not in C of |g_i|^2 / p_i - |R|^2) / (k - c)
 ///
-/// With a_i = |h_i| |d_i| that is ((1 - P)^2 S^2 - |R|^2) / (k - c), S the sum of a. c is the one that makes (1 - P)^2
+/// V(c) is the variance of T draws that know nothing of one another, each from all of [0, 1). The first sums are equal.
+/// The m_j add up to R, and the sum of T squares is never below the square of their sum over T (Cauchy and Schwarz), so
+/// **a place in each T-th is never worse than independent draws**. Where rows are equally large and k is near the
+/// number of rows it is much better, as few rows are drawn twice.
+///
+/// With a_i = |h_i| |d_i|, V(c) is ((1 - P)^2 S^2 - |R|^2) / (k - c), S the sum of a. c is the one that makes (1 - P)^2
 /// / (k - c) least among those with P >= c / k. The second rule is what makes the choice **never worse than c = 0**,
-/// plain column-row sampling with the same weights, whatever g is. Proof: let A and B be the sums of |g_i|^2 / p_i over
-/// C and over the rest, and D = G - R. Then k V(0) = A + B - |D + R|^2 >= 0 and (k - c) V(c) = (1 - P) B - |R|^2. From
-/// P >= c / k follows (k - c) / k >= 1 - P, so V(c) <= V(0) follows from (1 - P) B - |R|^2 <= (1 - P) (A + B - |D +
-/// R|^2), which is (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. The square of a norm is convex, so |D + R|^2 = |P (D / P) +
-/// (1 - P) (R / (1 - P))|^2 <= |D|^2 / P + |R|^2 / (1 - P). And |D|^2 <= (sum over C of sqrt(p_i) |g_i| / sqrt(p_i))^2
-/// <= P A (Cauchy and Schwarz). Together (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. Without the second rule it is not so:
-/// rows of one norm that are nearly parallel give 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which
-/// a_i = |h_i| |d_i| is never above (Cauchy and Schwarz again).
+/// plain column-row sampling (independent draws) with the same weights, whatever g is. Proof of V(c) <= V(0): let A and
+/// B be the sums of |g_i|^2 / p_i over C and over the rest, and D = G - R. Then k V(0) = A + B - |D + R|^2 >= 0 and
+/// (k - c) V(c) = (1 - P) B - |R|^2. From P >= c / k follows (k - c) / k >= 1 - P, so V(c) <= V(0) follows from
+/// (1 - P) B - |R|^2 <= (1 - P) (A + B - |D + R|^2), which is (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. The square of a
+/// norm is convex, so |D + R|^2 = |P (D / P) + (1 - P) (R / (1 - P))|^2 <= |D|^2 / P + |R|^2 / (1 - P). And |D|^2 <=
+/// (sum over C of sqrt(p_i) |g_i| / sqrt(p_i))^2 <= P A (Cauchy and Schwarz). Together (1 - P) |D + R|^2 <= (1 - P) A +
+/// |R|^2. Without the second rule it is not so: independent draws from rows of one norm that are nearly parallel have
+/// 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which a_i = |h_i| |d_i| is never above (Cauchy and
+/// Schwarz again).
 ///
 /// **The same bits** for a key and weights on every machine: weights are added up from the smallest to the largest,
-/// rows of one weight in their order, in double. A sum of smaller weights is at most n times the next one, so no
-/// probability is off by more than n * 2^-52 of itself.
+/// rows of one weight in their order, in double. So no probability is off by more than (n + 4) * 2^-52. That is an
+/// absolute bound: a row with a share below it may never be drawn.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265), whose rule for c has neither the square nor P >= c / k. Cost: O(n log n)
 /// and no allocation.
@@ -93,9 +102,11 @@ class row_choice {
       const chunkmem::detail::rounding_stream stream{key};
       const auto drawn = static_cast<double>(kept - always);
       for (std::size_t draw = 0; places < kept; ++draw, ++places) {
-        const std::size_t at = drawn_at(always, rows, strict_fp::product(uniform(stream, draw), tail_[always]));
+        const double target =
+            strict_fp::quotient(strict_fp::sum(static_cast<double>(draw), uniform(stream, draw)), drawn);
+        const std::size_t at = drawn_at(always, rows, strict_fp::product(target, tail_[always]));
         const double weight = weights[static_cast<std::size_t>(order_[at])];
-        chosen_[places] = {order_[at], strict_fp::to_single(strict_fp::quotient(tail_[always], drawn * weight))};
+        chosen_[places] = {order_[at], scale_of(tail_[always], weight, drawn)};
       }
     }
     for (; places < kept; ++places) chosen_[places] = {static_cast<std::int32_t>(rows - 1), 0.0F};
@@ -107,7 +118,7 @@ class row_choice {
     return always;
   }
 
-  /// The least of S^2 (1 - P)^2 / (k - c), the variance without its |R|^2, for `kept` rows of these weights: what a
+  /// The least of S^2 (1 - P)^2 / (k - c), V(c) without its |R|^2, for `kept` rows of these weights: what a
   /// search compares ratios by. 0: every row that counts is kept.
   /// @pre as choose
   [[nodiscard]] double noise_of(std::span<const double> weights, std::size_t kept) noexcept
@@ -162,6 +173,12 @@ class row_choice {
       if (may && score(always, kept) < score(best, kept)) best = always;
     }
     return best;
+  }
+  /// 1 / (T q_i). NaN where it is no finite number: a row is not lost without a word.
+  [[nodiscard]] static float scale_of(double rest, double weight, double drawn) noexcept
+  {
+    const float scale = strict_fp::to_single(strict_fp::quotient(strict_fp::quotient(rest, weight), drawn));
+    return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
   }
   /// In [0, 1), by 53 bits.
   [[nodiscard]] static double uniform(const chunkmem::detail::rounding_stream& stream, std::size_t draw) noexcept

@@ -117,7 +117,8 @@ struct problem {
 struct division {
   std::size_t kept = 0, always = 0;
   std::vector<bool> is_always;
-  std::vector<double> share;  ///< p_i / (1 - P), 0 in C
+  std::vector<double> share;       ///< p_i / (1 - P), 0 in C
+  std::vector<std::size_t> order;  ///< rows, from the smallest weight to the largest
 
   [[nodiscard]] double drawn() const { return static_cast<double>(kept - always); }
 };
@@ -149,19 +150,76 @@ struct division {
   }
   for (std::size_t row = 0; row < weights.size(); ++row)
     if (!made.is_always[row] && rest > 0) made.share[row] = weights[row] / rest;
+  made.order.assign(order.rbegin(), order.rend());
   return made;
 }
 
-/// The variance of the estimate along a direction, along which the rows have these lengths.
+/// What a stratum has in common with the share of a row.
+struct overlap {
+  std::size_t row;
+  double length;
+};
+/// Calls `visit(overlaps)` for each of the strata [j / T, (j + 1) / T), along which the shares lie one behind another.
+template <class Visit>
+void for_each_stratum(const division& by, Visit visit)
+{
+  const auto strata = static_cast<std::size_t>(by.drawn());
+  std::vector<overlap> in;
+  for (std::size_t stratum = 0; stratum < strata; ++stratum) {
+    const double first = static_cast<double>(stratum) / by.drawn(),
+                 last = static_cast<double>(stratum + 1) / by.drawn();
+    in.clear();
+    double begin = 0;
+    for (const std::size_t row : by.order) {
+      const double end = begin + by.share[row];
+      const double length = std::min(last, end) - std::max(first, begin);
+      if (by.share[row] > 0 && length > 0) in.push_back({row, length});
+      begin = end;
+    }
+    visit(in);
+  }
+}
+
+/// The variance of the estimate along a direction, along which the rows have these lengths: stratum by stratum, the
+/// mean of the square less the square of the mean.
 [[nodiscard]] inline double variance_along(const division& by, const std::vector<double>& lengths)
+{
+  double variance = 0;
+  for_each_stratum(by, [&](const std::vector<overlap>& in) {
+    double squares = 0, mean = 0;
+    for (const overlap& each : in) {
+      const double held = lengths[each.row] / by.share[each.row];
+      squares += each.length * held * held / by.drawn(), mean += each.length * held;
+    }
+    variance += std::max(0.0, squares - mean * mean);
+  });
+  return variance;
+}
+/// The variance of all elements together. @param gram   see problem
+[[nodiscard]] inline double variance_of(const division& by, const std::vector<double>& gram)
+{
+  const std::size_t rows = by.share.size();
+  double variance = 0;
+  for_each_stratum(by, [&](const std::vector<overlap>& in) {
+    for (const overlap& one : in) {
+      variance += one.length * gram[one.row * rows + one.row] / (by.share[one.row] * by.share[one.row] * by.drawn());
+      for (const overlap& other : in)
+        variance -=
+            one.length * other.length * gram[one.row * rows + other.row] / (by.share[one.row] * by.share[other.row]);
+    }
+  });
+  return variance;
+}
+/// The same where each place is drawn from all of the rest, by itself.
+[[nodiscard]] inline double independent_variance_along(const division& by, const std::vector<double>& lengths)
 {
   double squares = 0, sum = 0;
   for (std::size_t row = 0; row < lengths.size(); ++row)
     if (by.share[row] > 0) squares += lengths[row] * lengths[row] / by.share[row], sum += lengths[row];
   return squares > 0 ? std::max(0.0, squares - sum * sum) / by.drawn() : 0;
 }
-/// The variance of all elements together: ((1 - P) sum |g_i|^2 / p_i - |R|^2) / (k - c). @param gram   see problem
-[[nodiscard]] inline double variance_of(const division& by, const std::vector<double>& gram)
+/// Of all elements together: ((1 - P) sum |g_i|^2 / p_i - |R|^2) / (k - c).
+[[nodiscard]] inline double independent_variance_of(const division& by, const std::vector<double>& gram)
 {
   const std::size_t rows = by.share.size();
   double squares = 0, rest = 0;
@@ -188,6 +246,21 @@ class wrong_estimate {
     for (std::size_t row = 0; row < counts_.size(); ++row) rest_ += right_.is_always[row] ? 0 : weights_[row];
   }
 
+  /// By what each row is expected to count. @pre not "not replaced", which has no closed form here
+  [[nodiscard]] std::vector<double> expected() const
+  {
+    std::vector<double> counts(weights_.size());
+    const double all = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+    for (std::size_t row = 0; row < counts.size(); ++row) {
+      counts[row] = right_.is_always[row] ? 1 : 0;
+      if (how_ == "first visit") counts[row] += right_.drawn() * right_.share[row];
+      if (how_ == "put back" && weights_[row] > 0) counts[row] += rest_ / all;
+    }
+    if (how_ != "top rows") return counts;
+    std::fill(counts.begin(), counts.end(), 0.0);
+    for (const std::size_t row : top_) counts[row] = 1;
+    return counts;
+  }
   /// By what each row counts in the next one.
   const std::vector<double>& next(dice& random)
   {
