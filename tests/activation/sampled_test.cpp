@@ -5,12 +5,16 @@
 #include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/activation/sampled_input.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
+#include <support/memory_folder.hpp>
+#include <support/sampling_study.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,8 +25,11 @@
 #include <deque>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,6 +42,7 @@ namespace cm = chunkmem;
 namespace act = chunkmem::activation;
 using namespace cm::literals;
 using Catch::Matchers::ContainsSubstring;
+using support::sampling::tie;
 using arena = cm::backend::host_arena;
 // With a policy that plans nothing, which compiles faster.
 using manager = cm::manager<arena, cm::transfer::no_prefetch>;
@@ -90,8 +98,10 @@ struct shared_input {
     m.use(norms);
     input = m.add<float>({rows, width}, cm::role::activation);
     m.name(input, "hidden");
-    const auto first = m.add<float>({width, outputs[0]}, cm::role::parameter);
-    const auto second = m.add<float>({outputs[1], width}, cm::role::frozen);
+    first = m.add<float>({width, outputs[0]}, cm::role::parameter);
+    m.name(first, "first");
+    second = m.add<float>({outputs[1], width}, cm::role::frozen);
+    m.name(second, "second");
     kept.emplace(m, norms, site, act::sampling_options{.rows = rows, .width = width, .ratio = ratio},
                  std::initializer_list<cm::tensor_handle>{first, second});
   }
@@ -102,29 +112,30 @@ struct shared_input {
     kept->keep(batch, input);
   }
   /// Both weight gradients, one behind the other.
-  std::vector<float> back(const act::sampled_batch& batch, const std::vector<float>& first,
-                          const std::vector<float>& second)
+  std::vector<float> back(const act::sampled_batch& batch, const std::vector<float>& of_first,
+                          const std::vector<float>& of_second)
   {
     std::vector<float> sums(width * (outputs[0] + outputs[1]));
-    std::string order;
+    order.clear();
     const auto into = [&](std::uint64_t begin, std::uint64_t many) {
       return [&, begin, many](const auto& it) {
         order += 'w';
         add_product(it.rows, width, it.slopes, many, it.count, sums.data() + begin);
       };
     };
-    act::sampled(
-        *kept, batch, cm::on_this_thread,
-        act::linear_slope{std::span{first}, outputs[0], [&] { order += 'x'; }, into(0, outputs[0])},
-        act::linear_slope{std::span{second}, outputs[1], [&] { order += 'x'; }, into(width * outputs[0], outputs[1])});
-    REQUIRE(order == "xwxw");
+    act::sampled(*kept, batch, cm::on_this_thread,
+                 act::linear_slope{std::span{of_first}, outputs[0], [&] { order += 'x'; }, into(0, outputs[0])},
+                 act::linear_slope{std::span{of_second}, outputs[1], [&] { order += 'x'; },
+                                   into(width * outputs[0], outputs[1])});
+    REQUIRE(order == "xxww");
     return sums;
   }
 
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   manager m{memory, {.chunk_bytes = 4_KiB}};
   act::norm_cache norms;
-  cm::tensor<float> input;
+  cm::tensor<float> input, first, second;
+  std::string order;  // of the last call's products
   std::optional<act::sampled_input<manager, float>> kept;
 };
 
@@ -468,10 +479,10 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
 {
   // The bytes of a cache that noted three batches, in an order.
   const std::array<std::array<std::uint64_t, 2>, 3> batches = {{{1, 4}, {4, 2}, {0, 2}}};
-  const auto make = [](std::uint32_t) {
-    auto made = std::make_unique<act::norm_cache>(act::norm_cache::options{.name = "n", .samples = 6, .seed = 1});
+  const auto make = [](std::uint64_t seed) {
+    auto made = std::make_unique<act::norm_cache>(act::norm_cache::options{.name = "n", .samples = 6, .seed = seed});
     (void)made->add("a", 2);
-    made->for_each_state([](const auto&) {});
+    tie(*made);
     return made;
   };
   const auto note = [&](act::norm_cache& to, std::size_t which, std::uint64_t step) {
@@ -485,7 +496,7 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
     of.weigh({0}, {.step = 9, .samples = std::array<std::uint64_t, 6>{0, 1, 2, 3, 4, 5}}, all);
     return all;
   };
-  const auto forward = make(0), back = make(1);
+  const auto forward = make(1), back = make(1);
   for (const std::size_t which : {0, 1, 2}) note(*forward, which, 3);
   for (const std::size_t which : {2, 0, 1}) note(*back, which, 3);
   forward->commit();
@@ -516,7 +527,7 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
   std::vector<std::vector<std::uint64_t>> words(3);
   std::barrier<> all_here{3};
   std::vector<std::unique_ptr<act::norm_cache>> caches;
-  for (std::uint32_t rank = 0; rank < 3; ++rank) caches.push_back(make(rank));
+  for (std::uint32_t rank = 0; rank < 3; ++rank) caches.push_back(make(1));
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
@@ -536,21 +547,191 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
   // A rank with norms of more samples would write beyond those of the others.
   act::norm_cache larger{{.name = "n", .samples = 60, .seed = 1}};
   (void)larger.add("a", 2);
-  larger.for_each_state([](const auto&) {});
-  std::array<std::string, 3> refused;
-  std::vector<std::thread> others;
-  for (std::uint32_t rank = 0; rank < 3; ++rank)
-    others.emplace_back([&, rank] {
-      rank_end end{words, all_here, rank};
-      try {
-        (rank == 1 ? larger : *caches[rank]).commit(end);
-      } catch (const cm::usage_error& error) {
-        refused[rank] = error.what();
-      }
-    });
-  for (std::thread& each : others) each.join();
-  for (const std::string& each : refused)
-    CHECK_THAT(each, ContainsSubstring("rank 1 has other norms \"n\" than rank 0: 120 and 12"));
+  tie(larger);
+  const auto refused_with = [&](act::norm_cache& second, std::string_view why) {
+    std::array<std::string, 3> refused;
+    std::vector<std::thread> others;
+    for (std::uint32_t rank = 0; rank < 3; ++rank)
+      others.emplace_back([&, rank] {
+        rank_end end{words, all_here, rank};
+        try {
+          (rank == 1 ? second : *caches[rank]).commit(end);
+        } catch (const cm::usage_error& error) {
+          refused[rank] = error.what();
+        }
+      });
+    for (std::thread& each : others) each.join();
+    for (const std::string& each : refused) CHECK_THAT(each, ContainsSubstring(std::string{why}));
+  };
+  refused_with(larger, "rank 1 has other norms \"n\" than rank 0: 120 and 12");
+  refused_with(*make(2), "rank 1 has the seed 2 for the norms \"n\", and rank 0 has 1");
+  refused_with(*make(1), "rank 1 has taken in other norms \"n\" than rank 0");
+  note(*caches[0], 0, 5);
+  note(*caches[1], 1, 6);
+  refused_with(*caches[1], "rank 1 takes in norms \"n\" of step 6, and a rank before it of step 5");
+}
+
+TEST_CASE("a load forgets norms that were noted before it, and its step comes next", "[activation]")
+{
+  support::memory_folder folder;
+  shared_input it{0.5};
+  std::ranges::fill(it.m.acquire(it.first, cm::access::write).span(), 1.0F);
+  std::ranges::fill(it.m.acquire(it.second, cm::access::write).span(), 1.0F);
+  const auto weights = [&](std::uint64_t step) {
+    std::vector<double> all(std::size_t{rows}, 1.0);
+    it.norms.weigh({0}, {.step = step, .samples = batch_0}, all);
+    return all;
+  };
+  const std::vector<double> small(std::size_t{rows}, 4.0), large(std::size_t{rows}, 1e6);
+  it.norms.note({0}, {.step = 2, .samples = batch_0}, small);
+  it.norms.commit();
+  cm::checkpoint::save(it.m, folder);
+  CHECK_THROWS_WITH(weights(2), ContainsSubstring("was given step 2") && ContainsSubstring("of step 2 were taken in"));
+  // Step 3 is tried, and given up for the checkpoint behind step 2.
+  it.norms.note({0}, {.step = 3, .samples = batch_0}, large);
+  cm::checkpoint::load(it.m, folder);
+  it.norms.note({0}, {.step = 3, .samples = batch_0}, small);
+  it.norms.commit();
+  CHECK(weights(4) == std::vector<double>(std::size_t{rows}, 2.0));
+  // A later step is tried: nothing of it is in the way of an earlier one. A load takes the step back too.
+  it.norms.note({0}, {.step = 4, .samples = batch_0}, large);
+  it.norms.commit();
+  it.norms.note({0}, {.step = 5, .samples = batch_0}, large);
+  cm::checkpoint::load(it.m, folder);
+  CHECK(weights(3) == std::vector<double>(std::size_t{rows}, 2.0));
+  it.norms.commit();
+  CHECK(weights(4) == std::vector<double>(std::size_t{rows}, 2.0));
+  CHECK_THROWS_WITH(weights(3), ContainsSubstring("count steps up"));
+  cm::checkpoint::load(it.m, folder);
+  it.norms.forget();  // leaves what was loaded
+  CHECK(weights(3) == std::vector<double>(std::size_t{rows}, 2.0));
+}
+
+TEST_CASE("norms begin behind a load of a checkpoint without norms", "[activation]")
+{
+  support::memory_folder folder;
+  const auto declare = [](manager& m) {
+    const auto made = m.add<float>({width, 2}, cm::role::parameter);
+    m.name(made, "w");
+    return made;
+  };
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  {
+    manager m{memory, {.chunk_bytes = 4_KiB}};
+    std::ranges::fill(m.acquire(declare(m), cm::access::write).span(), 3.0F);
+    cm::checkpoint::save(m, folder);
+  }
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  act::norm_cache norms{{.name = "sampling", .samples = samples}};
+  const auto site = norms.add("input", rows_of_sample);
+  const auto weight = declare(m);
+  act::sampled_input<manager, float> kept{m, norms, site, {.rows = rows, .width = width, .ratio = 0.5}, {weight}};
+  cm::checkpoint::load(m, folder);
+  m.use(norms);
+  CHECK(m.acquire(weight, cm::access::read).span()[3] == 3);
+  const auto x = numbers(1, rows * width);
+  kept.keep({.step = 0, .samples = batch_0}, std::span<const float>{x});
+  cm::checkpoint::save(m, folder);  // with norms from here on
+  cm::checkpoint::load(m, folder);
+}
+
+TEST_CASE("micro-batches and replicas with the same numbers draw other rows, and are not taken for one another",
+          "[activation]")
+{
+  shared_input it{0.4, 0}, alone{0.4, 0};
+  const auto x = numbers(1, rows * width), y = numbers(9, rows * width);
+  const auto first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+  const act::sampled_batch next{.step = 0, .samples = batch_0, .micro_batch = 1};
+  const act::sampled_batch elsewhere{.step = 0, .samples = batch_0, .replica = 1};
+  alone.keep(batch, x);
+  const std::vector<float> right = alone.back(batch, first, second);
+  it.keep(batch, x);
+  CHECK_THROWS_WITH(it.keep(batch, y), ContainsSubstring("keeps other rows for this batch of step 0 already"));
+  it.kept->keep(batch, std::span<const float>{x});  // the same once more, as of a block that runs forward again
+  const bool is_kept = it.back(batch, first, second) == right;
+  CHECK(is_kept);
+  for (const act::sampled_batch& other : {next, elsewhere}) {
+    it.keep(batch, x);
+    it.keep(other, x);
+    CHECK_THROWS_WITH(it.back(batch, first, second), ContainsSubstring("another batch"));
+    const bool is_other = it.back(other, first, second) != right;
+    CHECK(is_other);
+  }
+  // Two caches of one seed, and an input of one name.
+  act::norm_cache others{{.name = "stage 1", .seed = 42}};
+  const auto site = others.add("input", rows_of_sample);
+  CHECK(others.key_of(site, batch).seed != it.norms.key_of({0}, batch).seed);
+}
+
+TEST_CASE("kept rows outlive a rehearsal and a call of keep that is refused", "[activation]")
+{
+  shared_input it{0.4}, alone{0.4};
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+  alone.keep(batch, x);
+  const std::vector<float> right = alone.back(batch, first, second);
+  it.keep(batch, x);
+  CHECK_THROWS_WITH(it.kept->keep(batch, std::span{x}.first(7)), ContainsSubstring("7 elements"));
+  CHECK_THROWS_WITH(it.kept->keep({.step = 0}, std::span<const float>{x}), ContainsSubstring("without numbers"));
+  (void)it.m.rehearse([&] {
+    (void)it.m.acquire(it.input, cm::access::write);
+    it.kept->keep(batch, it.input);
+    const auto product = [](const auto&) {};
+    act::sampled(*it.kept, batch, cm::on_this_thread, act::linear_slope{std::span<const float>{}, 5U, [] {}, product});
+  });
+  const bool is_kept = it.back(batch, first, second) == right;
+  CHECK(is_kept);
+}
+
+TEST_CASE("all gradients are looked at before the first product, and a product that throws can be called again",
+          "[activation]")
+{
+  shared_input it{0.4};
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const act::sampled_batch batch{.step = 0, .samples = batch_0};
+  it.keep(batch, x);
+  CHECK_THROWS_WITH(it.back(batch, first, first), ContainsSubstring("60 elements"));
+  CHECK(it.order.empty());
+  int calls = 0;
+  const auto stop = [&](const auto&) {
+    if (calls++ == 0) throw std::runtime_error{"stop"};
+  };
+  std::vector<double> sums;
+  const auto add = [&](const auto& rows_of) { sums.push_back(double{rows_of.slopes[0]}); };
+  const act::linear_slope one{std::span{first}, 5U, [] {}, add};
+  const act::linear_slope two{std::span{second}, 3U, [] {}, stop};
+  CHECK_THROWS_WITH(act::sampled(*it.kept, batch, cm::on_this_thread, one, two), ContainsSubstring("stop"));
+  act::sampled(*it.kept, batch, cm::on_this_thread, one, two);
+  REQUIRE(sums.size() == 2);
+  CHECK(sums[0] == sums[1]);
+  it.norms.commit();
+  // The norms are those of one call.
+  it.kept->keep({.step = 1, .samples = batch_0}, std::span<const float>{x});
+  double h = 0, d = 0;
+  for (std::size_t at = 0; at < width; ++at) h += double{x[at]} * double{x[at]};
+  for (std::size_t at = 0; at < 5; ++at) d += double{first[at]} * double{first[at]};
+  for (std::size_t at = 0; at < 3; ++at) d += double{second[at]} * double{second[at]};
+  CHECK(it.kept->weights()[0] == Catch::Approx(std::sqrt(h * d)).epsilon(1.0 / 256));
+
+  // A product that uses another input of the cache would change the squares of this one.
+  shared_input plain{0.4};
+  act::norm_cache norms{{.name = "two", .samples = samples}};
+  const auto a = norms.add("a", rows_of_sample), b = norms.add("b", rows_of_sample);
+  plain.m.use(norms);
+  const act::sampling_options how{.rows = rows, .width = width, .ratio = 0.5};
+  act::sampled_input<manager, float> outer{plain.m, norms, a, how, {plain.first}};
+  act::sampled_input<manager, float> inner{plain.m, norms, b, how, {plain.first}};
+  for (auto* each : {&outer, &inner}) each->keep(batch, std::span<const float>{x});
+  const auto nested = [&](auto call) {
+    act::sampled(outer, batch, cm::on_this_thread,
+                 act::linear_slope{std::span{first}, 5U, [] {}, [&](const auto&) { call(); }});
+  };
+  const auto refused = ContainsSubstring("\"b\" was used by a product of \"a\"");
+  CHECK_THROWS_WITH(nested([&] { act::sampled(inner, batch, cm::on_this_thread, two); }), refused);
+  CHECK_THROWS_WITH(nested([&] { inner.keep(batch, std::span<const float>{x}); }), refused);
+  nested([] {});
+  act::sampled(inner, batch, cm::on_this_thread, two);
 }
 
 TEST_CASE("a rehearsal asks for what a step with sampled inputs takes", "[activation]")
@@ -591,15 +772,17 @@ TEST_CASE("an infinity in a gradient is not sampled away, and is no norm", "[act
 {
   shared_input it{0.2};
   const auto x = numbers(1, rows * width), second = numbers(3, rows * 3);
+  std::uint64_t step = 0;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (std::uint64_t row = 0; row < rows; ++row) {
       auto first = numbers(2, rows * 5);
       first[row * 5 + 2] = bad;
-      const act::sampled_batch batch{.step = row, .samples = batch_0, .loss_scale = 1'024};
+      act::sampled_batch batch{.step = step++, .samples = batch_0, .loss_scale = 1'024};
       it.keep(batch, x);
       const std::vector<float> seen = it.back(batch, first, second);
       REQUIRE(std::ranges::all_of(seen.begin(), seen.begin() + width * 5, [](float each) { return std::isnan(each); }));
       it.norms.commit();
+      batch.step = step++;
       auto input = x;
       input[row * width] = bad;
       it.keep(batch, input);
@@ -731,6 +914,15 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     CHECK_THROWS_WITH(it.back(batch, first, second), ContainsSubstring("no rows of it are kept"));
     CHECK_THROWS_WITH(it.keep({.step = 1, .samples = batch_0}, x),
                       ContainsSubstring("of step 0 were not taken in before step 1"));
+    it.norms.commit();
+    CHECK_THROWS_WITH(it.keep(batch, x), ContainsSubstring("was given step 0, and the norms \"sampling\" of step 0"));
+    shared_input fresh{0.5};
+    const auto layer = fresh.m.add<float>({width, 2}, cm::role::parameter);
+    const act::sampling_options how{.rows = rows, .width = width, .ratio = 0.5};
+    using input_type = act::sampled_input<manager, float>;
+    CHECK_THROWS_WITH((input_type{fresh.m, fresh.norms, {0}, how, {layer}}),
+                      ContainsSubstring("layers with other weights"));
+    (void)input_type{fresh.m, fresh.norms, {0}, how, {fresh.second, fresh.first}};  // more rows of the same layers
   }
   SECTION("a cache of another model, and one that no manager has")
   {
@@ -738,7 +930,16 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     const auto site = mine.add("layer 0", 2);
     (void)other.add("layer 1", 2);
     CHECK_THROWS_WITH(mine.commit(), ContainsSubstring("before a manager was given them"));
+    // A second cache of one name: the manager refuses it, and it stays unused.
+    shared_input it{0.5};
+    act::norm_cache twin{{.name = "sampling", .samples = 4}};
+    const auto of_twin = twin.add("layer 0", 2);
+    CHECK_THROWS_WITH(it.m.use(twin), ContainsSubstring("have one name"));
+    std::array<double, 2> none{1, 1};
+    CHECK_THROWS_WITH(twin.weigh(of_twin, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, none),
+                      ContainsSubstring("before a manager was given them"));
     std::span<std::byte> saved, loaded;
+    tie(mine);
     other.for_each_state([&](const cm::restart_state& state) { saved = state.content; });
     mine.for_each_state([&](const cm::restart_state& state) {
       loaded = state.content;
@@ -750,9 +951,9 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     void (*check)(std::span<const std::byte>) = nullptr;
     act::norm_cache third{{.name = "n"}};
     third.for_each_state([&](const cm::restart_state& state) { check = state.check; });
-    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("at byte 38"));
-    spoilt.front() = std::byte{2};
-    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("by rule 2"));
+    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("at byte 62"));
+    spoilt.front() = std::byte{1};
+    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("by rule 1"));
     std::ranges::copy(saved, loaded.begin());
     std::array<double, 2> weights{1, 1};
     CHECK_THROWS_WITH(mine.weigh(site, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, weights),

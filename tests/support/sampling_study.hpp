@@ -3,6 +3,7 @@
 
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/tensor/registration.hpp>
 #include <support/oracles/row_sampling_oracle.hpp>
 
 #include <algorithm>
@@ -37,6 +38,15 @@ struct study_case {
   std::size_t kept = 0;
 };
 
+/// As a manager's `use`.
+inline void tie(act::norm_cache& norms)
+{
+  norms.for_each_state([](const auto&) {});
+  chunkmem::registrations manager;
+  manager.make_room();
+  manager.add(norms.registered);
+}
+
 /// The weights of a visit. "exact": |h| |d|. Others ask a cache: without norms, with those of d, with others, with
 /// norms of every other sample.
 [[nodiscard]] inline std::vector<double> weights_of(const problem& of, std::string_view visit, std::uint64_t seed)
@@ -44,7 +54,7 @@ struct study_case {
   if (visit == "exact") return of.exact_weights();
   act::norm_cache norms{{.name = "study", .samples = of.rows, .seed = seed}};
   const auto site = norms.add("input", 1);
-  norms.for_each_state([](const auto&) {});  // as a manager does
+  tie(norms);
   dice random{seed + 1'000'000};
   std::vector<std::uint64_t> all(of.rows);
   std::iota(all.begin(), all.end(), std::uint64_t{0});

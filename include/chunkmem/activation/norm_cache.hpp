@@ -31,14 +31,18 @@ namespace activation {
 ///     const std::uint64_t numbers[] = {17, 4, 901};              // of the data, wherever they are shuffled to
 ///     const sampled_batch batch{.step = step, .samples = numbers, .loss_scale = scaler.scale()};
 ///
-/// The rows of the first sample come first, then those of the second. The draws of a batch depend on the step and on
-/// the samples in their order, and on no rank and no micro-batch.
+/// The rows of the first sample come first, then those of the second. The draws of a batch depend on its step, its
+/// samples in their order, `micro_batch` and `replica`. Where no two batches of a step have the same numbers, leave
+/// these two 0: then no number of ranks and of micro-batches changes a draw. Batches with the same numbers, as of data
+/// without lasting ones, draw with the same random numbers unless one of the two differs.
 struct sampled_batch {
   static constexpr std::uint64_t no_step = UINT64_MAX;
 
   std::uint64_t step = no_step;              ///< of the training, counted by the trainer
   std::span<const std::uint64_t> samples{};  ///< numbers that the trainer gave them; each has as many rows as any other
   float loss_scale = 1;                      ///< that gradients were multiplied by
+  std::uint32_t micro_batch = 0;             ///< of the step: another number for each batch with the same numbers
+  std::uint32_t replica = 0;                 ///< of ranks that train on other rows with the same numbers
 };
 
 /// Memory of a choice, which all inputs of one cache share: they are sampled one after another.
@@ -47,6 +51,7 @@ struct sampled_batch {
 struct sampling_memory {
   row_choice choice;
   std::vector<double> numbers;  ///< by row: weights in the forward pass, squares of gradients in the backward pass
+  const std::string* reader = nullptr;  ///< the input whose squares they are now, by name
 
   void make_room(std::size_t rows)
   {
@@ -72,7 +77,11 @@ struct sampling_memory {
 /// **State.** A manager saves "<name>/norms": the seed, what the sites are called, two bytes for each row of each
 /// sample and site. Norms of a step are noted, and taken in by `commit`: where a sample was seen more than once, the
 /// largest counts, so the order of micro-batches and ranks does not. Over ranks `commit(ranks)` gives all of them the
-/// norms of all. The bytes lie on the host beside the manager's capacities.
+/// norms of all. The bytes lie on the host beside the manager's capacities. A load forgets what was noted before it.
+///
+/// Steps count up: one that was taken in does not come again, but behind a load of an older one. A checkpoint without
+/// norms, of the model that is tuned, is loaded before `m.use(norms)`: declare the model and its sampled inputs, load,
+/// then give the norms to the manager.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265) has the cache; there a first visit is biased. Cost: O(rows) for a batch,
 /// without an allocation after the first step.
@@ -84,7 +93,7 @@ class norm_cache {
     std::uint64_t samples = 0;  ///< of the data; 0: they never come back
     std::uint64_t seed = 0;     ///< of the draws; after a load that of the file
   };
-  /// An input that is sampled, as a number.
+  /// An input that is sampled, as a number. Of one layer, or of layers that share the input.
   struct site {
     std::uint32_t index = UINT32_MAX;
   };
@@ -108,7 +117,7 @@ class norm_cache {
   ///   norms that cannot be counted
   site add(std::string_view called, std::uint32_t rows)
   {
-    if (!bytes_.empty())
+    if (registered.is_tied())
       throw usage_error{error_text{} << "chunkmem: the sampled input \"" << called << "\" was added to the norms \""
                                      << name_ << "\" behind m.use() (add all inputs before)"};
     if (rows == 0)
@@ -123,7 +132,7 @@ class norm_cache {
       throw config_error{error_text{} << "chunkmem: the norms \"" << name_ << "\" of " << samples_ << " samples with "
                                       << rows << " rows each at \"" << called << "\" are more than " << most
                                       << " (for data that never comes back give norm_cache::options::samples as 0)"};
-    sites_.push_back({std::string{called}, norms_, rows, hash_of(called, 0)});
+    sites_.push_back({std::string{called}, norms_, rows, hash_of(called, hash_of(name_, 0)), 0});
     norms_ += samples_ * rows;
     print_ = hash_of(called, print_) * 31 + rows;
     return {static_cast<std::uint32_t>(sites_.size() - 1)};
@@ -134,11 +143,21 @@ class norm_cache {
   /// Bytes of the state.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return sizeof header_ + norms_ * sizeof(std::uint16_t); }
 
+  /// The layers that read the input of a site, as a number above 0. Their norms are one.
+  /// @throws usage_error   the site is that of other layers
+  void read_by(site which, std::uint64_t layers)
+  {
+    (void)expect_site(which);
+    one_site& at = sites_[which.index];
+    if (at.layers != 0 && at.layers != layers)
+      refuse(at, "was given to layers with other weights than before (add an input for each layer: norm_cache::add)");
+    at.layers = layers;
+  }
   /// Multiplies each row's number by the norm that the row's output gradient is expected to have.
   /// @param rows   numbers of the batch's rows: those of its first sample, of its second, ...
-  /// @throws usage_error   no step, no samples, a number that is no sample's; another number of rows; norms of an
-  ///   earlier step that nobody took in; not given to a manager. config_error   the norms that were loaded are another
-  ///   model's
+  /// @throws usage_error   no step, or one that was taken in; no samples, a number that is no sample's; another number
+  ///   of rows; norms of an earlier step that nobody took in; not given to a manager. config_error   the norms that were
+  ///   loaded are another model's
   void weigh(site which, const sampled_batch& batch, std::span<double> rows)
   {
     const one_site& at = expect_batch(which, batch, rows.size());
@@ -175,8 +194,11 @@ class norm_cache {
   [[nodiscard]] static std::uint64_t print_of(const sampled_batch& batch) noexcept
   {
     std::uint64_t hash = 0xcbf29ce484222325U;
-    for (const std::uint64_t sample : batch.samples)
-      for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (sample >> shift & 0xffU)) * 0x100000001b3U;
+    const auto add = [&](std::uint64_t word) {
+      for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (word >> shift & 0xffU)) * 0x100000001b3U;
+    };
+    for (const std::uint64_t sample : batch.samples) add(sample);
+    add(std::uint64_t{batch.replica} << 32U | batch.micro_batch);
     return hash;
   }
 
@@ -189,6 +211,8 @@ class norm_cache {
     if (samples_ == 0) return;
     const float_environment standard;
     noted_step_ = batch.step;
+    header_[of_mark] = batch.step + 1;
+    write_header();
     const double* square = squares.data();
     for (const std::uint64_t sample : batch.samples) {
       const std::uint64_t first = at.first + sample * at.rows;
@@ -202,38 +226,62 @@ class norm_cache {
   void commit()
   {
     expect_whole();
-    take_in(noted_);
+    take_in(noted_, used_);
   }
   /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
   /// from each rank to each other, on the calling threads.
-  /// @throws usage_error   on every rank: they have norms of other inputs or of other numbers of samples; comm_error;
-  ///   and as weigh
+  /// @throws usage_error   on every rank: they have norms of other inputs or of other numbers of samples, another seed,
+  ///   another step, or other norms; comm_error; and as weigh
   template <class Ranks>
   void commit(Ranks& ranks)
   {
     expect_whole();
-    const std::uint64_t mine[] = {noted_.size(), print_, norms_};
+    enum : std::size_t { count, print, norms, seed, next, sum, step, fields };
+    const std::uint64_t mine[fields] = {noted_.size(),    print_,          norms_, header_[of_seed],
+                                        header_[of_next], header_[of_sum], used_};
     all_.resize(std::size(mine) * ranks.ranks());
     ranks.exchange(mine, all_);
-    std::uint64_t most = 0;
+    std::uint64_t most = 0, used = 0;
     for (std::uint32_t rank = 0; rank < ranks.ranks(); ++rank) {
       const std::uint64_t* const other = all_.data() + std::size(mine) * rank;
-      most = std::max(most, other[0]);
-      if (other[1] != all_[1] || other[2] != all_[2])
+      most = std::max(most, other[count]);
+      if (other[print] != all_[print] || other[norms] != all_[norms])
         throw usage_error{error_text{} << "chunkmem: rank " << rank << " has other norms \"" << name_
-                                       << "\" than rank 0: " << other[2] << " and " << all_[2]
+                                       << "\" than rank 0: " << other[norms] << " and " << all_[norms]
                                        << ", of inputs by name and rows (give all ranks the same inputs and number of "
                                           "samples)"};
+      if (other[seed] != all_[seed])
+        throw usage_error{error_text{} << "chunkmem: rank " << rank << " has the seed " << other[seed]
+                                       << " for the norms \"" << name_ << "\", and rank 0 has " << all_[seed]
+                                       << " (give all ranks one seed, and load on all of them or on none)"};
+      if (other[next] != all_[next] || other[sum] != all_[sum])
+        throw usage_error{
+            error_text{} << "chunkmem: rank " << rank << " has taken in other norms \"" << name_
+                         << "\" than rank 0: " << other[next] << " and " << all_[next]
+                         << " are the steps that come next (call commit(ranks) on all ranks in each step, "
+                            "and load one generation on all)"};
+      if (other[step] != 0 && used != 0 && other[step] != used)
+        throw usage_error{error_text{} << "chunkmem: rank " << rank << " takes in norms \"" << name_ << "\" of step "
+                                       << other[step] - 1 << ", and a rank before it of step " << used - 1
+                                       << " (give all ranks the same step)"};
+      if (other[step] != 0) used = other[step];
     }
-    if (most == 0) return;
     noted_.resize(most, 0);
     all_.resize(most * ranks.ranks());
-    ranks.exchange(noted_, all_);
-    take_in(all_);
+    if (most != 0) ranks.exchange(noted_, all_);
+    take_in(all_, used);
     noted_.clear();
   }
   /// Forgets what was noted, as for a step that is tried again with other samples.
-  void forget() noexcept { noted_.clear(); }
+  void forget()
+  {
+    noted_.clear();
+    used_ = 0;
+    if (bytes_.empty()) return;
+    read_header();
+    header_[of_mark] = 0;
+    write_header();
+  }
 
   /// 28 B for each row of the largest input.
   [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
@@ -249,14 +297,17 @@ class norm_cache {
   registration registered;
 
  private:
-  static constexpr std::uint64_t rule = 1;
+  static constexpr std::uint64_t rule = 2;           // 1: each row was drawn by itself
   static constexpr std::uint16_t infinite = 0x7f80;  // the first bits of what is no norm: bf16
-  enum : std::size_t { of_rule, of_seed, of_print, words };
+  // of_next: behind the last step that was taken in. of_sum: of what was taken in. of_mark: 0 where nothing is noted;
+  // a load replaces it.
+  enum : std::size_t { of_rule, of_seed, of_print, of_next, of_sum, of_mark, words };
   struct one_site {
     std::string name;
     std::uint64_t first;  // of its norms
     std::uint32_t rows;
-    std::uint64_t hash;
+    std::uint64_t hash;    // of the cache's name and its own
+    std::uint64_t layers;  // see read_by
   };
 
   [[nodiscard]] static constexpr std::uint32_t low(std::uint64_t value) noexcept
@@ -297,14 +348,18 @@ class norm_cache {
             "an input was sampled that was not added to these norms (call norm_cache::add)");
     return sites_[which.index];
   }
-  /// Takes over the seed of a file.
+  void read_header() noexcept { std::memcpy(header_.data(), bytes_.data(), sizeof header_); }
+  void write_header() noexcept { std::memcpy(bytes_.data(), header_.data(), sizeof header_); }
+  /// Takes over what a load has replaced: the seed and the step. What was noted before it is forgotten.
   void expect_whole()
   {
-    if (bytes_.empty())
+    if (!registered.is_tied())
       throw usage_error{error_text{} << "chunkmem: the norms \"" << name_
                                      << "\" were used before a manager was given them (call m.use() with them, behind "
                                         "the last add)"};
-    std::memcpy(header_.data(), bytes_.data(), sizeof header_);
+    const auto before = header_;
+    read_header();
+    if (header_ != before) forget();
     if (header_[of_print] != print_)
       throw config_error{
           error_text{} << "chunkmem: the norms \"" << name_
@@ -316,6 +371,12 @@ class norm_cache {
     const one_site& at = expect_site(which);
     expect_whole();
     if (batch.step == sampled_batch::no_step) refuse(at, "was given no step (count the steps: {.step = step, ...})");
+    if (batch.step < header_[of_next])
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" was given step "
+                                     << batch.step << ", and the norms \"" << name_ << "\" of step "
+                                     << header_[of_next] - 1
+                                     << " were taken in: its draws would come again (count steps up, skipped ones too; "
+                                        "after a load go on behind the step of the file)"};
     if (batch.samples.empty())
       refuse(at, "was given rows of samples without numbers (give each sample of the data a number: .samples)");
     if (rows != batch.samples.size() * at.rows) {
@@ -336,6 +397,7 @@ class norm_cache {
       throw usage_error{error_text{} << "chunkmem: the norms \"" << name_ << "\" of step " << noted_step_
                                      << " were not taken in before step " << batch.step
                                      << " (call commit() after each step, or forget())"};
+    used_ = batch.step + 1;
     return at;
   }
   [[noreturn]] static void refuse(const one_site& at, std::string_view why)
@@ -364,16 +426,31 @@ class norm_cache {
     const std::uint16_t bits = bf16{strict_fp::to_single(norm)}.bits();
     return bits >= infinite ? std::uint16_t{infinite - 1} : std::max(bits, least);
   }
-  void take_in(std::vector<std::uint64_t>& noted)
+  /// @param used   the step that they are of, and 1; 0: no input was used
+  void take_in(std::vector<std::uint64_t>& noted, std::uint64_t used)
   {
     auto* const kept = reinterpret_cast<std::uint16_t*>(bytes_.data() + sizeof header_);
+    const auto set = [&](std::uint64_t place, std::uint16_t bits) {
+      header_[of_sum] += word_of(place, bits) - word_of(place, kept[place]);
+      kept[place] = bits;
+    };
     for (const std::uint64_t each : noted)
-      if (each != 0) kept[each >> 16U] = 0;
-    for (const std::uint64_t each : noted) {
-      const auto bits = static_cast<std::uint16_t>(each);
-      if (each != 0) kept[each >> 16U] = std::max(kept[each >> 16U], bits);
-    }
+      if (each != 0) set(each >> 16U, 0);
+    for (const std::uint64_t each : noted)
+      if (each != 0) set(each >> 16U, std::max(kept[each >> 16U], static_cast<std::uint16_t>(each)));
     noted.clear();
+    header_[of_next] = std::max(header_[of_next], used);
+    header_[of_mark] = 0;
+    used_ = 0;
+    write_header();
+  }
+  /// A norm's part in the sum of all, which no order changes.
+  [[nodiscard]] static std::uint64_t word_of(std::uint64_t place, std::uint16_t bits) noexcept
+  {
+    if (bits == 0) return 0;
+    std::uint64_t word = (place << 16U | bits) * 0x9e3779b97f4a7c15U;
+    word = (word ^ word >> 29U) * 0xbf58476d1ce4e5b9U;
+    return word ^ word >> 32U;
   }
 
   std::string name_;
@@ -387,6 +464,7 @@ class norm_cache {
   std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm, of a norm above 0
   std::vector<std::uint64_t> all_;    // of all ranks
   std::uint64_t noted_step_ = 0;
+  std::uint64_t used_ = 0;  // the step of the last batch, and 1; 0: none since commit
   sampling_memory memory_;
 };
 

@@ -27,7 +27,7 @@ template <real_element Slope, class OfInput, class OfWeight>
 struct linear_slope {
   std::span<const Slope> slope;  ///< [rows, outputs]. Empty in a rehearsal
   std::uint64_t outputs;
-  OfInput of_input;    ///< dx = d W^T, over all rows. Called first
+  OfInput of_input;    ///< dx = d W^T, over all rows. Called before any product of rows
   OfWeight of_weight;  ///< dW += rows^T slopes, over the kept rows. Called with sampled_rows
 };
 template <class Slope, class Size, class OfInput, class OfWeight>
@@ -45,20 +45,18 @@ linear_slope(std::span<Slope>, Size, OfInput, OfWeight) -> linear_slope<std::rem
 ///
 /// Source: see row_choice. Cost: the products of the trainer, dW with a share of the rows; one pass over d; a lease of
 /// kept rows x outputs in single precision.
-/// @throws usage_error   no rows are kept for this batch; a gradient of another size; as norm_cache::note; and what the
-///   products throw: call keep() again, or forget()
+/// Order: first `of_input` of each layer, then a lease, then `of_weight` of each.
+/// @throws usage_error   no rows are kept for this batch; a gradient of another size; it is called by a product of an
+///   input of the same cache; as norm_cache::note; and what the products throw. Until the first `of_weight` no gradient
+///   has changed, and a second call with the same batch is right. Where a later one throws, the gradients of those that
+///   ran are there already: begin the whole step again behind `forget()`, without its gradients
 template <class Input, executor Workers, class... Slopes>
 void sampled(Input& kept, const sampled_batch& batch, Workers& workers, const Slopes&... products)
 {
   static_assert(sizeof...(Slopes) > 0, "chunkmem: sampled() needs a linear_slope for each layer that reads the input");
-  bool is_first = true;
-  const auto back = [&](const auto& product) {
-    product.of_input();
-    kept.take_back(batch, product.slope, product.outputs, is_first, workers, product.of_weight);
-    is_first = false;
-  };
-  (back(products), ...);
-  kept.end(batch);
+  kept.expect_products(batch, products...);
+  (products.of_input(), ...);
+  kept.take_back(batch, workers, products...);
 }
 
 }  // namespace activation

@@ -13,6 +13,7 @@
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -126,7 +127,8 @@ class sampled_input {
         norms_{norms},
         site_{which},
         options_{checked(norms, which, options)},
-        rows_{(expect_linear(weights), declared<Element>({kept(), options_.width}, " rows"))},
+        rows_{(expect_linear(weights), norms_.read_by(site_, number_of(weights)),
+               declared<Element>({kept(), options_.width}, " rows"))},
         indices_{declared<std::int32_t>({kept()}, " indices")},
         scales_{declared<float>({kept()}, " scales")}
   {
@@ -147,22 +149,33 @@ class sampled_input {
     block.saves(scales_);
   }
 
-  /// Chooses rows of the input, and keeps them.
+  /// Chooses rows of the input, and keeps them. Rows that were kept before are lost, but where the call is refused.
   /// @param input   all rows of the batch. Empty in a rehearsal
   /// @throws usage_error   a batch that norm_cache::weigh refuses, or an input that is not whole rows, at most as many
-  ///   as the options say; and as the manager's `acquire`
+  ///   as the options say; another input than is kept for this batch already; a product of `sampled` calls it; and as
+  ///   the manager's `acquire`
   template <class Workers = const serial>
   void keep(const sampled_batch& batch, std::span<const Element> input, Workers& workers = on_this_thread)
   {
+    const bool computes = !manager_.rehearsing();
+    const std::size_t count = computes ? rows_in(input.size()) : 0;
+    std::span<const double> weights;
+    std::uint64_t print = 0, print_of_input = 0;
+    if (computes) {
+      weights = weigh(batch, input, workers);
+      print = norm_cache::print_of(batch);
+      print_of_input = print_of(weights);
+      expect_same_input(batch.step, print, print_of_input);
+      has_rows_ = false;
+    }
     const auto rows = manager_.acquire(rows_, access::write);
     const auto indices = manager_.acquire(indices_, access::write);
     const auto scales = manager_.acquire(scales_, access::write);
-    has_rows_ = true;
-    if (manager_.rehearsing()) return;
-    has_rows_ = false;
-    const std::size_t count = rows_in(input.size());
+    if (!computes) {
+      has_rehearsed_ = true;
+      return;
+    }
     const std::size_t places = static_cast<std::size_t>(options_.kept_of(count));
-    const std::span<double> weights = weigh(batch, input, workers);
     const std::span<std::int32_t> chosen = indices.span().first(places);
     always_ = norms_.memory().choice.choose(weights, chosen, scales.span().first(places), norms_.key_of(site_, batch));
     const std::size_t width = static_cast<std::size_t>(options_.width);
@@ -174,7 +187,8 @@ class sampled_input {
     has_rows_ = true;
     count_ = count;
     step_ = batch.step;
-    print_ = norm_cache::print_of(batch);
+    print_ = print;
+    print_of_input_ = print_of_input;
   }
   /// The same for a tensor of the manager, whose bytes are dead afterwards: to read it again is a usage_error.
   template <class Workers = const serial>
@@ -187,56 +201,47 @@ class sampled_input {
     manager_.drop(input);
   }
 
-  /// The way back, product by product: what `sampled` is made of.
+  /// The way back: what `sampled` is made of. All is checked, and one lease taken, before the first product.
   ///
   /// All rows of a product's gradient are read, for the norms. Its kept rows, times their scales, are single precision
-  /// in a lease: no scale is rounded away.
-  /// @param of_weight   called with sampled_rows
-  template <class Workers, real_element Slope, class OfWeight>
-  void take_back(const sampled_batch& batch, std::span<const Slope> slope, std::uint64_t outputs, bool is_first,
-                 Workers& workers, const OfWeight& of_weight)
+  /// in the lease: no scale is rounded away. Then the norms are noted, and the kept rows dropped.
+  /// @param products   of_weight of each is called with sampled_rows
+  template <class Workers, class... Slopes>
+  void take_back(const sampled_batch& batch, Workers& workers, const Slopes&... products)
   {
-    expect_kept(batch);
     const bool computes = !manager_.rehearsing();
-    if (computes) expect_slope(slope.size(), outputs);
-    const auto width = static_cast<std::size_t>(outputs);
-    const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
-    const auto rows = manager_.acquire(rows_, access::read);
-    const auto indices = manager_.acquire(indices_, access::read);
-    const auto scales = manager_.acquire(scales_, access::read);
-    const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
-    if (!computes)
-      return of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
-    const float_environment standard;
-    const std::span<double> squares = numbers(count_);
-    if (is_first) std::ranges::fill(squares, 0.0);
-    detail::add_squares(workers, slope, squares);
-    const bool is_finite =
-        std::ranges::all_of(squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
-    const std::span<const std::int32_t> chosen = indices.span();
-    const std::span<const float> by = scales.span();
-    const std::span<float> scaled = workspace.template span<float>();
-    detail::over_rows(workers, static_cast<std::size_t>(places), [&](std::size_t first, std::size_t many) {
-      for (std::size_t at = first; at < first + many; ++at) {
-        const Slope* const from = slope.data() + static_cast<std::size_t>(chosen[at]) * width;
-        const float scale = is_finite ? by[at] : std::numeric_limits<float>::quiet_NaN();
-        for (std::size_t column = 0; column < width; ++column)
-          scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
-      }
-    });
-    of_weight(sampled_rows<Element>{rows.data(), scaled.data(), places});
+    {
+      const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
+      const std::uint64_t outputs = std::max({static_cast<std::uint64_t>(products.outputs)...});
+      const auto rows = manager_.acquire(rows_, access::read);
+      const auto indices = manager_.acquire(indices_, access::read);
+      const auto scales = manager_.acquire(scales_, access::read);
+      const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
+      const reading alone{norms_.memory(), name()};
+      if (computes) std::ranges::fill(numbers(count_), 0.0);
+      const auto back = [&](const auto& product) {
+        if (computes)
+          scale(product.slope, static_cast<std::size_t>(product.outputs), indices.span(), scales.span(),
+                workspace.template span<float>(), places, workers);
+        product.of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
+      };
+      (back(products), ...);
+    }
+    if (computes) norms_.note(site_, batch, numbers(count_));
+    forget();
   }
-  /// Behind the last product: notes the norms, and drops the kept rows.
-  void end(const sampled_batch& batch)
+  /// @throws usage_error   no rows are kept for this batch; a gradient of another size; a product of `sampled` calls it
+  template <class... Slopes>
+  void expect_products(const sampled_batch& batch, const Slopes&... products) const
   {
     expect_kept(batch);
-    if (!manager_.rehearsing()) norms_.note(site_, batch, numbers(count_));
-    forget();
+    expect_alone();
+    if (!manager_.rehearsing()) (expect_slope(products.slope.size(), products.outputs), ...);
   }
   /// Drops the kept rows, as of a step that is tried again.
   void forget()
   {
-    has_rows_ = false;
+    (manager_.rehearsing() ? has_rehearsed_ : has_rows_) = false;
     manager_.drop(rows_);
     manager_.drop(indices_);
     manager_.drop(scales_);
@@ -249,6 +254,17 @@ class sampled_input {
   [[nodiscard]] std::span<const double> weights() const noexcept { return numbers(count_); }
 
  private:
+  /// While products run, the numbers of the cache are squares of this input.
+  class reading {
+   public:
+    reading(sampling_memory& memory, const std::string& name) noexcept : memory_{memory} { memory_.reader = &name; }
+    reading(const reading&) = delete;
+    ~reading() { memory_.reader = nullptr; }
+
+   private:
+    sampling_memory& memory_;
+  };
+
   [[nodiscard]] std::uint64_t kept() const noexcept { return options_.kept_of(options_.rows); }
 
   [[nodiscard]] static const sampling_options& checked(const norm_cache& norms, norm_cache::site which,
@@ -286,6 +302,14 @@ class sampled_input {
                                       << "\" is read by no weight that is trained, so no row of it is needed (declare "
                                          "no sampling for it)"};
   }
+  /// Of layers, whatever their order.
+  [[nodiscard]] static std::uint64_t number_of(std::initializer_list<tensor_handle> weights)
+  {
+    std::uint64_t sum = 1;
+    for (const tensor_handle weight : weights)
+      sum += (std::uint64_t{index_of(weight.id)} + 1) * 0x9e3779b97f4a7c15U % 0x7fff'ffff'ffffU;
+    return sum;
+  }
   template <element Other>
   [[nodiscard]] tensor<Other> declared(const shape& extents, std::string_view what)
   {
@@ -311,6 +335,7 @@ class sampled_input {
   template <class Workers>
   std::span<double> weigh(const sampled_batch& batch, std::span<const Element> input, Workers& workers)
   {
+    expect_alone();
     const float_environment standard;
     const std::span<double> weights = numbers(rows_in(input.size()));
     std::ranges::fill(weights, 0.0);
@@ -318,6 +343,48 @@ class sampled_input {
     for (double& each : weights) each = strict_fp::root(each);
     norms_.weigh(site_, batch, weights);
     return weights;
+  }
+  [[nodiscard]] static std::uint64_t print_of(std::span<const double> weights) noexcept
+  {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const double weight : weights) hash = (hash ^ std::bit_cast<std::uint64_t>(weight)) * 0x100000001b3U;
+    return hash;
+  }
+  /// A block that runs forward again keeps the same rows. Another input under the same batch is another batch.
+  void expect_same_input(std::uint64_t step, std::uint64_t print, std::uint64_t print_of_input) const
+  {
+    if (has_rows_ && step == step_ && print == print_ && print_of_input != print_of_input_)
+      throw usage_error{
+          error_text{} << "chunkmem: the sampled input \"" << name() << "\" keeps other rows for this batch"
+                       << " of step " << step << " already (give each micro-batch with the same numbers a "
+                       << "sampled_batch::micro_batch of its own, and an input of its own where two are "
+                          "kept at once; or call forget() before a step is tried again)"};
+  }
+  void expect_alone() const
+  {
+    if (norms_.memory().reader != nullptr)
+      throw usage_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" was used by a product of \""
+                                     << *norms_.memory().reader << "\", whose gradients have the memory of their norms "
+                                     << "(call it behind sampled(), or give it a norm_cache of its own)"};
+  }
+  /// Adds the squares of a product's gradient, and scales its kept rows.
+  template <class Slope, class Workers>
+  void scale(std::span<const Slope> slope, std::size_t width, std::span<const std::int32_t> chosen,
+             std::span<const float> by, std::span<float> scaled, std::uint64_t places, Workers& workers)
+  {
+    const float_environment standard;
+    const std::span<double> squares = numbers(count_);
+    detail::add_squares(workers, slope, squares);
+    const bool is_finite =
+        std::ranges::all_of(squares, [](double each) { return each <= std::numeric_limits<double>::max(); });
+    detail::over_rows(workers, static_cast<std::size_t>(places), [&](std::size_t first, std::size_t many) {
+      for (std::size_t at = first; at < first + many; ++at) {
+        const Slope* const from = slope.data() + static_cast<std::size_t>(chosen[at]) * width;
+        const float scale = is_finite ? by[at] : std::numeric_limits<float>::quiet_NaN();
+        for (std::size_t column = 0; column < width; ++column)
+          scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
+      }
+    });
   }
   void expect_slope(std::size_t elements, std::uint64_t outputs) const
   {
@@ -328,7 +395,7 @@ class sampled_input {
   }
   void expect_kept(const sampled_batch& batch) const
   {
-    if (!has_rows_)
+    if (!(manager_.rehearsing() ? has_rehearsed_ : has_rows_))
       throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
                                      << "\" were asked for, and no rows of it are kept (call keep() in the forward "
                                         "pass, once for each call of sampled())"};
@@ -347,9 +414,11 @@ class sampled_input {
   tensor<float> scales_;
   std::size_t count_ = 0;  // rows of the batch that is kept
   std::uint64_t step_ = 0;
-  std::uint64_t print_ = 0;  // of that batch
+  std::uint64_t print_ = 0;           // of that batch
+  std::uint64_t print_of_input_ = 0;  // and of its rows
   std::uint64_t always_ = 0;
   bool has_rows_ = false;
+  bool has_rehearsed_ = false;  // rows of a rehearsal, which has no part in those
 };
 
 }  // namespace activation
