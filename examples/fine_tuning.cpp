@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small network that learned one task is tuned to another one: all weights or adapters beside frozen weights (LoRA),
-// with whole inputs of its layers or with three tenths of their rows. Prints the loss and the most bytes on the device.
-// Sampled inputs reach nearly the loss of whole ones, and need less memory.
+// A small network that learned one task, and was saved, is loaded and tuned to another one: all weights or adapters
+// beside frozen weights (LoRA), with whole inputs of its layers or with three tenths of their rows. Prints the loss and
+// the most bytes on the device. Sampled inputs reach nearly the loss of whole ones, and need less memory.
 #include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
+#include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -13,10 +16,13 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -78,18 +84,22 @@ struct settings {
 
 class network {
  public:
-  network(const settings& how, const std::array<numbers, layers>& start) : how_{how}
+  explicit network(const settings& how) : how_{how}
   {
     m_.use(adam_);
     std::array<act::norm_cache::site, layers> sites{};
     for (std::size_t layer = 0; layer < layers; ++layer)
       sites[layer] = norms_.add("layer " + std::to_string(layer), positions);
-    m_.use(norms_);
+    if (how.samples) m_.use(norms_);
     for (std::size_t layer = 0; layer < layers; ++layer) {
+      const std::string name = "layer " + std::to_string(layer);
       weights_[layer] = m_.add<float>({width, width}, how.adapters ? cm::role::frozen : cm::role::parameter);
+      m_.name(weights_[layer], name);
       if (how.adapters) {
         down_[layer] = m_.add<float>({width, rank}, cm::role::parameter);
         up_[layer] = m_.add<float>({rank, width}, cm::role::parameter);
+        m_.name(down_[layer], name + " down");
+        m_.name(up_[layer], name + " up");
         narrow_[layer] = m_.add<float>({rows, rank}, cm::role::activation);
       }
       inputs_[layer] = m_.add<float>({rows, width}, cm::role::activation);
@@ -100,13 +110,24 @@ class network {
             std::initializer_list<cm::tensor_handle>{how.adapters ? down_[layer] : weights_[layer]});
     }
     output_ = m_.add<float>({rows, width}, cm::role::activation);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      std::ranges::copy(start[layer], m_.acquire(weights_[layer], cm::access::write).span().begin());
-      if (!how.adapters) continue;
+    for (std::size_t layer = 0; layer < layers && how.adapters; ++layer) {
       std::uint64_t next = 1'000'000 * (layer + 1);
       for (float& each : m_.acquire(down_[layer], cm::access::write).span()) each = 0.2F * random_number(next++);
       for (float& each : m_.acquire(up_[layer], cm::access::write).span()) each = 0;
     }
+  }
+
+  void start_from(const std::array<numbers, layers>& start)
+  {
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      std::ranges::copy(start[layer], m_.acquire(weights_[layer], cm::access::write).span().begin());
+  }
+  /// Weights alone, without what training kept beside them: the file of any network of these layers.
+  void save(cm::io::posix_folder& folder) { cm::checkpoint::export_values(m_, folder, "network.safetensors"); }
+  /// Adapters, which the file does not have, stay as they are.
+  void load(const cm::io::posix_folder& folder)
+  {
+    cm::checkpoint::import_values(m_, folder, "network.safetensors", {.takes_part = how_.adapters});
   }
 
   /// @return   the loss before the step
@@ -128,19 +149,10 @@ class network {
     m_.drop(output_);
     for (std::size_t layer = layers; layer-- > 0;) backward(layer, slope);
     cm::optimizer::step(m_, adam_, {.learning_rate = how_.adapters ? 1e-2F : 3e-3F});
-    norms_.commit();
+    if (how_.samples) norms_.commit();
     return loss;
   }
   [[nodiscard]] cm::bytes peak() const { return m_.report().peak[cm::tier::device]; }
-  [[nodiscard]] std::array<numbers, layers> weights()
-  {
-    std::array<numbers, layers> all;
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      const auto pin = m_.acquire(weights_[layer], cm::access::read);
-      all[layer].assign(pin.span().begin(), pin.span().end());
-    }
-    return all;
-  }
 
  private:
   void forward(std::size_t layer)
@@ -225,13 +237,10 @@ class network {
 struct result {
   double first = 0, last = 0;  ///< losses, of the first step and of the last epoch
   std::uint64_t peak = 0;
-  std::array<numbers, layers> weights;
 };
 
-result train(const settings& how, const std::array<numbers, layers>& start, const std::array<numbers, layers>& task,
-             std::uint64_t epochs)
+result train(network& net, const std::array<numbers, layers>& task, std::uint64_t epochs)
 {
-  network net{how, start};
   result found;
   std::array<std::uint64_t, batch> now{};
   numbers x(rows * width);
@@ -248,7 +257,6 @@ result train(const settings& how, const std::array<numbers, layers>& start, cons
     if (epoch + 1 == epochs) found.last += loss / (samples / batch);
   }
   found.peak = net.peak().count();
-  found.weights = net.weights();
   return found;
 }
 
@@ -265,16 +273,43 @@ std::array<numbers, layers> made_network(std::uint64_t seed, float share, const 
   return made;
 }
 
+/// Of this run alone.
+class temporary_folder {
+ public:
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem_fine_tuning_XXXXXX").string()}
+  {
+    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error{"no folder can be made at " + path_};
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  ~temporary_folder()
+  {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 int main()
 {
+  const temporary_folder saved;
+  cm::io::posix_folder folder{saved.path()};
   const auto first_task = made_network(11, 1, {});
   const auto second_task = made_network(12, 0.3F, first_task);
-  const result learned = train({}, made_network(13, 0.5F, first_task), first_task, 4);
+  network base{{}};
+  base.start_from(made_network(13, 0.5F, first_task));
+  const result learned = train(base, first_task, 4);
+  base.save(folder);
   std::cout << "the first task: loss " << learned.first << ", then " << learned.last << '\n';
   bool is_good = learned.last < 0.5 * learned.first;
   for (const bool adapters : {false, true}) {
-    const result whole = train({.adapters = adapters}, learned.weights, second_task, 5);
-    const result some = train({.adapters = adapters, .samples = true}, learned.weights, second_task, 5);
+    network exact{{.adapters = adapters}}, sampled{{.adapters = adapters, .samples = true}};
+    exact.load(folder);
+    sampled.load(folder);
+    const result whole = train(exact, second_task, 5);
+    const result some = train(sampled, second_task, 5);
     const double gain = (some.first - some.last) / (whole.first - whole.last);
     std::cout << (adapters ? "adapters" : "all weights") << ": loss " << whole.first << ", then " << whole.last
               << " in " << whole.peak << " B; with sampled inputs " << some.last << " in " << some.peak << " B, "
