@@ -30,7 +30,7 @@ int main()
               static_cast<unsigned long long>(bias.wrong), static_cast<unsigned long long>(bias.found));
   double worst = 0;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-    for (const double ratio : {0.1, 0.3, 0.6}) {
+    for (const double ratio : {0.1, 0.3, 0.6, 0.9}) {
       const study_case one = variance_case(kind, ratio);
       const auto by = support::row_sampling::divide(one.weights, one.kept);
       const std::vector<double> gram = one.of.gram(), alike(one.of.rows, 1.0);
@@ -42,9 +42,10 @@ int main()
       const variance_ratio seen = variance_over_closed_form(one, kind, 400'000);
       std::printf(
           "%-8s ratio %.1f: c %2zu of %2zu, variance %.4f +- %.4f of the closed form, %.3f of independent draws, "
-          "%.3f of plain sampling, %.3f of rows drawn alike\n",
+          "%.3f of plain sampling, %.3f of rows drawn alike, %.3f of as many rows, none twice\n",
           one.kind.data(), ratio, by.always, one.kept, seen.ratio, seen.deviation,
-          closed / support::row_sampling::independent_variance_of(by, gram), over(one.weights), over(alike));
+          closed / support::row_sampling::independent_variance_of(by, gram), over(one.weights), over(alike),
+          closed / support::row_sampling::smaller_batch_variance(one.kept, one.of.rows, gram));
       worst = std::max(worst, seen.ratio);
     }
   return transfer_bench::write_figures(

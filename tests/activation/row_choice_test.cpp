@@ -106,6 +106,14 @@ TEST_CASE("a row in each part of the order scatters less than rows that are draw
     const variance_ratio seen = variance_over_closed_form(one, 9, 1'000);
     const double over = row_sampling::variance_of(by, gram) / row_sampling::independent_variance_of(by, gram);
     CHECK(over * (seen.ratio + threshold * seen.deviation) < (ratio < 0.5 ? 0.9 : ratio < 0.9 ? 0.65 : 0.5));
+    // What a smaller batch is better at, and where it is not.
+    const auto over_smaller_batch = [&](const study_case& it) {
+      const std::vector<double> products = it.of.gram();
+      return row_sampling::variance_of(row_sampling::divide(it.weights, it.kept), products) /
+             row_sampling::smaller_batch_variance(it.kept, it.of.rows, products);
+    };
+    CHECK(over_smaller_batch(one) < (ratio < 0.5 ? 1.1 : ratio < 0.9 ? 1.5 : 10));
+    CHECK(over_smaller_batch(variance_case(1, ratio)) < 0.15);  // norms as 1 / rank
   }
 }
 

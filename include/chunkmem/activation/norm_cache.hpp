@@ -156,8 +156,8 @@ class norm_cache {
   /// Multiplies each row's number by the norm that the row's output gradient is expected to have.
   /// @param rows   numbers of the batch's rows: those of its first sample, of its second, ...
   /// @throws usage_error   no step, or one that was taken in; no samples, a number that is no sample's; another number
-  ///   of rows; norms of an earlier step that nobody took in; not given to a manager. config_error   the norms that were
-  ///   loaded are another model's
+  ///   of rows; norms of an earlier step that nobody took in; not given to a manager. config_error   norms that were
+  ///   loaded, of another model
   void weigh(site which, const sampled_batch& batch, std::span<double> rows)
   {
     const one_site& at = expect_batch(which, batch, rows.size());

@@ -31,7 +31,7 @@ namespace activation {
 ///
 /// **Unbiased** for any weights that do not depend on the draws, and that are above 0 wherever g_i is not 0: with o_ij
 /// the length that q_i has in common with [j / T, (j + 1) / T), place j has row i with the probability T o_ij, so all
-/// places together are expected to hold sum over i and j of T o_ij g_i / (T q_i), what C lacks of G. So old norms, norms
+/// places together are expected to hold sum over i and j of T o_ij g_i / (T q_i), what C lacks of G. Old norms, norms
 /// of a part of the rows, and no norms at all cost variance alone.
 ///
 /// **Variance.** With R = G - sum over C of g_i, and m_j = sum over i of o_ij g_i / q_i, what place j is expected to

@@ -128,7 +128,7 @@ struct division {
 {
   const std::vector<std::size_t> order = order_of(weights);
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-  division made{kept, 0, std::vector<bool>(weights.size()), std::vector<double>(weights.size())};
+  division made{kept, 0, std::vector<bool>(weights.size()), std::vector<double>(weights.size()), {}};
   double in_front = 0, least = all * all / static_cast<double>(kept);
   for (std::size_t always = 1; always <= kept && rule != "plain"; ++always) {
     in_front += weights[order[always - 1]];
@@ -230,6 +230,16 @@ void for_each_stratum(const division& by, Visit visit)
       if (!by.is_always[j]) rest += gram[i * rows + j];
   }
   return squares > 0 ? (squares - rest) / by.drawn() : 0;
+}
+
+/// The variance of a smaller batch: k rows by chance, none of them twice, each counts n / k times (Cochran 1977).
+[[nodiscard]] inline double smaller_batch_variance(std::size_t kept, std::size_t rows, const std::vector<double>& gram)
+{
+  const auto n = static_cast<double>(rows), k = static_cast<double>(kept);
+  double squares = 0;
+  for (std::size_t row = 0; row < rows; ++row) squares += gram[row * rows + row];
+  const double all = std::accumulate(gram.begin(), gram.end(), 0.0);
+  return n * n / k * (1 - k / n) * (squares - all / n) / (n - 1);
 }
 
 /// An estimate that is wrong.
