@@ -35,17 +35,18 @@ int main()
       const auto by = support::row_sampling::divide(one.weights, one.kept);
       const std::vector<double> gram = one.of.gram(), alike(one.of.rows, 1.0);
       const double closed = support::row_sampling::variance_of(by, gram);
-      const auto over = [&](const std::vector<double>& weights) {
-        return closed / support::row_sampling::independent_variance_of(
-                            support::row_sampling::divide(weights, one.kept, "plain"), gram);
+      const auto over = [&](double other) { return other > 0 ? closed / other : 1; };  // 0: all that counts is kept
+      const auto plain = [&](const std::vector<double>& weights) {
+        const auto alone = support::row_sampling::divide(weights, one.kept, "plain");
+        return over(support::row_sampling::independent_variance_of(alone, gram));
       };
       const variance_ratio seen = variance_over_closed_form(one, kind, 400'000);
       std::printf(
           "%-8s ratio %.1f: c %2zu of %2zu, variance %.4f +- %.4f of the closed form, %.3f of independent draws, "
           "%.3f of plain sampling, %.3f of rows drawn alike, %.3f of as many rows, none twice\n",
           one.kind.data(), ratio, by.always, one.kept, seen.ratio, seen.deviation,
-          closed / support::row_sampling::independent_variance_of(by, gram), over(one.weights), over(alike),
-          closed / support::row_sampling::smaller_batch_variance(one.kept, one.of.rows, gram));
+          over(support::row_sampling::independent_variance_of(by, gram)), plain(one.weights), plain(alike),
+          over(support::row_sampling::smaller_batch_variance(one.kept, one.of.rows, gram)));
       worst = std::max(worst, seen.ratio);
     }
   return transfer_bench::write_figures(

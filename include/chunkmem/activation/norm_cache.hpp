@@ -236,7 +236,7 @@ class norm_cache {
   void commit(Ranks& ranks)
   {
     expect_whole();
-    enum : std::size_t { count, print, norms, seed, next, sum, step, fields };
+    enum : std::size_t { count, print, places, seed, next, sum, step, fields };
     const std::uint64_t mine[fields] = {noted_.size(),    print_,          norms_, header_[of_seed],
                                         header_[of_next], header_[of_sum], used_};
     all_.resize(std::size(mine) * ranks.ranks());
@@ -245,9 +245,9 @@ class norm_cache {
     for (std::uint32_t rank = 0; rank < ranks.ranks(); ++rank) {
       const std::uint64_t* const other = all_.data() + std::size(mine) * rank;
       most = std::max(most, other[count]);
-      if (other[print] != all_[print] || other[norms] != all_[norms])
+      if (other[print] != all_[print] || other[places] != all_[places])
         throw usage_error{error_text{} << "chunkmem: rank " << rank << " has other norms \"" << name_
-                                       << "\" than rank 0: " << other[norms] << " and " << all_[norms]
+                                       << "\" than rank 0: " << other[places] << " and " << all_[places]
                                        << ", of inputs by name and rows (give all ranks the same inputs and number of "
                                           "samples)"};
       if (other[seed] != all_[seed])
