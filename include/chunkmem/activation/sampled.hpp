@@ -47,9 +47,9 @@ linear_slope(std::span<Slope>, Size, OfInput, OfWeight) -> linear_slope<std::rem
 /// kept rows x outputs in single precision.
 /// Order: first `of_input` of each layer, then a lease, then `of_weight` of each.
 /// @throws usage_error   no rows are kept for this batch; a gradient of another size; it is called by a product of an
-///   input of the same cache; as norm_cache::note; and what the products throw. Until the first `of_weight` no gradient
-///   has changed, and a second call with the same batch is right. Where a later one throws, the gradients of those that
-///   ran are there already: begin the whole step again behind `forget()`, without its gradients
+///   input of the same cache; as norm_cache::note; and what the products throw. Sizes are looked at before the first
+///   product. Where a product throws, what those before it added is there already, to dx and to gradients: begin the
+///   whole step again behind `forget()`, without its gradients
 template <class Input, executor Workers, class... Slopes>
 void sampled(Input& kept, const sampled_batch& batch, Workers& workers, const Slopes&... products)
 {
