@@ -693,6 +693,9 @@ TEST_CASE("all gradients are looked at before the first product, and a product t
   it.keep(batch, x);
   CHECK_THROWS_WITH(it.back(batch, first, first), ContainsSubstring("60 elements"));
   CHECK(it.order.empty());
+  CHECK_THROWS_WITH(it.back({.step = 0, .samples = batch_0, .loss_scale = 0}, first, second),
+                    ContainsSubstring("a loss scale of 0"));
+  CHECK(it.order.empty());
   int calls = 0;
   const auto stop = [&](const auto&) {
     if (calls++ == 0) throw std::runtime_error{"stop"};

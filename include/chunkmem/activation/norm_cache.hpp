@@ -180,6 +180,8 @@ class norm_cache {
         ++row;
       }
   }
+  /// Refuses a batch that `note` would refuse, before anything is done with it. @throws as weigh
+  void expect(site which, const sampled_batch& batch, std::size_t rows) { (void)expect_batch(which, batch, rows); }
   /// The key of a batch's draws.
   [[nodiscard]] rounding_key key_of(site which, const sampled_batch& batch) const
   {

@@ -230,13 +230,16 @@ class sampled_input {
     if (computes) norms_.note(site_, batch, numbers(count_));
     forget();
   }
-  /// @throws usage_error   no rows are kept for this batch; a gradient of another size; a product of `sampled` calls it
+  /// @throws usage_error   no rows are kept for this batch; a gradient of another size; a product of `sampled` calls
+  ///   it; as norm_cache::note
   template <class... Slopes>
-  void expect_products(const sampled_batch& batch, const Slopes&... products) const
+  void expect_products(const sampled_batch& batch, const Slopes&... products)
   {
     expect_kept(batch);
     expect_alone();
-    if (!manager_.rehearsing()) (expect_slope(products.slope.size(), products.outputs), ...);
+    if (manager_.rehearsing()) return;
+    norms_.expect(site_, batch, count_);
+    (expect_slope(products.slope.size(), products.outputs), ...);
   }
   /// Drops the kept rows, as of a step that is tried again.
   void forget()
