@@ -291,7 +291,7 @@ TEST_CASE("ratios within a number of bytes are as good as the best of all", "[ac
             best = std::min(best, noise[0][a] + noise[1][b] + noise[2][c]);
     return best;
   };
-  for (const std::uint64_t goal : {2'400, 4'000, 8'000, 14'000, 20'000}) {
+  for (const std::uint64_t goal : {2'400U, 4'000U, 8'000U, 14'000U, 20'000U}) {
     INFO(goal << " B");
     const act::sampling_ratios found = search.within(chunkmem::bytes{goal});
     std::uint64_t used = 0;

@@ -211,7 +211,7 @@ TEST_CASE("the mean of sampled gradients is the exact one, on first visits and w
   }
   const std::vector<float> right = exact(x, first, second);
   std::vector<double> scatter;
-  for (const std::size_t known : {0, 2, 4}) {
+  for (const std::size_t known : {0U, 2U, 4U}) {
     shared_input it{0.4};
     if (known > 0) {
       // A visit of each known sample alone: its rows, and its norms.
@@ -497,8 +497,8 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
     return all;
   };
   const auto forward = make(1), back = make(1);
-  for (const std::size_t which : {0, 1, 2}) note(*forward, which, 3);
-  for (const std::size_t which : {2, 0, 1}) note(*back, which, 3);
+  for (const std::size_t which : {0U, 1U, 2U}) note(*forward, which, 3);
+  for (const std::size_t which : {2U, 0U, 1U}) note(*back, which, 3);
   forward->commit();
   back->commit();
   const std::vector<double> right = weights(*forward);

@@ -217,7 +217,7 @@ TEST_CASE("memory that is held stays readable when it is released, and behind th
   }
   CHECK(places[0][4095] == std::byte{7});
   CHECK(places[1][0] == std::byte{7});
-  for (const std::size_t mine : {0, 1}) ::munmap(places[mine], 4096);  // nobody else has it
+  for (const std::size_t mine : {0U, 1U}) ::munmap(places[mine], 4096);  // nobody else has it
 }
 
 TEST_CASE("host_arena allocates nothing while it works, on any thread", "[backend]")
