@@ -508,6 +508,7 @@ TEST_CASE("a backend on device 1 makes a context there alone, and every call lea
       {"fill", [&] { it->fill(there, std::byte{1}, 1_KiB, agent::compute); }},
       {"fill of the host", [&] { it->fill(here, std::byte{1}, 1_KiB, agent::compute); }},
       {"copy", [&] { it->copy(here, there, 1_KiB, agent::compute); }},
+      {"wait for a stream", [&] { it->wait(agent::host, it->record(agent::compute)); }},
       {"copy at once", [&] { it->copy(there, here, 1_KiB); }},
       {"copy_batch",
        [&] {
