@@ -74,15 +74,15 @@ struct device {
 TEST_CASE("work of the rank's own that is longer than the deadline ends no group and loses no device", "[collective]")
 {
   device it;
-  group whole{1, soon, it.runtime};
+  group whole{1, 10 * soon, it.runtime};  // a machine may stand still for a moment
   whole.gather(*it.gpu, it.place);
   whole.nccl->finish(*it.gpu, agent::compute);
-  it.work_for(milliseconds{150});
+  it.work_for(milliseconds{1'100});
   it.wait();
   whole.gather(*it.gpu, it.place);
   whole.nccl->finish(*it.gpu, agent::compute);
   whole.nccl->revoke();
-  it.work_for(milliseconds{600});  // longer than the deadline and the time to drain
+  it.work_for(milliseconds{1'500});  // longer than the deadline and the time to drain
   it.wait();
   CHECK_FALSE(it.gpu->is_lost());
 }
