@@ -16,7 +16,7 @@
 
 namespace gpt {
 
-/// The inputs of the projections behind attention, of which some rows are kept for the gradient of the weight.
+/// Inputs of the projections behind attention. Some rows of each are kept for the gradient of the weight.
 ///
 /// Of what a layer saves they alone have no other use in the backward pass: the other products read what a norm or GELU
 /// computes again from numbers that their own backward pass needs. Windows lie anywhere in the text, so none comes

@@ -75,7 +75,7 @@ class rank_on_device {
     return plan_batch(choice, chosen, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
-  /// What a rank may be given when products and groups are warm. All ranks ask together.
+  /// Device memory for a rank, measured when products and groups are warm. All ranks ask together.
   [[nodiscard]] memory_limits limits(const options&) const
   {
     backend_type memory = gpu_->make(4 * Gpu::largest_message + chunkmem::bytes{Math::workspace_bytes}, {});

@@ -16,7 +16,7 @@
 
 namespace gpt::cuda {
 
-/// What libraries take of a device is seen when they have taken it: so a training is given what is free afterwards.
+/// Libraries take memory of the device at their first use. A training is given the memory that is free afterwards.
 ///
 /// Three products, as forward and backward of the model have them: a handle of cuBLASLt, and kernels that are loaded.
 /// @param backend   with room for the workspace and 24 KiB; as it was afterwards

@@ -138,7 +138,7 @@ class norm_cache {
     return {static_cast<std::uint32_t>(sites_.size() - 1)};
   }
   [[nodiscard]] const std::string& name_of(site which) const { return expect_site(which).name; }
-  /// What is kept of a sample at this input: its rows.
+  /// Rows of each sample at this input.
   [[nodiscard]] std::uint32_t rows_of(site which) const { return expect_site(which).rows; }
   /// Bytes of the state.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return sizeof header_ + norms_ * sizeof(std::uint16_t); }
@@ -352,7 +352,7 @@ class norm_cache {
   }
   void read_header() noexcept { std::memcpy(header_.data(), bytes_.data(), sizeof header_); }
   void write_header() noexcept { std::memcpy(bytes_.data(), header_.data(), sizeof header_); }
-  /// Takes over what a load has replaced: the seed and the step. What was noted before it is forgotten.
+  /// Takes the seed and the step from a loaded state. Norms noted before the load are forgotten.
   void expect_whole()
   {
     if (!registered.is_tied())
