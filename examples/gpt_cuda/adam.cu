@@ -19,6 +19,7 @@ template void start(CUstream_st*, const measure_kernel&);
 template void start(CUstream_st*, const sum_blocks_kernel&);
 template void start(CUstream_st*, const decide_kernel&);
 template void start(CUstream_st*, const rates_kernel&);
+template void start(CUstream_st*, const missed_kernel&);
 template void start(CUstream_st*, const finish_kernel&);
 template void start(CUstream_st*, const adam_update<false, row_order::neighbours>&);
 template void start(CUstream_st*, const adam_update<false, row_order::by_counter>&);

@@ -103,6 +103,65 @@ TEST_CASE(
   CHECK(forgetful.everything() != right.everything());
 }
 
+TEST_CASE(
+    "a file has the missed updates that are not zero, by the names of their weights; what it does not name is zero",
+    "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  training saved;
+  saved.fill();
+  saved.m.name(saved.second, "bias");
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const auto& item : checkpoint::content_of(saved.m))
+      if (item.name.find("missed") != item.name.npos) all.push_back(item.name);
+    return all;
+  };
+  saved.step(0);
+  CHECK(names().empty());
+  (void)checkpoint::save(saved.m, folder);
+  for (int count = 0; count < 3; ++count) {
+    const auto scope = saved.m.iteration();
+    for (float& it : saved.m.gradient(saved.first).span()) it = 1.0F;
+    cm::optimizer::step(saved.m, saved.adam, {.group_rates = saved.rates, .loss_scale = &saved.scale});
+  }
+  CHECK(names() == std::vector<std::string>{"state/adam/missed/bias"});
+  (void)checkpoint::save(saved.m, folder);
+  training after;
+  after.m.name(after.second, "bias");
+  const auto missed = [&](const cm::tensor_handle& weight) {
+    return after.adam.progress.missed.of(cm::index_of(weight.id));
+  };
+  (void)checkpoint::load(after.m, folder);
+  CHECK((missed(after.first) == 0 && missed(after.second) == 3 && after.adam.progress.number == 4));
+  (void)checkpoint::load(after.m, folder, {.newest = 1});  // as every file was before weights counted
+  CHECK((missed(after.second) == 0 && after.adam.progress.number == 1));
+}
+
+TEST_CASE("missed updates that no training can have are refused by a load, or by the next step", "[checkpoint]")
+{
+  for (const std::uint64_t missed : {std::uint64_t{2}, cm::optimizer::most_updates + 1}) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    training saved;
+    saved.fill();
+    saved.step(0);
+    std::memcpy(saved.adam.progress.missed.bytes_of(1).data(), &missed, sizeof missed);
+    (void)checkpoint::save(saved.m, folder);
+    training after;
+    if (missed == 2) {
+      (void)checkpoint::load(after.m, folder);
+      CHECK_THROWS_WITH(after.step(2), ContainsSubstring("after 1 updates, of which the tensor with the number 1 has "
+                                                         "missed 2 ("));
+      continue;
+    }
+    CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::config_error);
+    CHECK(after.adam.progress.number == 0);
+    CHECK(after.adam.progress.missed.of(1) == 0);
+  }
+}
+
 TEST_CASE("a resumed network draws the numbers of the training that was saved, or is told that it cannot",
           "[checkpoint]")
 {

@@ -166,11 +166,15 @@ struct host_model {
     const opt::gradient_transform how{static_cast<float>(clipped / static_cast<double>(scale.scale())),
                                       options.clip.value};
     for (std::size_t index = 0; index < parameters.size(); ++index) {
-      if (!has_gradient(index, now)) continue;
+      if (!has_gradient(index, now)) {
+        missed[index] += all.finite ? 1 : 0;
+        continue;
+      }
       const opt::parameter_bytes bytes = describe(index);
       started[index] = true;
       if (all.finite)
-        opt::update_parameter(kernel, bytes, how, {rates[index % 2], number + 1, group_of(index)}, options.seed, alone);
+        opt::update_parameter(kernel, bytes, how, {rates[index % 2], number + 1, group_of(index), missed[index]},
+                              options.seed, alone);
       else
         restore(index);
     }
@@ -202,6 +206,7 @@ struct host_model {
   bool started[std::size(sizes)] = {};
   bool fresh[std::size(sizes)] = {};
   bool over[std::size(sizes)] = {};
+  std::uint64_t missed[std::size(sizes)] = {};
   opt::loss_scale scale = opt::loss_scale::dynamic({.initial = 1024.0F, .window = 2});
   float rates[2] = {0.01F, 0.002F};
   std::uint64_t number = 0;
@@ -229,6 +234,8 @@ struct device_model {
     std::memcpy(&state.loss, scale.bytes().data(), sizeof state.loss);
     write(memory.state(), &state, sizeof state);
     write(memory.rates(), like.rates, sizeof like.rates);
+    const std::vector<opt::block_range> ranges(needed.parameters);
+    write(memory.ranges(), ranges.data(), ranges.size() * sizeof(opt::block_range));
   }
 
   std::byte* take(std::uint64_t size) { return backend.allocate(tier::device, cm::bytes{(size + 255) / 256 * 256}); }
@@ -279,8 +286,13 @@ struct device_model {
       if (has_gradient(back, now)) run.measure(back, all.gradient, all.gradient_type, all.elements);
     }
     run.decide();
+    std::vector<std::uint32_t> missing;
     for (std::size_t index = 0; index < places.size(); ++index)
-      if (has_gradient(index, now)) run.update(describe(like, index), group_of(index), like.over[index]);
+      if (has_gradient(index, now))
+        run.update(describe(like, index), group_of(index), like.over[index], index);
+      else
+        missing.push_back(static_cast<std::uint32_t>(index));
+    run.miss(missing);
     run.finish();
   }
   [[nodiscard]] opt::parameter_bytes describe(host_model<Kernel>& like, std::size_t index) const
@@ -415,6 +427,10 @@ TEST_CASE("a device step refuses what its memory has no room for, and bytes that
   CHECK_THROWS_AS(run.measure(6, all.gradient, all.gradient_type, 1), cm::usage_error);
   CHECK_THROWS_AS(run.measure(0, all.gradient, all.gradient_type, 1'000'000), cm::usage_error);
   CHECK_THROWS_AS(run.update(all, cm::group_id{2}, false), cm::usage_error);
+  CHECK_THROWS_AS(run.update(all, cm::group_id{0}, false, 6), cm::usage_error);
+  const std::vector<std::uint32_t> none{6}, many(opt::missed_kernel::most + 1);
+  CHECK_THROWS_AS(run.miss(none), cm::usage_error);
+  CHECK_THROWS_AS(run.miss(many), cm::usage_error);
   opt::parameter_bytes fewer = all;
   fewer.list_count = 1;
   CHECK_THROWS_AS(run.update(fewer, cm::group_id{0}, false), cm::usage_error);

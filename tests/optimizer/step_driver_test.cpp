@@ -55,6 +55,13 @@ struct recording_site {
     if (fails_at == all.tensor) throw cm::device_error{"it failed"};
     seen->push_back(all);
     rates->push_back(request.settings.learning_rate);
+    *settings = request.settings_of(all.tensor);
+  }
+  static std::size_t tensors(std::size_t own) { return own; }
+  template <class Driver, class Visit>
+  static void for_each_missing(Driver& driver, Visit visit)
+  {
+    cm::optimizer::detail::counts_own_tensors::for_each_missing(driver, visit);
   }
   void end(step_decision decided, const cm::optimizer::step_options&) const
   {
@@ -64,6 +71,7 @@ struct recording_site {
   std::vector<std::string>* log;
   std::vector<cm::optimizer::parameter_bytes>* seen;
   std::vector<float>* rates;
+  cm::optimizer::step_settings* settings;
   step_decision decision = step_decision::update;
   std::optional<std::uint32_t> fails_at{};
 };
@@ -86,9 +94,13 @@ struct fixture {
     for (float& value : m.gradient(second).span()) value = 1;
   }
   driver with(recording_site site) { return {m, kernel, site}; }
+  [[nodiscard]] std::uint64_t missed(const cm::tensor_handle& weight) const
+  {
+    return kernel.progress.missed.of(cm::index_of(weight.id));
+  }
   recording_site site(step_decision decision = step_decision::update, std::optional<std::uint32_t> fails_at = {})
   {
-    return {&log, &seen, &rates, decision, fails_at};
+    return {&log, &seen, &rates, &last_settings, decision, fails_at};
   }
 
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
@@ -99,6 +111,7 @@ struct fixture {
   std::vector<std::string> log;
   std::vector<cm::optimizer::parameter_bytes> seen;
   std::vector<float> rates;
+  cm::optimizer::step_settings last_settings;
 };
 
 }  // namespace
@@ -113,6 +126,7 @@ TEST_CASE("a step begins, decides once, updates each parameter that has a gradie
   CHECK(it.log == std::vector<std::string>{"begin", "decide", "update 2", "end"});
   CHECK((outcome == cm::optimizer::step_result::updated && outcome.norm == 3.0));
   CHECK((it.kernel.progress.number == 1 && it.kernel.progress.reached == 0));
+  CHECK((it.missed(it.first) == 1 && it.missed(it.frozen) == 0 && it.missed(it.second) == 0));
   CHECK_FALSE(it.m.has_gradient(it.second));
 }
 
@@ -125,6 +139,50 @@ TEST_CASE("a step that is skipped drops the gradients and counts no update", "[o
   CHECK(it.log == std::vector<std::string>{"begin", "decide", "end skipped"});
   CHECK(it.kernel.progress.number == 0);
   CHECK_FALSE(it.m.has_gradient(it.first));
+}
+
+TEST_CASE("a parameter without a gradient misses a step once, and only if the step counts", "[optimizer]")
+{
+  fixture it;
+  const auto differentiate_second = [&] {
+    for (float& value : it.m.gradient(it.second).span()) value = 1;
+  };
+  differentiate_second();
+  {
+    auto driver = it.with(it.site(step_decision::skip));
+    (void)driver.run({}, update_at_once{});
+    CHECK(it.missed(it.first) == 0);
+  }
+  differentiate_second();
+  {
+    auto driver = it.with(it.site(step_decision::update, 2));
+    for (int tries = 0; tries < 3; ++tries) CHECK_THROWS_AS(driver.run({}, update_at_once{}), cm::device_error);
+    CHECK(it.missed(it.first) == 0);
+  }
+  {
+    it.m.content().begin_load();  // the step is void
+    it.m.content().end_load();
+    it.differentiate();
+    auto driver = it.with(it.site());
+    (void)driver.run({}, update_at_once{});
+    CHECK((it.kernel.progress.number == 1 && it.missed(it.first) == 0 && it.missed(it.second) == 0));
+  }
+  differentiate_second();
+  {
+    auto driver = it.with(it.site(step_decision::update, 2));
+    CHECK_THROWS_AS(driver.run({}, update_at_once{}), cm::device_error);
+  }
+  auto driver = it.with(it.site());
+  (void)driver.run({}, update_at_once{});
+  CHECK((it.kernel.progress.number == 2 && it.missed(it.first) == 1 && it.missed(it.second) == 0));
+  CHECK(it.last_settings.count() == 2);
+  it.differentiate();
+  (void)driver.run({}, update_at_once{});
+  CHECK((it.kernel.progress.number == 3 && it.last_settings.count() == 3));
+  for (cm::bf16& value : it.m.gradient(it.first).span()) value = cm::bf16{1.0F};
+  (void)driver.run({}, update_at_once{});
+  CHECK((it.last_settings.number == 4 && it.last_settings.count() == 3));
+  CHECK((it.missed(it.first) == 1 && it.missed(it.second) == 1));
 }
 
 TEST_CASE("a step that failed goes on with the parameter that failed, and is not decided again", "[optimizer]")

@@ -436,6 +436,62 @@ TEST_CASE("a stage without a gradient takes the step of the others, and one with
   }
 }
 
+TEST_CASE("copies of a weight that have missed other numbers of updates are found, and named", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 3});
+  std::vector<std::vector<std::string>> said(3);
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    support::managed_layers<float> layers{8};
+    layers.declare(here.stage());
+    optimizer::adam adam{{}, {.masters = false}};
+    layers.m().use(adam);
+    layers.fill();
+    adam.progress.number = 3;
+    adam.progress.missed.make_room(1);
+    stage_step steps{here.all()};
+    const auto number = [&](tensor_handle) { return here.stage() == 1 ? 1U : 0U; };  // stage 2 has a copy of part 0
+    const auto miss = [&] {
+      adam.progress.missed.note(0);
+      adam.progress.missed.end();
+    };
+    const auto take = [&](bool needs_norm, bool begins) -> std::string {
+      const auto scope = layers.m().iteration();
+      layers.set_gradient(here.stage(), vector_type(width * width, here.stage() == 1 ? 2.0F : 1.0F));
+      const optimizer::step_options options{.skip_nonfinite = needs_norm};
+      std::string result;
+      try {
+        if (begins) steps.begin(layers.m(), adam, options, number);
+        (void)steps.take(layers.m(), adam, options, on_this_thread, number);
+      } catch (const usage_error& refused) {
+        result = refused.what();
+        steps.forget();
+        layers.m().drop_gradients();
+      }
+      return result;
+    };
+    for (const bool needs_norm : {false, true})
+      for (const bool begins : {false, true}) {
+        said[here.stage()].push_back(take(needs_norm, begins));
+        if (here.stage() == 2) miss();
+        said[here.stage()].push_back(take(needs_norm, begins));
+        if (here.stage() == 0) miss();
+        if (here.stage() == 1 && begins) miss();  // nobody has a copy of it
+      }
+  });
+  for (const std::vector<std::string>& of_stage : said) {
+    REQUIRE(of_stage.size() == 8);
+    for (std::uint64_t turn = 0; turn < 4; ++turn) {
+      CHECK(of_stage[2 * turn] == "");
+      CHECK_THAT(of_stage[2 * turn + 1],
+                 Catch::Matchers::StartsWith("chunkmem: stages take different steps: part 0 has missed " +
+                                             std::to_string(turn) +
+                                             " updates on stage 0, and its copy on stage 2 has "
+                                             "missed " +
+                                             std::to_string(turn + 1)));
+    }
+  }
+}
+
 TEST_CASE("copies of a weight that stages filled with other values are found", "[pipeline]")
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 3});

@@ -48,6 +48,7 @@ enum class thing : std::uint8_t {
   updates,        // how many the kernel has counted
   micro_batches,  // of the iteration, where gradients are added once
   name,           // of a weight
+  missed,         // how many updates the first weight had no gradient for
   count
 };
 
@@ -123,7 +124,8 @@ class trainer {
               is(thing::name) && index == it_.tensor ? "other.weight" : rank_differences_test::name_of(index));
     }
     own_ = m_.add<float>({10}, role::buffer);
-    if (is(thing::updates)) adam_.progress.number = 3;
+    if (is(thing::updates) || it_.what == thing::missed) adam_.progress.number = 3;
+    if (is(thing::missed)) miss(weights_[0]);
   }
 
   /// @return   where it was refused ("iteration", "step 0", ...), and in what words
@@ -157,6 +159,13 @@ class trainer {
 
  private:
   [[nodiscard]] bool is(thing what) const { return it_.what == what && is_other_; }
+  void miss(tensor_handle weight)
+  {
+    missed_updates& missed = adam_.progress.missed;
+    missed.make_room(index_of(weight.id) + std::size_t{1});
+    missed.note(index_of(weight.id));
+    missed.end();
+  }
 
   [[nodiscard]] optimizer::loss_scale made_scale() const
   {
@@ -246,6 +255,7 @@ std::pair<std::string, std::string> expected(const scenario& it)
       return {"step 0", it.place % 2 == 0 ? "window of the loss scale = 3" : "growth of the loss scale = 4"};
     case thing::has_scale: return {"step 0", "loss scale = fixed"};
     case thing::updates: return {"step 0", "number of updates so far = 3"};
+    case thing::missed: return {"step 0", "number of updates that " + name_of(0) + " missed = 1"};
     case thing::micro_batches: return {"step 0", "number of micro-batches = 1"};
     default: return {};
   }

@@ -61,6 +61,23 @@ TEST_CASE("a site of shares updates the runs of a share, and where there are no 
   CHECK(told_of_a_step<false>(runs) == std::vector<std::string>{"begin", "update 2: 64", "end"});
 }
 
+TEST_CASE("tensors without a gradient are those that were named, of the whole model, whatever this rank has",
+          "[sharding]")
+{
+  sharding::share_runs runs;
+  std::vector<std::string> log;
+  const sharding::share_site site{told_site<true>{&log}, runs};
+  runs.divide(share, {{0, 16, 7, 4096, true}, {16, 16, 8, 0, false}});
+  runs.expect_tensors(12);
+  runs.expect_tensors(3);
+  CHECK(site.tensors(1) == 12);
+  runs.missing() = {8, 11};
+  std::vector<std::uint32_t> found;
+  int driver = 0;
+  site.for_each_missing(driver, [&](std::uint32_t tensor) { found.push_back(tensor); });
+  CHECK(found == std::vector<std::uint32_t>{8, 11});
+}
+
 TEST_CASE("a share is overwritten where its runs say so, whatever its site does", "[sharding]")
 {
   sharding::share_runs runs;

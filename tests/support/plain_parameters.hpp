@@ -146,6 +146,7 @@ class plain_parameters {
   struct weight {
     std::vector<float> value, master, gradient, first, second;
     bool has_gradient = false;
+    std::uint64_t updates = 0;
   };
 
   [[nodiscard]] float factor_for(double norm) const noexcept
@@ -164,7 +165,7 @@ class plain_parameters {
       if (how_.clip.value > 0) value = std::clamp(value, -how_.clip.value, how_.clip.value);
     }
     const float rate = how_.rates[0] > 0 ? how_.rates[known_[index].group] : how_.learning_rate;
-    plain_update(how_.optimizer, settings_of_group(known_[index].group), rate, updates_, it.master, slope, it.first,
+    plain_update(how_.optimizer, settings_of_group(known_[index].group), rate, ++it.updates, it.master, slope, it.first,
                  it.second);
     for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(index), it.master[i]);
   }

@@ -83,17 +83,17 @@ inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const
 }
 
 /// Compares the tensors of a checkpoint with the tensors of a model, by name and shape.
-/// @param names   `names(visit)` calls `visit(name, extents)` for each of the model   @throws config_error   they are
-///   not
+/// @param names   `names(visit)` calls `visit(name, extents, may_be_absent)` for each of the model, the last
+///   only where it is true   @throws config_error   they are not
 template <class Names>
 void match_names(Names names, const stored_index& from, const manifest& stored)
 {
   const std::set<std::string_view> empty(stored.empty.begin(), stored.empty.end());
   std::set<std::string_view> left;
   for (const auto& [name, value] : from.all()) left.insert(name);
-  names([&](std::string_view name, const std::vector<std::uint64_t>& extents) {
+  names([&](std::string_view name, const std::vector<std::uint64_t>& extents, bool may_be_absent = false) {
     const stored_value* const known = from.find(name);
-    if (known == nullptr && !empty.contains(name)) detail::refuse_model("it does not have", name);
+    if (known == nullptr && !may_be_absent && !empty.contains(name)) detail::refuse_model("it does not have", name);
     if (known == nullptr) return;
     left.erase(name);
     if (known->extents != extents) detail::refuse_model("another shape", name);
@@ -227,9 +227,9 @@ class loaded_states {
     for (const model_item& item : items) {
       if (!item.is_state()) continue;
       const stored_value* const known = index.find(item.pieces.front().name);
-      if (known == nullptr) continue;
+      if (known == nullptr && !item.may_be_absent()) continue;
       std::vector<std::byte> loaded(static_cast<std::size_t>(item.size()));
-      (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
+      if (known != nullptr) (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
       const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
       if (check != nullptr) check(loaded);
       all_.emplace_back(item.state, std::move(loaded));
@@ -302,7 +302,7 @@ class generation_load {
     for (const model_item& item : items) refuse_other_ranks(item.name, 1, index_);
     match_names(
         [&](auto visit) {
-          for (const model_item& item : items) visit(item.name, item.extents);
+          for (const model_item& item : items) visit(item.name, item.extents, item.may_be_absent());
         },
         index_, content());
     match_items(items, index_);

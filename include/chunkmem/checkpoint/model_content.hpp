@@ -5,6 +5,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_names.hpp>
 
@@ -54,6 +55,13 @@ struct model_item {
   bool is_written = true;  ///< by this rank: another has the same bytes
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
+  /// A registered number of one parameter: a checkpoint that does not name it has a zero.
+  [[nodiscard]] bool may_be_absent() const noexcept { return is_state() && starts_at_zero; }
+  /// A save leaves it out. @pre may_be_absent()
+  [[nodiscard]] bool is_zero() const noexcept
+  {
+    return std::ranges::all_of(state, [](std::byte it) { return it == std::byte{0}; });
+  }
   /// Of all of it. @throws size_overflow
   [[nodiscard]] std::uint64_t size() const { return size_of_tensor(type, extents).count(); }
 };
@@ -157,12 +165,36 @@ void expect_between(const Manager& m)
           "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
 }
 
+/// The registered states that have a number for each parameter: an item for each of them.
+/// @param for_each_parameter   `for_each_parameter(visit)` calls `visit(tensor, name)` for each parameter of the model,
+///   with its number there
+template <class Manager, class ForEachParameter>
+void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::vector<model_item>& items)
+{
+  m.content().for_each_state_by_tensor([&](std::string_view name, missed_updates& numbers) {
+    std::size_t tensors = 0;
+    for_each_parameter(
+        [&](std::uint32_t tensor, const std::string&) { tensors = std::max(tensors, tensor + std::size_t{1}); });
+    numbers.make_room(tensors);
+    for_each_parameter([&](std::uint32_t tensor, const std::string& of) {
+      model_item state{std::string{name} + '/' + of, dtype::uint8, {}};
+      name_rules::expect_state(state.name);
+      state.name.insert(0, state_prefix);
+      state.state = numbers.bytes_of(tensor);
+      state.extents = {state.state.size()};
+      state.starts_at_zero = true;
+      items.push_back(std::move(state));
+    });
+  });
+}
+
 /// All items that a checkpoint of this manager would hold, in the order in which they are written. Gradients are not
-/// looked at.
+/// looked at. Numbers of parameters are among them, also those that are zero.
+/// @param for_each_parameter   as add_states_by_tensor
 /// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means
 ///   something else in files
-template <class Manager>
-[[nodiscard]] std::vector<model_item> items_of(Manager& m)
+template <class Manager, class ForEachParameter>
+[[nodiscard]] std::vector<model_item> items_of(Manager& m, ForEachParameter for_each_parameter)
 {
   expect_between(m);
   std::vector<model_item> items;
@@ -183,11 +215,20 @@ template <class Manager>
     state.state = content;
     items.push_back(std::move(state));
   });
+  add_states_by_tensor(m, for_each_parameter, items);
   for (model_item& item : items)
     item.pieces.push_back({item.name, item.extents, 0, size_of_tensor(dtype::uint8, item.extents).count(), 0});
   refuse_equal_names(items);
   sort_by_alignment(items);
   return items;
+}
+/// The same of a manager that has the whole model.
+template <class Manager>
+[[nodiscard]] std::vector<model_item> items_of(Manager& m)
+{
+  return items_of(m, [&m](auto visit) {
+    m.for_each_parameter([&](tensor_handle it, const tensor_info&) { visit(index_of(it.id), m.name_of(it)); });
+  });
 }
 
 }  // namespace detail
@@ -216,7 +257,9 @@ template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
 {
   prepare_to_save(m);
-  return detail::items_of(m);
+  std::vector<model_item> items = detail::items_of(m);
+  std::erase_if(items, [](const model_item& it) { return it.may_be_absent() && it.is_zero(); });
+  return items;
 }
 /// The same items in the order in which the last iteration changed them, for a save that lends them. After an iteration
 /// that changed none, such as an evaluation: as content_of.

@@ -162,8 +162,10 @@ class gradient_ledger {
   void begin_load() noexcept
   {
     weights_ = weights::loaded_in_part;
+    ++loads_;
     forget_step();
   }
+  [[nodiscard]] std::uint64_t loads() const noexcept { return loads_; }  ///< that were begun
   void end_load() noexcept { weights_ = weights::whole; }
   /// A step that had updated nothing yet does not count any more.
   void forget_step() noexcept
@@ -231,6 +233,7 @@ class gradient_ledger {
   std::uint64_t opened_ = 0, kept_opened_ = 0;
   std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
   std::uint64_t touched_ = 0;
+  std::uint64_t loads_ = 0;
   std::uint64_t forgotten_ = 0;
   weights weights_ = weights::whole;
   weights kept_weights_ = weights::whole;

@@ -6,6 +6,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 #include <chunkmem/tensor/registration.hpp>
 #include <chunkmem/tensor/tensor_names.hpp>
 
@@ -40,7 +41,8 @@ class registered_states {
             "manager)");
     std::vector<named_state> states = states_;
     detail::for_each_state_of(owner, [&](const restart_state& it) {
-      append(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next()});
+      append(states,
+             {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next(), it.by_tensor});
     });
     used_.make_room();
     add_lists();
@@ -75,18 +77,26 @@ class registered_states {
                          << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
   }
 
-  /// Calls `visit(name, content)` for each. Where the owner is gone, there is no content.
+  /// Calls `visit(name, content)` for each that is a run of bytes. Where the owner is gone, there is no content.
   template <class Visit>
   void for_each(Visit visit) const
   {
     for (const named_state& named : states_)
-      visit(std::string_view{named.name}, has_owner(named) ? named.content : std::span<std::byte>{});
+      if (named.by_tensor == nullptr)
+        visit(std::string_view{named.name}, has_owner(named) ? named.content : std::span<std::byte>{});
+  }
+  /// Calls `visit(name, numbers)` for each that has a number for each parameter, where its owner is there.
+  template <class Visit>
+  void for_each_by_tensor(Visit visit) const
+  {
+    for (const named_state& named : states_)
+      if (named.by_tensor != nullptr && has_owner(named)) visit(std::string_view{named.name}, *named.by_tensor);
   }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
   [[nodiscard]] auto check_of(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
   {
     for (const named_state& named : states_)
-      if (named.name == name) return named.check;
+      if (named.by_tensor == nullptr ? name == named.name : is_in(name, named.name)) return named.check;
     return nullptr;
   }
 
@@ -97,7 +107,14 @@ class registered_states {
     std::span<std::byte> content;
     void (*check)(std::span<const std::byte> loaded) = nullptr;
     std::size_t owner = callers_own;  // among those that were given to use()
+    missed_updates* by_tensor = nullptr;
   };
+
+  /// Such as "adam/missed/wte" in "adam/missed".
+  [[nodiscard]] static bool is_in(std::string_view name, std::string_view all) noexcept
+  {
+    return name.size() > all.size() && name.starts_with(all) && name[all.size()] == '/';
+  }
 
   [[nodiscard]] bool has_owner(const named_state& named) const noexcept
   {

@@ -225,6 +225,12 @@ class content_session {
   {
     states_->for_each(visit);
   }
+  /// Calls `visit(name, numbers)` for each that has a number for each parameter.
+  template <class Visit>
+  void for_each_state_by_tensor(Visit visit) const
+  {
+    states_->for_each_by_tensor(visit);
+  }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
   [[nodiscard]] auto check_of_state(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
   {
@@ -484,6 +490,8 @@ class update_session {
   /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again.
   /// @pre no pin holds them
   void take_place_again(tensor_handle parameter) noexcept { gradients_->take_place(builder_->slot_of(parameter)); }
+  /// Loads that were begun.
+  [[nodiscard]] std::uint64_t loads() const noexcept { return ledger_->loads(); }
   /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
   [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_->forgotten(); }
 

@@ -62,8 +62,8 @@ struct adam_factors {
         epsilon{options.epsilon}
   {
     const float scaled = strict_fp::product(settings.learning_rate, options.rate_factor);
-    negative_rate = strict_fp::negative(strict_fp::quotient(scaled, bias_of(beta1, settings.number)));
-    scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.number)));
+    negative_rate = strict_fp::negative(strict_fp::quotient(scaled, bias_of(beta1, settings.count())));
+    scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.count())));
     if (options.decoupled) keep = strict_fp::fused(strict_fp::negative(scaled), options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
     const float smallest =

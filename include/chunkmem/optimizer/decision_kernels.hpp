@@ -17,14 +17,20 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Where the sums of one tensor's blocks lie among those of all. A tensor without any adds nothing.
+/// Where the sums of one tensor's blocks lie among those of all, in this step. A tensor without any adds nothing. And,
+/// from step to step, how many updates the tensor has missed.
 ///
 ///     const block_range first = memory.ranges()[0];
 ///     const gradient_measure* const sums = memory.sums() + first.first;
+///
+/// In older checkpoints the count has 64 bits, and the upper 32 are zero: there nothing has missed an update.
 struct block_range {
   std::uint64_t first = 0;
-  std::uint64_t count = 0;
+  std::uint32_t count = 0;
+  std::uint32_t missed = 0;  ///< goes no further than 2^32 - 1
 };
+
+static_assert(sizeof(block_range) == 16);
 
 [[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t elements) noexcept
 {
@@ -69,7 +75,9 @@ class measure_kernel {
   CHUNKMEM_HOST_DEVICE void store(std::uint64_t block, sums_type sums) const noexcept
   {
     sums_[first_ + block] = view(sums).measure();
-    if (block == 0) *range_ = {first_, count()};
+    if (block != 0) return;
+    range_->first = first_;
+    range_->count = static_cast<std::uint32_t>(count());
   }
 
  private:
@@ -106,7 +114,7 @@ class measure_kernel {
 
 static_assert(lane_kernel<measure_kernel>);
 
-/// Makes every tensor one without blocks: what is not measured afterwards adds nothing.
+/// Makes every tensor one without blocks: what is not measured afterwards adds nothing. Missed updates stay.
 ///
 ///     loop_launcher::run(clear_ranges_kernel{memory.ranges(), memory.sizes().parameters});
 class clear_ranges_kernel {
@@ -117,7 +125,11 @@ class clear_ranges_kernel {
 
   /// To be used while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const clear_ranges_kernel& prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t tensor) const noexcept { ranges_[tensor] = block_range{}; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t tensor) const noexcept
+  {
+    ranges_[tensor].first = 0;
+    ranges_[tensor].count = 0;
+  }
 
  private:
   block_range* ranges_;
@@ -208,15 +220,17 @@ class decide_kernel {
 
 static_assert(ordered_kernel<decide_kernel>);
 
-/// Works out, on the device, what all elements of one group share in the next update: from the number of updates and
-/// the learning rate that lie in device memory, so that a captured step can be repeated.
+/// Works out, on the device, what all elements of one group, or of one tensor of it, share in the next update: from the
+/// number of updates and the learning rate that lie in device memory, so that a captured step can be repeated.
 ///
 ///     loop_launcher::run(factors_kernel{options, state, rate, factors});
 template <class Options, class Factors>
 class factors_kernel {
  public:
-  factors_kernel(const Options& options, const device_step_state* state, const float* rate, Factors* factors) noexcept
-      : options_{options}, state_{state}, rate_{rate}, factors_{factors}
+  /// @param of   the tensor, whose missed updates do not count; none: of a group, in which nothing has missed any
+  factors_kernel(const Options& options, const device_step_state* state, const float* rate, Factors* factors,
+                 const block_range* of = nullptr) noexcept
+      : options_{options}, state_{state}, rate_{rate}, factors_{factors}, of_{of}
   {
   }
 
@@ -226,7 +240,8 @@ class factors_kernel {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const factors_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {
-    *factors_ = Factors{options_, step_settings{*rate_, state_->number + 1, group_id{0}}};
+    const std::uint64_t missed = of_ != nullptr ? of_->missed : 0;
+    *factors_ = Factors{options_, step_settings{*rate_, state_->number + 1, group_id{0}, missed}};
   }
 
  private:
@@ -234,7 +249,42 @@ class factors_kernel {
   const device_step_state* state_;
   const float* rate_;
   Factors* factors_;
+  const block_range* of_;
 };
+
+/// Counts this step as one that tensors have missed, if the device decided to update. Comes before `finish_kernel`.
+///
+///     const std::uint32_t without_gradient[] = {3, 4};
+///     loop_launcher::run(missed_kernel{state, memory.ranges(), without_gradient});
+class missed_kernel {
+ public:
+  static constexpr std::size_t most = 24;
+
+  /// @param tensors   their numbers among the ranges   @pre   at most `most` of them
+  missed_kernel(const device_step_state* state, block_range* ranges, std::span<const std::uint32_t> tensors) noexcept
+      : state_{state}, ranges_{ranges}, count_{static_cast<std::uint32_t>(tensors.size())}
+  {
+    std::copy(tensors.begin(), tensors.end(), tensors_);
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return count_; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const missed_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
+  {
+    std::uint32_t& missed = ranges_[tensors_[index]].missed;
+    if (state_->decision == step_decision::update && missed != UINT32_MAX) ++missed;
+  }
+
+ private:
+  const device_step_state* state_;
+  block_range* ranges_;
+  std::uint32_t count_;
+  std::uint32_t tensors_[most] = {};
+};
+
+static_assert(element_kernel<missed_kernel>);
 
 /// Writes a few learning rates to where a device step reads them. They travel in the kernel, so nothing on the host has
 /// to stay until it has run.

@@ -19,6 +19,7 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -39,7 +40,8 @@ struct device_step_sizes {
 ///     std::byte* const start = memory.allocate(tier::device, device_step_memory<adam>::size(sizes));
 ///     const device_step_memory<adam> places{start, sizes};
 ///
-/// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change.
+/// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change. The
+/// host writes zeros to the ranges once, where `device_step` is told which parameter it updates.
 /// Size: 72 B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096
 /// elements of a gradient.
 template <device_optimizer_kernel Kernel>
@@ -111,8 +113,8 @@ struct device_step_options {
 /// Enqueues one optimizer step on one agent, part by part; its decisions are taken on the device.
 ///
 /// In this order: `begin`; `measure` for each gradient, in any order, if `options.measures()`; `decide`; `update` for
-/// each parameter that has a gradient; `finish`. The bits are those of `step`. Nothing is allocated, awaited or asked
-/// of the device, so all of it can be captured once and repeated.
+/// each parameter that has a gradient; `miss` for those that have none; `finish`. The bits are those of `step`. Nothing
+/// is allocated, awaited or asked of the device, so all of it can be captured once and repeated.
 ///
 /// @tparam Launcher   `launcher(backend, stream, kernel)` enqueues a `device_kernel`
 template <device_optimizer_kernel Kernel, class Backend, class Launcher>
@@ -133,11 +135,8 @@ class device_step {
   {
     blocks_ = 0;
     launch(clear_ranges_kernel{memory_.ranges(), memory_.sizes().parameters});
-    for (std::uint64_t index = 0; index < memory_.sizes().groups; ++index) {
-      const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(index)});
-      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + index,
-                                                        memory_.factors() + index});
-    }
+    for (std::uint64_t index = 0; index < memory_.sizes().groups; ++index)
+      launch_factors(group_id{static_cast<std::uint32_t>(index)}, nullptr);
   }
 
   /// Takes the measure of a gradient.
@@ -167,13 +166,17 @@ class device_step {
   ///
   /// @param all              as `update_parameter` takes it, with pointers into device memory
   /// @param is_overwritten   the gradient lies in the value's bytes: a skipped step makes the value anew
-  /// @throws usage_error     the bytes do not fit the kernel, or the memory has no such group
-  /// @throws device_error    nothing was enqueued: may be called again
-  void update(const parameter_bytes& all, group_id group, bool is_overwritten)
+  /// @param index            of the parameter, in the order of declaration: the updates that it has missed do not
+  ///   count. None: it has missed none
+  /// @throws usage_error     the bytes do not fit the kernel, or the memory has no such group or parameter
+  /// @throws device_error    no update was enqueued: may be called again
+  void update(const parameter_bytes& all, group_id group, bool is_overwritten,
+              std::optional<std::uint64_t> index = std::nullopt)
   {
     detail::check(kernel_, all);
-    expects(index_of(group) < memory_.sizes().groups,
-            "an update of a group that the memory of a device step has no room for");
+    expects(index_of(group) < memory_.sizes().groups && (!index || *index < memory_.sizes().parameters),
+            "an update of a group or a parameter that the memory of a device step has no room for");
+    if (index) launch_factors(group, memory_.ranges() + *index);
     const device_parameter it = on_device(all, is_overwritten);
     kernel_.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
       if (rounds_stochastically(it))
@@ -181,6 +184,19 @@ class device_step {
       else
         launch(kernel_of<Work, row_order::neighbours>(it, group));
     });
+  }
+
+  /// These parameters have no gradient: they miss the step, if the device decided to update. Once for each.
+  /// @param indices          of the parameters, in the order of declaration: at most `missed_kernel::most`
+  /// @throws usage_error     the memory has no such parameter
+  /// @throws device_error    nothing was enqueued: may be called again
+  void miss(std::span<const std::uint32_t> indices)
+  {
+    expects(indices.size() <= missed_kernel::most, "more parameters missed an update than one kernel counts");
+    for (const std::uint32_t index : indices)
+      expects(index < memory_.sizes().parameters,
+              "a parameter without a gradient that the memory of a device step has no room for");
+    launch(missed_kernel{memory_.state(), memory_.ranges(), indices});
   }
 
   /// Counts the step and goes on with the loss scale. Not to be called again for the same step.
@@ -198,6 +214,13 @@ class device_step {
     return {it, memory_.state(), memory_.factors() + index_of(group), options_.seed, options_.clip.value};
   }
 
+  /// @param of   a tensor of the group, or none: the factors of a group stay until the next are worked out
+  void launch_factors(group_id group, const block_range* of)
+  {
+    launch(factors_kernel<options_type, factors_type>{kernel_.options(group), memory_.state(),
+                                                      memory_.rates() + index_of(group),
+                                                      memory_.factors() + index_of(group), of});
+  }
   template <device_kernel Part>
   void launch(const Part& part)
   {
@@ -259,6 +282,10 @@ class device_scale {
 /// Good where the device has room or the links are fast; poor where they are slow, since states that do not stay cross
 /// them twice in each step.
 ///
+/// The device counts the updates of each parameter, as the host does: a parameter without a gradient misses a step, and
+/// what is skipped counts for nobody. A captured step has one small kernel more for each parameter, which works out its
+/// bias correction. So has a step that is not captured, once a parameter has missed an update.
+///
 /// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
 ///   memory
 /// @threads           one caller, that of the manager
@@ -271,7 +298,9 @@ class device_optimizer {
                    const loss_scale& scale = loss_scale::fixed(1.0F))
       : manager_{owner}, kernel_{std::move(kernel)}, launcher_{std::move(launcher)}, scale_{scale}
   {
-    manager_.for_each_parameter([this](tensor_handle, const tensor_info& info) {
+    manager_.for_each_parameter([this](tensor_handle parameter, const tensor_info& info) {
+      index_of_tensor_.resize(index_of(parameter.id) + std::size_t{1}, no_parameter);
+      index_of_tensor_.back() = static_cast<std::uint32_t>(sizes_.parameters);
       ++sizes_.parameters;
       sizes_.groups = std::max(sizes_.groups, std::uint64_t{index_of(info.group)} + 1);
       sizes_.blocks += blocks_of(info.extents.elements());
@@ -279,6 +308,7 @@ class device_optimizer {
     expects(sizes_.parameters > 0, "an optimizer on the device before any parameter was declared (declare them first)");
     manager_.use(kernel_.lists());
     buffer_ = manager_.template add<std::uint8_t>({memory_type::size(sizes_).count()}, role::buffer);
+    missing_.reserve(sizes_.parameters);
   }
   device_optimizer(const device_optimizer&) = delete;
 
@@ -289,21 +319,12 @@ class device_optimizer {
   /// @throws out_of_memory, device_error   call again
   void prepare()
   {
-    if (is_prepared_ || manager_.rehearsing()) return;
-    device_step_state state;
-    if (manager_.state_of(buffer_) != tensor_state::free) {  // a checkpoint was loaded before
-      const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);
-      std::memcpy(&state, buffer.data(), sizeof state);
-      detail::check_updates(state.number);
-      loss_scale::check(std::as_bytes(std::span{&state.loss, 1}));
-      is_prepared_ = true;
-      return;
-    }
-    state.number = kernel_.progress.number;
-    std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
-    const auto buffer = manager_.acquire(buffer_, access::write, memory_location::host);
-    std::memset(buffer.data(), 0, buffer.size());
-    std::memcpy(buffer.data(), &state, sizeof state);
+    if (manager_.rehearsing() || (is_prepared_ && !is_loaded_anew())) return;
+    loads_ = manager_.updates().loads();
+    if (manager_.state_of(buffer_) != tensor_state::free)  // a checkpoint was loaded
+      look_at_loaded();
+    else if (!is_prepared_)
+      write_beginning();
     is_prepared_ = true;
   }
 
@@ -373,6 +394,46 @@ class device_optimizer {
  private:
   using memory_type = device_step_memory<Kernel>;
   using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
+  static constexpr std::uint32_t no_parameter = UINT32_MAX;
+
+  /// A load since the last look. Inside a capture nobody looks: what is captured asks the device.
+  [[nodiscard]] bool is_loaded_anew() { return manager_.updates().loads() != loads_ && !is_capturing(); }
+  void look_at_loaded()
+  {
+    const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);
+    device_step_state state;
+    std::memcpy(&state, buffer.data(), sizeof state);
+    detail::check_updates(state.number);
+    loss_scale::check(std::as_bytes(std::span{&state.loss, 1}));
+    has_missed_ = false;
+    const block_range* const ranges = memory_at(const_cast<std::uint8_t*>(buffer.data())).ranges();
+    for (std::uint32_t tensor = 0; tensor < index_of_tensor_.size(); ++tensor) {
+      if (index_of_tensor_[tensor] == no_parameter) continue;
+      const std::uint64_t missed = ranges[index_of_tensor_[tensor]].missed;
+      detail::check_missed(state.number, tensor, missed);
+      has_missed_ = has_missed_ || missed != 0;
+    }
+  }
+  void write_beginning()
+  {
+    device_step_state state;
+    state.number = kernel_.progress.number;
+    std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
+    const auto buffer = manager_.acquire(buffer_, access::write, memory_location::host);
+    std::memset(buffer.data(), 0, buffer.size());
+    std::memcpy(buffer.data(), &state, sizeof state);
+    block_range* const ranges = memory_at(buffer.data()).ranges();
+    for (std::uint32_t tensor = 0; tensor < index_of_tensor_.size(); ++tensor) {
+      const std::uint64_t missed = kernel_.progress.missed.of(tensor);
+      if (index_of_tensor_[tensor] == no_parameter || missed == 0) continue;
+      ranges[index_of_tensor_[tensor]].missed = static_cast<std::uint32_t>(std::min<std::uint64_t>(missed, UINT32_MAX));
+      has_missed_ = true;
+    }
+  }
+  [[nodiscard]] memory_type memory_at(std::uint8_t* buffer) const noexcept
+  {
+    return {reinterpret_cast<std::byte*>(buffer), sizes_};
+  }
 
   [[nodiscard]] device_step_options on_device(const step_options& options) const noexcept
   {
@@ -427,7 +488,13 @@ class device_optimizer {
       if (launches && !self_.is_capturing())
         self_.write_rates(
             memory(), [&](std::size_t group) { return driver.rate_of(group_id{static_cast<std::uint32_t>(group)}); });
-      if (launches) enqueued_->begin();
+      if (launches) {
+        self_.missing_.clear();
+        driver.for_each_missing(
+            [&](tensor_handle, const tensor_info& info) { self_.missing_.push_back(info.ordinal); });
+        self_.has_missed_ = self_.has_missed_ || !self_.missing_.empty();
+        enqueued_->begin();
+      }
       if (options_.measures())
         driver.for_each_gradient([&](tensor_handle parameter, const tensor_info& info) {
           driver.read_gradient(parameter, [&](const std::byte* gradient, agent) {
@@ -440,9 +507,23 @@ class device_optimizer {
     [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
     void update(const Kernel&, const parameter_bytes& all, const detail::update_request& request, agent)
     {
-      enqueued_->update(all, request.settings.group, has_master(all));
+      // A graph may run when other steps have missed updates.
+      const bool may_have_missed = self_.has_missed_ || self_.is_capturing();
+      enqueued_->update(
+          all, request.settings.group, has_master(all),
+          may_have_missed ? std::optional<std::uint64_t>{self_.index_of_tensor_[all.tensor]} : std::nullopt);
     }
-    void end(step_decision, const step_options&) { enqueued_->finish(); }
+    /// Where a launch fails, the next call goes on behind those that were done.
+    void end(step_decision, const step_options&)
+    {
+      std::vector<std::uint32_t>& missing = self_.missing_;
+      while (!missing.empty()) {
+        const std::size_t count = std::min(missing.size(), missed_kernel::most);
+        enqueued_->miss(std::span{missing}.last(count));
+        missing.resize(missing.size() - count);
+      }
+      enqueued_->finish();
+    }
 
    private:
     /// Then the value was not brought to the device, so it is written in any case: made again if the step is skipped.
@@ -451,7 +532,7 @@ class device_optimizer {
       return std::any_of(all.lists, all.lists + all.list_count,
                          [](const list_bytes& list) { return list.use == list_use::master; });
     }
-    [[nodiscard]] memory_type memory() const { return {reinterpret_cast<std::byte*>(buffer_->data()), self_.sizes_}; }
+    [[nodiscard]] memory_type memory() const { return self_.memory_at(buffer_->data()); }
 
     device_optimizer& self_;
     device_step_options options_;
@@ -465,7 +546,11 @@ class device_optimizer {
   loss_scale scale_;
   device_step_sizes sizes_;
   tensor<std::uint8_t> buffer_{};
+  std::vector<std::uint32_t> index_of_tensor_;  // in the order of parameters, by tensor
+  std::vector<std::uint32_t> missing_;          // parameters without a gradient in this step, not told the device yet
+  std::uint64_t loads_ = 0;                     // of the manager, when the buffer was looked at
   bool is_prepared_ = false;
+  bool has_missed_ = false;  // some parameter may have missed an update
 };
 
 }  // namespace optimizer

@@ -6,6 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 #include <chunkmem/tensor/registration.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -256,8 +257,12 @@ class group_options {
 ///     };
 struct step_settings {
   float learning_rate = 1e-3F;
-  std::uint64_t number = 1;  ///< of this update, counted from 1; bias corrections depend on it
+  std::uint64_t number = 1;  ///< of this step, counted from 1: keys of random rounding depend on it
   group_id group{0};         ///< of the parameter, for settings by group
+  std::uint64_t missed = 0;  ///< steps before this one that had no gradient of the parameter
+
+  /// Of this update among those of the parameter, counted from 1: bias corrections depend on it.
+  [[nodiscard]] constexpr std::uint64_t count() const noexcept { return number - missed; }
 };
 
 /// What was decided about the update that is under way. `guessed`: it began before it was decided, see early_updates.
@@ -285,16 +290,18 @@ struct step_progress {
       0;  ///< the manager's count of steps that do not count: with another one, this step begins anew
   std::uint64_t settings = 0;  ///< a word of the options that it was taken with: a step is finished with the same ones
   registration registered{};   ///< the manager whose updates are counted
+  missed_updates missed{};     ///< of the updates so far, those that each parameter had no gradient for
 
-  /// `number` alone: nothing is saved while a step is half done.
+  /// `number` and `missed` alone: nothing is saved while a step is half done.
   template <class Visit>
   void for_each_state(Visit visit)
   {
     visit(restart_state{"updates", std::as_writable_bytes(std::span{&number, 1}), &check});
+    visit(restart_state{"missed", {}, &check, &missed});
   }
 
  private:
-  /// @throws config_error   so many updates cannot have been done
+  /// @throws config_error   so many updates cannot have been done, or missed
   static void check(std::span<const std::byte> loaded)
   {
     std::uint64_t updates = 0;

@@ -23,7 +23,8 @@ namespace optimizer {
 /// step needs a norm, the gradients that `gradient_done` did not measure are read in this order first. The updates then
 /// follow the order in which the iteration used the weights. No bit depends on the order.
 ///
-/// - A parameter without a gradient in this step keeps its value and its states. The step counts all the same.
+/// - A parameter without a gradient in this step keeps its value and its states. It misses the step, so its bias
+///   corrections do not count it; the number of the step counts all the same.
 /// - A skipped step drops the gradients, tells the loss scale, and changes nothing else. Weights whose bytes their
 ///   gradients had are made again from their masters.
 ///

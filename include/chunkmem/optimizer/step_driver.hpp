@@ -11,8 +11,10 @@
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +39,17 @@ inline void check_updates(std::uint64_t number)
                                       "the updates that were done)"};
 }
 
+/// @throws usage_error   a tensor has missed more updates than were done
+inline void check_missed(std::uint64_t number, std::uint64_t tensor, std::uint64_t missed)
+{
+  if (missed > number) [[unlikely]]
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number
+                                   << " updates, of which the tensor with the number " << tensor << " has missed "
+                                   << missed
+                                   << " (load a checkpoint of this training, or set progress.number to the updates "
+                                      "that were done; progress = {} begins anew)"};
+}
+
 /// @throws usage_error   a learning rate is one, and what a kernel makes of it for this group is not
 template <class Kernel>
 void check_products(const Kernel& kernel, group_id group, float rate)
@@ -57,20 +70,19 @@ void check_products(const Kernel& kernel, group_id group, float rate)
   }
 }
 
-/// In a rehearsal, a step begins anew. The progress of the real step comes back when this ends.
+/// In a rehearsal, a step begins anew, and counts nothing. The progress of the real step comes back when this ends.
 class rehearsal_guard {
  public:
-  rehearsal_guard(step_progress& progress, bool rehearses) noexcept
-      : progress_{progress}, before_{progress}, rehearses_{rehearses}
+  rehearsal_guard(step_progress& progress, bool rehearses) noexcept : progress_{progress}, rehearses_{rehearses}
   {
     if (!rehearses) return;
-    progress = {};
+    before_ = std::exchange(progress, step_progress{});
     progress.number = before_.number;
   }
   rehearsal_guard(const rehearsal_guard&) = delete;
   ~rehearsal_guard()
   {
-    if (rehearses_) progress_ = before_;
+    if (rehearses_) progress_ = std::move(before_);
   }
 
  private:
@@ -177,6 +189,9 @@ class step_driver {
     check_rates(options);
     if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
+    const auto missed = kernel_.progress.missed.all();
+    for (std::size_t tensor = 0; tensor < missed.size(); ++tensor)
+      check_missed(kernel_.progress.number, tensor, missed[tensor]);
   }
   /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
   /// masters that the kernel does not know
@@ -193,7 +208,13 @@ class step_driver {
       lists_[list_count_++] = owner_.list(spec.name);
     }
     optimizer::check(options.clip);
-    owner_.for_each_parameter([&](tensor_handle, const tensor_info& info) { check_parameter(info); });
+    std::size_t tensors = 0;
+    owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info& info) {
+      check_parameter(info);
+      tensors = std::max(tensors, index_of(parameter.id) + std::size_t{1});
+    });
+    if constexpr (Site::counts_in_kernel)
+      if (!rehearsing()) kernel_.progress.missed.make_room(site_.tensors(tensors));
   }
   /// Options of a step and of the kernel as a word, in this process.
   [[nodiscard]] std::uint64_t word_of(const step_options& options) const
@@ -289,9 +310,10 @@ class step_driver {
     keep(decided);
   }
   /// The same without another order: the device decides, and takes the measures itself.
-  void keep(const step_verdict& decided) noexcept
+  void keep(const step_verdict& decided)
   {
     step_progress& progress = kernel_.progress;
+    if (progress.decision != step_decision::guessed) note_missing();
     progress.norm = decided.norm;
     progress.factor = decided.factor;
     progress.gradients = owner_.updates().gradients_opened();
@@ -337,6 +359,14 @@ class step_driver {
   // One parameter.
 
   [[nodiscard]] bool has_gradient(tensor_handle parameter) const { return owner_.has_gradient(parameter); }
+  /// Calls `visit(handle, info)` for each parameter without a gradient.
+  template <class Visit>
+  void for_each_missing(Visit visit) const
+  {
+    owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info& info) {
+      if (!has_gradient(parameter)) visit(parameter, info);
+    });
+  }
   /// Calls `work(bytes, place)` with the gradient where it is updated, unless this is a rehearsal.
   template <class Work>
   void read_gradient(tensor_handle parameter, Work work)
@@ -409,6 +439,7 @@ class step_driver {
   /// A step is begun before it is decided.
   void begin_guess()
   {
+    note_missing();
     kernel_.progress.gradients = owner_.updates().gradients_opened();
     kernel_.progress.decision = step_decision::guessed;
     kernel_.progress.settings = word_of(options_);
@@ -487,9 +518,22 @@ class step_driver {
             "(take the optimizer that has them, or one whose storage has masters)");
   }
 
+  /// All gradients of the step are there: what has none misses the step, if the step counts.
+  void note_missing()
+  {
+    if constexpr (Site::counts_in_kernel) {
+      if (rehearsing()) return;
+      missed_updates& missed = kernel_.progress.missed;
+      missed.begin();
+      site_.for_each_missing(*this, [&](std::uint32_t tensor) { missed.note(tensor); });
+    }
+  }
   void begin_anew(std::uint64_t number)
   {
+    missed_updates missed = std::move(kernel_.progress.missed);
+    missed.begin();
     kernel_.progress = {};
+    kernel_.progress.missed = std::move(missed);
     kernel_.progress.number = number;
     kernel_.progress.forgotten = owner_.updates().steps_forgotten();
   }
@@ -550,7 +594,9 @@ class step_driver {
     if (rehearsing()) return outcome;
     site_.end(progress.decision, options_);
     owner_.updates().end_update();
-    begin_anew(progress.number + (updates && Site::counts_in_kernel ? 1U : 0U));
+    const bool counts = updates && Site::counts_in_kernel;
+    if (counts) kernel_.progress.missed.end();
+    begin_anew(progress.number + (counts ? 1U : 0U));
     return outcome;
   }
 
@@ -606,8 +652,11 @@ class step_driver {
   template <class Place>
   void apply(const parameter_bytes& all, const tensor_info& info, Place place, float factor, std::uint64_t number)
   {
-    const update_request request{
-        {factor, options_.clip.value}, {rate_of(info.group), number, info.group}, options_.seed, callers_};
+    const update_request request{{factor, options_.clip.value},
+                                 {rate_of(info.group), number, info.group},
+                                 options_.seed,
+                                 callers_,
+                                 &kernel_.progress.missed};
     if constexpr (keeps_kernel)
       site_.update(kept_ ? *kept_ : kernel_, all, request, place);
     else

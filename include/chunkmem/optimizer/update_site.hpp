@@ -9,6 +9,7 @@
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -76,6 +77,15 @@ struct update_request {
   step_settings settings{};
   std::uint64_t seed = 0;                    ///< of stochastic rounding
   float_environment::settings callers = {};  ///< of the thread that took the step, for kernels that ask for them
+  const missed_updates* missed = nullptr;    ///< by all parameters, before this step; none where a device counts them
+
+  /// The settings for one parameter. @param tensor   its number
+  [[nodiscard]] step_settings settings_of(std::uint32_t tensor) const noexcept
+  {
+    step_settings own = settings;
+    if (missed != nullptr) own.missed = missed->of(tensor);
+    return own;
+  }
 };
 
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
@@ -93,6 +103,9 @@ struct update_request {
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
+/// - `tensors(own)` gives the number of tensors whose updates are counted, where the manager of this rank has `own`.
+/// - `for_each_missing(driver, visit)` calls `visit(number)` for each tensor that the step does not update, in the
+///   numbers that `bytes` has at an update. It is called when all gradients are there.
 ///
 /// Where the calling thread decides, it calls `await_measures()` before: it returns when the measures of all gradients
 /// are known.
@@ -122,6 +135,16 @@ void decide_by_measures(Driver& driver)
   driver.take(driver.judge());
 }
 
+/// The tensors of a manager that holds the whole model are counted as they are declared.
+struct counts_own_tensors {
+  [[nodiscard]] static constexpr std::size_t tensors(std::size_t own) noexcept { return own; }
+  template <class Driver, class Visit>
+  static void for_each_missing(Driver& driver, Visit visit)
+  {
+    driver.for_each_missing([&](tensor_handle parameter, const auto&) { visit(index_of(parameter.id)); });
+  }
+};
+
 /// The loss scale hears what became of the step.
 inline void tell_loss_scale(const step_options& options, step_decision decision)
 {
@@ -131,7 +154,7 @@ inline void tell_loss_scale(const step_options& options, step_decision decision)
 
 /// The calling thread measures and updates, with its workers.
 template <executor Executor>
-class calling_thread_site {
+class calling_thread_site : public counts_own_tensors {
  public:
   static constexpr bool has_bytes = true;
   static constexpr bool counts_in_kernel = true;
@@ -164,7 +187,8 @@ class calling_thread_site {
   template <class Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, memory_location) const
   {
-    update_parameter(kernel, all, request.transform, request.settings, request.seed, workers_, request.callers);
+    update_parameter(kernel, all, request.transform, request.settings_of(all.tensor), request.seed, workers_,
+                     request.callers);
   }
   void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
@@ -174,7 +198,7 @@ class calling_thread_site {
 
 /// A backend without bytes: the time that a `timed_kernel` asks for passes, on the calling thread or on the device.
 template <class Backend>
-class virtual_time_site {
+class virtual_time_site : public counts_own_tensors {
  public:
   static constexpr bool has_bytes = false;
   static constexpr bool counts_in_kernel = true;

@@ -104,26 +104,26 @@ class saved_stages {
         longest = std::max(longest, list.size());
     return {name.substr(0, longest), longest == 0 ? name : name.substr(longest + 1)};
   }
-  /// The bytes of a registered state, which all stages that saved it have to share.
+  /// The bytes of a registered state, which all stages that saved it have to share. @param name   that the save has
   /// @throws config_error   no stage has it, or two have other bytes
-  [[nodiscard]] std::vector<std::byte> state(const checkpoint::model_item& item)
+  [[nodiscard]] std::vector<std::byte> state(const checkpoint::model_item& item, const std::string& name)
   {
     std::vector<std::byte> found;
     bool has_any = false;
     for (std::size_t folder = 0; folder < tables_.size(); ++folder) {
-      const checkpoint::stored_value* const value = tables_[folder].find(item.name);
+      const checkpoint::stored_value* const value = tables_[folder].find(name);
       if (value == nullptr) continue;
-      if (value->extents != item.extents) checkpoint::detail::refuse_model("another size", item.name);
+      if (value->extents != item.extents) checkpoint::detail::refuse_model("another size", name);
       std::vector<std::byte> bytes_of_one(static_cast<std::size_t>(item.size()));
       (void)checkpoint::read_elements(readers_[folder], *value, 0, item.size(), bytes_of_one.data(), item.type);
       if (has_any && bytes_of_one != found)
-        throw config_error{error_text{} << "chunkmem: each stage saved its own bytes of " << item.name
+        throw config_error{error_text{} << "chunkmem: each stage saved its own bytes of " << name
                                         << ", which have no meaning for other stages (load them into as many stages, "
                                            "or make them the same on all stages before they are saved)"};
       found = std::move(bytes_of_one);
       has_any = true;
     }
-    if (!has_any) checkpoint::detail::refuse_model("it does not have", item.name);
+    if (!has_any) checkpoint::detail::refuse_model("it does not have", name);
     return found;
   }
 
@@ -163,6 +163,14 @@ class saved_stages {
   std::set<std::string, std::less<>> empty_;
   std::set<std::string> lists_;
 };
+
+/// "state/adam/missed/head" with the tensor "table" for "head"; empty where it is of another tensor.
+[[nodiscard]] inline std::string with_other_end(std::string_view name, std::string_view tensor, std::string_view other)
+{
+  if (name.size() <= tensor.size() || !name.ends_with(tensor) || name[name.size() - tensor.size() - 1] != '/')
+    return {};
+  return std::string{name.substr(0, name.size() - tensor.size())} + std::string{other};
+}
 
 /// The tensors and states of a save that belong to this stage. All are compared before a tensor is written.
 template <class Manager, file_folder Folder>
@@ -212,7 +220,9 @@ class stage_content {
   void match_state(const checkpoint::model_item& item)
   {
     const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
-    std::vector<std::byte> loaded = saved_.state(item);
+    const std::string stored = stored_name_of(item);
+    std::vector<std::byte> loaded =
+        stored.empty() ? std::vector<std::byte>(item.state.size()) : saved_.state(item, stored);
     if (const auto check = m_.content().check_of_state(name); check != nullptr) check(loaded);
     const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
     if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
@@ -220,7 +230,17 @@ class stage_content {
           "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
           "behind the update)"};
     states_.emplace_back(item.state, std::move(loaded));
-    taken_.insert(item.name);
+    if (!stored.empty()) taken_.insert(stored);
+  }
+  /// Of a number of one parameter also the name that a copy of it has there; empty where the save has a zero.
+  [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
+  {
+    if (!item.may_be_absent()) return item.name;
+    if (saved_.names().contains(item.name)) return item.name;
+    for (const auto& [one, other] : options_.copies)
+      for (const std::string& name : {with_other_end(item.name, one, other), with_other_end(item.name, other, one)})
+        if (saved_.names().contains(name)) return name;
+    return {};
   }
   void match_tensor(checkpoint::model_item item)
   {
@@ -315,7 +335,15 @@ void expect_one_taker(const saved_stages<Folder>& saved, const std::map<std::str
 {
   for (const auto& [name, count] : counts) {
     if (name.starts_with(checkpoint::detail::state_prefix)) {
-      if (count == 0) checkpoint::detail::refuse_model("no stage here has", name);
+      const auto is_taken = [&](const std::string& copy) {
+        const auto known = counts.find(copy);
+        return known != counts.end() && known->second != 0;
+      };
+      const bool has_taken_copy = std::ranges::any_of(options.copies, [&](const auto& it) {
+        return is_taken(with_other_end(name, it.first, it.second)) ||
+               is_taken(with_other_end(name, it.second, it.first));
+      });
+      if (count == 0 && !has_taken_copy) checkpoint::detail::refuse_model("no stage here has", name);
       continue;
     }
     const stored_name parts = saved.split(name);

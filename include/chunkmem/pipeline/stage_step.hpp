@@ -99,11 +99,13 @@ class task_aside {
 ///
 /// Stages compare the options of the step, the loss scale, the type and lists of the kernel, the options that all
 /// groups share, and the number of updates. They compare what is set for a group where it owns parameters on more than
-/// one stage. A stage may have no gradient in a step, if another one has.
+/// one stage, and the updates that copies of a tied weight have missed. A stage may have no gradient in a step, if
+/// another one has.
 ///
 /// If one stage cannot begin the step, no stage takes it, and each says why. If a step throws, call it again on every
 /// stage that it threw on, as optimizer::step. Cost: one pass over the gradients that gradient_done did not measure,
-/// and 32 B from each stage to each other for each parameter and group. A stage waits for all others.
+/// and 32 B from each stage to each other for each parameter and group; 32 B more for each parameter where some have
+/// missed updates. A stage waits for all others.
 /// @tparam Ranks   a communicator of all stages: exchanges words
 template <class Ranks>
 class stage_step {
@@ -121,8 +123,8 @@ class stage_step {
   /// @throws comm_error    another stage failed or did not come
   /// @throws usage_error   a step was begun with other gradients or options, on this stage alone: call it again with
   ///   those of `begin`; on every stage: one cannot begin the step, stages were given other options or have made
-  ///   other numbers of updates, none has a gradient, or two parameters with different gradients have one number; and
-  ///   as optimizer::step
+  ///   other numbers of updates, none has a gradient, or two parameters with one number have different gradients or
+  ///   have missed other numbers of updates; and as optimizer::step
   template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                NumberOf number_of)
@@ -137,9 +139,13 @@ class stage_step {
           measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
           return has_any;
         };
+        const auto weights = [&](auto visit) { measures.for_each_weight(visit); };
         propose(
-            m.shares(), kernel, options, updates, begin, [&](auto visit) { measures.for_each(visit); }, number_of);
-        return talk();
+            m.shares(), kernel, options, updates, begin, [&](auto visit) { measures.for_each(visit); }, weights,
+            number_of);
+        const gradient_measure all = talk();
+        if (missed_) refuse_missed(m, weights, number_of);
+        return all;
       });
     } else {
       return take_alone(m, kernel, options, workers, number_of);
@@ -211,18 +217,25 @@ class stage_step {
   {
     if (talk_aside_.is_running()) talk_aside_.wait();
     failure_ = nullptr;
+    missed_.reset();
     heard_.reset();
   }
 
  private:
   static constexpr std::size_t words_of_gradient = 1 + words_of_measure;
-  static constexpr std::uint64_t mark_of_group = std::uint64_t{1} << 33;  // numbers of parameters lie below
+  static constexpr std::uint64_t mark_of_group = std::uint64_t{1} << 33;   // numbers of parameters lie below
+  static constexpr std::uint64_t mark_of_missed = std::uint64_t{1} << 34;  // numbers of groups lie below
   static constexpr std::uint64_t nothing_set = collective::fingerprint{}.value();
-  enum fact : std::uint64_t { has_gradient = 1, has_group_settings = 2 };
+  enum fact : std::uint64_t { has_gradient = 1, has_group_settings = 2, has_missed = 4 };
   struct group_word {
     std::uint64_t group = 0;
     std::uint64_t stage = 0;
     std::uint64_t word = 0;
+  };
+  struct missed_of_copy {
+    std::uint64_t number = 0;  // of the parameter, in the model
+    std::uint64_t stage = 0;
+    std::uint64_t missed = 0;
   };
   struct numbered_measure {
     std::uint32_t number = 0;
@@ -252,7 +265,9 @@ class stage_step {
             "begin a step when its gradients are complete; forget it on every stage to begin anew)"};
       if (!heard_ || heard_->first != now) {
         if (!talk_aside_.is_running()) propose_gradients(driver, m, kernel, options, number_of);
-        heard_ = {now, hear()};
+        const gradient_measure all = hear();
+        if (missed_) refuse_missed(m, weights_of(m), number_of);
+        heard_ = {now, all};
       }
       driver.decide_by(heard_->second);  // also of a stage without a gradient
     }
@@ -285,7 +300,13 @@ class stage_step {
         visit(it, driver.measure_of(it));
       });
     };
-    propose(m, kernel, options, driver.progress().number, begin, measure, number_of);
+    propose(m, kernel, options, driver.progress().number, begin, measure, weights_of(m), number_of);
+  }
+  /// Calls a visitor with each parameter.
+  template <class Manager>
+  [[nodiscard]] static auto weights_of(Manager& m)
+  {
+    return [&m](auto visit) { m.for_each_parameter([&](tensor_handle it, const tensor_info&) { visit(it); }); };
   }
   [[nodiscard]] static bool needs_measures(const optimizer::step_options& options)
   {
@@ -334,17 +355,24 @@ class stage_step {
   /// Collects what this stage says. @param own   manager of what this rank owns
   /// @param begin   this stage's part of the beginning: `begin()` says whether it has a gradient
   /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
-  template <class Manager, class Kernel, class Begin, class Measure, class NumberOf>
+  /// @param weights   `weights(visit)`: `visit(handle)` for each parameter of this stage
+  template <class Manager, class Kernel, class Begin, class Measure, class Weights, class NumberOf>
   void propose(Manager& own, Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates, Begin begin,
-               Measure measure, NumberOf number_of)
+               Measure measure, Weights weights, NumberOf number_of)
   {
     needs_measures_ = needs_measures(options);
     wrong_ = nullptr;
     mine_.clear();
+    missed_of_mine_.clear();
     facts_ = 0;
     try {
       if (begin()) facts_ |= has_gradient;
       say_settings(own, kernel, options, updates);
+      weights([&](tensor_handle it) {
+        const std::uint64_t missed = kernel.progress.missed.of(index_of(it.id));
+        if (missed != 0) facts_ |= has_missed;
+        missed_of_mine_.push_back({number_of(it), index_of(stages_.rank()), missed});
+      });
       if (!needs_measures_) return;
       measure([&](tensor_handle it, const gradient_measure& found) {
         mine_.push_back(number_of(it) + std::uint64_t{1});
@@ -377,26 +405,73 @@ class stage_step {
   [[nodiscard]] gradient_measure talk()
   {
     tell_what_is_wrong();
-    const std::uint64_t first[] = {word_, facts_, mine_.size()};
+    missed_.reset();
+    const std::uint64_t first[] = {word_, facts_, mine_.size(), missed_of_mine_.size() * words_of_gradient};
     all_.resize(std::size(first) * stages_.ranks());
     stages_.exchange(first, all_);
-    std::uint64_t facts = 0, most = 0;
+    std::uint64_t facts = 0, most = 0, most_with_missed = 0;
     bool is_same = true;
     for (std::size_t at = 0; at < all_.size(); at += std::size(first)) {
       is_same = is_same && all_[at] == word_;
       facts |= all_[at + 1];
       most = std::max(most, all_[at + 2]);
+      most_with_missed = std::max(most_with_missed, all_[at + 2] + all_[at + 3]);
     }
     if (!is_same) refuse_settings();
     expects((facts & has_gradient) != 0,
             "a step of all stages, and none of them has a gradient (write gradients before each step, and take one "
             "step for them; leave the step out on every stage where there are none)");
-    if (!needs_measures_ && (facts & has_group_settings) == 0) return {};
-    mine_.resize(most);  // a number of 0 is no gradient
+    const bool compares_missed = (facts & has_missed) != 0;
+    if (!needs_measures_ && !compares_missed && (facts & has_group_settings) == 0) return {};
+    if (compares_missed) say_missed();
+    mine_.resize(compares_missed ? most_with_missed : most);  // a number of 0 is no gradient
     all_.resize(mine_.size() * stages_.ranks());
     stages_.exchange(mine_, all_);
     expect_equal_groups();
+    if (compares_missed && find_other_missed()) return {};
     return needs_measures_ ? sum_in_order() : gradient_measure{};
+  }
+  /// All parameters of this stage: a copy on another stage may have missed none.
+  void say_missed()
+  {
+    for (const missed_of_copy& it : missed_of_mine_) {
+      mine_.insert(mine_.end(), {mark_of_missed + it.number, it.missed});
+      mine_.resize(mine_.size() + words_of_gradient - 2);
+    }
+  }
+  /// Every stage finds the same. @return   copies of a weight have missed other numbers of updates: `missed_` has them
+  [[nodiscard]] bool find_other_missed()
+  {
+    missed_of_all_.clear();
+    for (std::size_t at = 0; at < all_.size(); at += words_of_gradient)
+      if (all_[at] >= mark_of_missed)
+        missed_of_all_.push_back({all_[at] - mark_of_missed, at / mine_.size(), all_[at + 1]});
+    std::ranges::stable_sort(missed_of_all_, {}, &missed_of_copy::number);
+    const auto found =
+        std::ranges::adjacent_find(missed_of_all_, [](const missed_of_copy& one, const missed_of_copy& other) {
+          return one.number == other.number && one.missed != other.missed;
+        });
+    if (found != missed_of_all_.end()) missed_.emplace(*found, *std::next(found));
+    return missed_.has_value();
+  }
+  /// The calling thread knows the names. @throws usage_error   on every stage
+  template <class Model, class Weights, class NumberOf>
+  void refuse_missed(const Model& m, Weights weights, NumberOf number_of)
+  {
+    const auto [one, other] = *std::exchange(missed_, std::nullopt);
+    collective::all_or_none(stages_, [&, one = one, other = other] {
+      if (one.stage != index_of(stages_.rank())) return;
+      error_text all;
+      all << "chunkmem: stages take different steps: ";
+      std::string_view before;
+      weights([&](tensor_handle it) {
+        if (number_of(it) == one.number) all << std::exchange(before, ", ") << m.name_of(it);
+      });
+      throw usage_error{all << " has missed " << one.missed << " updates on stage " << one.stage
+                            << ", and its copy on stage " << other.stage << " has missed " << other.missed
+                            << " (make gradients of all copies of a weight in the same steps, and load checkpoints of "
+                               "the same step)"};
+    });
   }
   /// @throws usage_error   on every stage: the first setting that differs, and the stages
   [[noreturn]] void refuse_settings()
@@ -415,7 +490,7 @@ class stage_step {
   {
     groups_of_all_.clear();
     for (std::size_t at = 0; at < all_.size(); at += words_of_gradient)
-      if (all_[at] >= mark_of_group)
+      if (all_[at] >= mark_of_group && all_[at] < mark_of_missed)
         groups_of_all_.push_back({all_[at] - mark_of_group, at / mine_.size(), all_[at + 1]});
     std::ranges::stable_sort(groups_of_all_, {}, &group_word::group);
     for (std::size_t index = 1; index < groups_of_all_.size(); ++index) {
@@ -480,6 +555,9 @@ class stage_step {
   std::vector<group_word> groups_of_all_;
   std::vector<std::uint64_t> mine_;  // groups, and gradients
   std::vector<std::uint64_t> all_;
+  std::vector<missed_of_copy> missed_of_mine_;  // one for each parameter of this stage
+  std::vector<missed_of_copy> missed_of_all_;
+  std::optional<std::pair<missed_of_copy, missed_of_copy>> missed_;  // two copies that differ
   std::vector<numbered_measure> measures_;
   gradient_measure answer_{};            // of a talk aside
   std::exception_ptr failure_;           // of a talk aside

@@ -69,7 +69,8 @@ template <class Model>
     bool is_common = true;
     for (std::uint32_t of = 1; of < world; ++of) is_common = is_common && word(of) == word(0);
     const std::string name = own[index]->name;
-    own[index]->is_written = !is_common || rank == 0;
+    const bool is_left_out = is_common && own[index]->may_be_absent() && own[index]->is_zero();
+    own[index]->is_written = !is_left_out && (!is_common || rank == 0);
     if (!is_common) own[index]->pieces.front().name = own_name(name, rank, world);
     if (is_common && word(0) == 0) empty.push_back(name);
     for (std::uint32_t of = 0; !is_common && of < world; ++of)

@@ -40,7 +40,13 @@ class rank_content {
   explicit rank_content(Model& model) : model_{model}
   {
     model.seal();
-    items_ = checkpoint::detail::items_of(model.shares());
+    items_ = checkpoint::detail::items_of(model.shares(), [&model](auto visit) {
+      std::uint32_t tensor = 0;
+      model.for_each_tensor([&](const std::string& name, const shape&, dtype, role part) {
+        if (part == role::parameter) visit(tensor, name);
+        ++tensor;
+      });
+    });
     unit_of_.assign(items_.size(), none);
     for (std::uint32_t unit = 0; unit < model.units().size(); ++unit)
       for (std::size_t index = 0; index < items_.size(); ++index)

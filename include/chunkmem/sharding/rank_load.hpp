@@ -94,7 +94,7 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
       const checkpoint::model_item& it = content.items()[position];
       const bool is_common = it.pieces.front().name == it.name;
       for (std::uint32_t rank = 0; rank < (is_common ? 1 : model.ranks().ranks()); ++rank)
-        visit(is_common ? it.name : own_name(it.name, rank, model.ranks().ranks()), it.extents);
+        visit(is_common ? it.name : own_name(it.name, rank, model.ranks().ranks()), it.extents, it.may_be_absent());
     }
   };
   checkpoint::match_names(names, index, stored);

@@ -59,6 +59,7 @@ class rank_step {
                                Executor& workers, Decide decide)
   {
     if (!updated_) {
+      units_.runs().expect_tensors(tensors_.size());
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
       if (!m_.rehearsing()) settle();
       using site = share_site<optimizer::detail::caller_site<Manager, Executor>>;
@@ -143,11 +144,20 @@ class rank_step {
         for (std::size_t part = 0; part < unit.parts.size(); ++part)
           self.units_.runs()[unit.share][part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);
       }
+      std::vector<std::uint32_t>& missing = self.units_.runs().missing();
+      missing.clear();
+      for (std::uint32_t planned = 0; planned < self.plan_.tensors(); ++planned)
+        if (self.is_trained(planned) && !self.gradients_.is_of_step(planned))
+          missing.push_back(self.tensors_.tensor_of_plan(planned));
     }
     ~changing_shares() { self.changes_.clear(); }
     rank_step& self;
   };
 
+  [[nodiscard]] bool is_trained(std::uint32_t planned) const noexcept
+  {
+    return tensors_[tensors_.tensor_of_plan(planned)].part == role::parameter;
+  }
   /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
   /// @throws usage_error   it is pinned on the device
   [[nodiscard]] auto change(tensor<std::uint8_t> whole)
@@ -209,13 +219,13 @@ class rank_step {
     } catch (const usage_error& found) {
       wrong = found;
     }
-    const std::uint64_t updates = driver.progress().number;
-    const std::uint64_t word = wrong ? refused : same_in_step(settings, updates) | 1U;
+    const optimizer::step_progress& progress = driver.progress();
+    const std::uint64_t word = wrong ? refused : same_in_step(settings, progress) | 1U;
     try {
       measure_.begin(
           ranks, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word,
           [&](bool of_settings, const std::vector<std::uint64_t>& words) {
-            of_settings ? refuse(ranks, words, kernel, options, updates) : refuse_gradients(ranks);
+            of_settings ? refuse(ranks, words, kernel, options, progress) : refuse_gradients(ranks);
           });
     } catch (const usage_error&) {
       if (wrong) throw *wrong;
@@ -236,14 +246,16 @@ class rank_step {
       throw usage_error{text << " (release the pins of weights before the step)"};
     }
   }
-  /// A word that has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded
-  /// checkpoints of different steps), the micro-batches of the iteration, what weights were filled with since ranks
-  /// compared it, and all that was gathered and added. It is made in every step, and allocates nothing.
-  [[nodiscard]] std::uint64_t same_in_step(std::uint64_t settings, std::uint64_t updates) const
+  /// A word that has to be the same on every rank: the settings of a step, the updates so far and those that weights
+  /// have missed (ranks may have loaded checkpoints of different steps), the micro-batches of the iteration, what
+  /// weights were filled with since ranks compared it, and all that was gathered and added. It is made in every step,
+  /// and allocates nothing.
+  [[nodiscard]] std::uint64_t same_in_step(std::uint64_t settings, const optimizer::step_progress& progress) const
   {
     collective::fingerprint all;
     all.add(settings);
-    all.add(updates);
+    all.add(progress.number);
+    for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) all.add(progress.missed.of(tensor));
     all.add(gradients_.micro_batches());
     all.add(filled_.word());
     all.add(runs_.moved.value());
@@ -253,7 +265,7 @@ class rank_step {
   /// @throws usage_error   on every rank: the first of those things that differs, and the ranks; comm_error
   template <class Ranks, class Kernel>
   [[noreturn]] void refuse(Ranks& ranks, const std::vector<std::uint64_t>& words, Kernel& kernel,
-                           const optimizer::step_options& options, std::uint64_t updates) const
+                           const optimizer::step_options& options, const optimizer::step_progress& progress) const
   {
     if (const auto found = std::ranges::find(words, refused); found != words.end())
       throw usage_error{error_text{} << "chunkmem: ranks take different steps: rank "
@@ -267,7 +279,10 @@ class rank_step {
     };
     optimizer::for_each_setting(options, kernel,
                                 [&](const optimizer::setting& it) { mine.add(it.name(), it.word(), it.text()); });
-    add("number of updates so far", updates);
+    add("number of updates so far", progress.number);
+    for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
+      if (tensors_[tensor].part == role::parameter)
+        add("number of updates that " + tensors_.name_of(tensor) + " missed", progress.missed.of(tensor));
     add("number of micro-batches", gradients_.micro_batches());
     for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
       filled_.add_to(mine, planned, tensors_.name_of(tensors_.tensor_of_plan(planned)));

@@ -712,6 +712,13 @@ class sharded_model {
         visit(tensors.handle_of(tensors.tensor_of_plan(planned)), measure);
       });
     }
+    /// Calls `visit(handle)` for each parameter, with a gradient or without.
+    template <class Visit>
+    void for_each_weight(Visit visit) const
+    {
+      for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor)
+        if (tensors[tensor].part == role::parameter) visit(tensors.handle_of(tensor));
+    }
     const sharding::model_tensors& tensors;
     const sharding::agreed_measure& found;
   };

@@ -44,6 +44,13 @@ class share_runs {
   }
   /// Every tensor of the share's unit has a gradient in this step, those of other ranks' shares too.
   void overwrites(tensor_handle share, bool each_has_gradient) { overwritten_[index_of(share.id)] = each_has_gradient; }
+  /// The model has so many tensors at least: those that shares of this rank or another have runs of.
+  void expect_tensors(std::size_t tensors)
+  {
+    tensors_ = std::max(tensors_, tensors);
+    missing_.reserve(tensors_);
+  }
+  [[nodiscard]] std::size_t tensors() const noexcept { return tensors_; }
   /// @pre the share was divided
   [[nodiscard]] std::span<share_run> operator[](tensor_handle share) noexcept { return runs_[index_of(share.id)]; }
   [[nodiscard]] std::span<const share_run> operator[](tensor_handle share) const noexcept
@@ -53,6 +60,9 @@ class share_runs {
   /// The update of this step leaves no element of the share as it is. All ranks say the same of a unit, so their
   /// managers decide alike.
   [[nodiscard]] bool is_overwritten(tensor_handle share) const { return overwritten_[index_of(share.id)]; }
+  /// Weights of the model that the step has no gradient of, those of other ranks' shares too: to be filled.
+  [[nodiscard]] std::vector<std::uint32_t>& missing() noexcept { return missing_; }
+  [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
   /// Calls `update(bytes)` for each run of a share that has a gradient in this step.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
   template <class Update>
@@ -67,6 +77,8 @@ class share_runs {
  private:
   std::vector<std::vector<share_run>> runs_;  // by tensor of this rank's manager
   std::vector<bool> overwritten_;             // the same
+  std::vector<std::uint32_t> missing_;        // tensors of the model
+  std::size_t tensors_ = 0;
 };
 
 }  // namespace sharding

@@ -59,6 +59,12 @@ class share_site {
     else
       site_.update(kernel, share, request, place);
   }
+  [[nodiscard]] std::size_t tensors(std::size_t) const noexcept { return runs_.tensors(); }
+  template <class Driver, class Visit>
+  void for_each_missing(Driver&, Visit visit) const
+  {
+    for (const std::uint32_t tensor : runs_.missing()) visit(tensor);
+  }
   void end(optimizer::step_decision decision, const optimizer::step_options& options) { site_.end(decision, options); }
 
  private:

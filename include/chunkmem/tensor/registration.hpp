@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/version.hpp>
+#include <chunkmem/tensor/missed_updates.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -24,6 +25,9 @@ struct restart_state {
   std::span<std::byte> content;  ///< part of the owner, which stays where it is
   /// Throws config_error where loaded bytes cannot be right. Null: any bytes can.
   void (*check)(std::span<const std::byte> loaded) = nullptr;
+  /// Or a number for each parameter instead of a content: a checkpoint holds those that are not zero, each under
+  /// `name` and the name of its tensor. Part of the owner too.
+  missed_updates* by_tensor = nullptr;
 };
 
 class registration;
