@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,10 +61,11 @@ struct model {
     if (!m.rehearsing()) memory.launch(cm::agent::compute, [&](auto stream) { support::launch_kernel(stream, work); });
   }
 
-  void step()
+  /// @param frozen   the first so many layers have no gradient
+  void step(std::uint32_t frozen = 0)
   {
-    const auto scope = m.iteration();
-    for (std::uint32_t index = layers; index-- > 0;) {
+    const auto scope = m.iteration(frozen == 0 ? "train" : "train with frozen layers");
+    for (std::uint32_t index = layers; index-- > frozen;) {
       auto weight = m.acquire(weights.slice(index), cm::access::read, cm::agent::compute);
       const auto work = m.lease(cm::tier::device, bytes_of(elements), cm::agent::compute);
       launch([out = reinterpret_cast<float*>(work.data()), in = weight.data()] {
@@ -86,7 +88,8 @@ struct model {
   void next(Work work)
   {
     memory.drain();
-    input = 0.25F * static_cast<float>(steps++ % 5);
+    input = spoils ? std::numeric_limits<float>::infinity() : 0.25F * static_cast<float>(steps % 5);
+    ++steps;
     work();
   }
 
@@ -113,6 +116,7 @@ struct model {
   float input = 0.0F;
   float rate = 0.125F;
   int steps = 0;
+  bool spoils = false;  ///< the next input
 };
 
 std::vector<std::byte> after_steps(int count)
@@ -222,6 +226,42 @@ TEST_CASE("learning rates change between replays", "[manager]")
     return it.everything();
   };
   REQUIRE((run(true) == run(false)));
+}
+
+TEST_CASE("replays count the steps that weights miss, and of these none that the device skips", "[manager]")
+{
+  const auto run = [](bool replays) {
+    model it{support::fake_schedule::latest, 512_KiB};
+    std::optional<decltype(it.m.capture([] {}))> graphs[2];
+    int replayed[2] = {};
+    const auto train = [&](std::uint32_t frozen) {
+      it.next([&] {
+        if (auto& graph = graphs[frozen == 0 ? 0 : 1]; graph && graph->replay())
+          ++replayed[frozen == 0 ? 0 : 1];
+        else
+          it.step(frozen);
+      });
+    };
+    for (const std::uint32_t frozen : {0U, 2U}) {  // the first graph is captured before anything has missed a step
+      for (int now = 0; now < 4; ++now) train(frozen);
+      it.next([&] {
+        replays ? static_cast<void>(graphs[frozen == 0 ? 0 : 1].emplace(it.m.capture([&] { it.step(frozen); })))
+                : it.step(frozen);
+      });
+    }
+    const std::uint64_t before = it.m.report().iterations;
+    for (const std::uint32_t frozen : {2U, 0U, 2U, 2U, 0U, 0U, 2U, 0U}) {
+      it.spoils = it.steps % 3 == 0;
+      train(frozen);
+    }
+    CHECK(it.m.report().iterations == before + 8);
+    const auto progress = it.optimizer->progress();
+    CHECK((progress.updates == 16 && progress.skips == 2));
+    CHECK((replayed[0] == (replays ? 4 : 0) && replayed[1] == (replays ? 4 : 0)));
+    return it.everything();
+  };
+  const auto replayed = run(true);
+  REQUIRE((replayed == run(false)));
 }
 
 TEST_CASE("what a graph cannot hold is refused with its reason, and nothing is lost", "[manager]")

@@ -19,19 +19,24 @@
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
+#include <checkpoint/small_model.hpp>
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace update_counts_test {
@@ -265,9 +270,8 @@ folders_type train_on_device(const phase& now, const folders_type& from, trainin
 }
 
 /// @return   what differs from the training in scalar code, or nothing
-std::string train(std::uint64_t seed)
+std::string train(std::uint64_t seed, training& wanted)
 {
-  training wanted;
   folders_type folders;
   bool is_on_device = false;
   try {
@@ -293,12 +297,51 @@ std::uint64_t train_histories(std::uint64_t count)
 {
   std::uint64_t equal = 0;
   for (std::uint64_t seed = 0; seed < count; ++seed) {
-    const std::string complaint = train(seed);
+    training wanted;
+    const std::string complaint = train(seed, wanted);
     INFO("seed " << seed);
     CHECK(complaint == "");
     equal += complaint.empty() ? 1 : 0;
   }
   return equal;
+}
+
+std::string list_of(const std::vector<float>& values)
+{
+  std::ostringstream text;
+  text.precision(9);
+  for (const float it : values) text << (text.tellp() > 0 ? ", " : "") << (std::isfinite(it) ? it : 0.0F);
+  return '[' + text.str() + ']';
+}
+/// A history for pytorch_adam.py: what each weight begins with, the gradients of each step, and how it ended here.
+std::string words_of(const std::vector<phase>& history, const training& ended)
+{
+  std::ostringstream text;
+  text << R"({"learning_rate": )" << learning_rate << R"(, "weight_decay": )" << weight_decay << R"(, "first": [)";
+  const training fresh;
+  for (std::size_t tensor = 0; tensor < tensors; ++tensor)
+    text << (tensor > 0 ? ", " : "") << list_of(fresh[tensor].value);
+  text << R"(], "steps": [)";
+  const char* between = "";
+  for (const phase& each : history)
+    for (const step& now : each.steps) {
+      text << std::exchange(between, ", ") << R"({"counts": )"
+           << (now.is_spoilt || now.when == timing::dropped ? "false" : "true") << R"(, "clip": )" << now.clip
+           << R"(, "gradients": [)";
+      for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
+        std::vector<float> values;
+        for (std::size_t element = 0; element < sizes[tensor]; ++element)
+          values.push_back(gradient(now, tensor, element));
+        text << (tensor > 0 ? ", " : "") << (now.has_gradient[tensor] ? list_of(values) : "null");
+      }
+      text << "]}";
+    }
+  text << R"(], "last": [)";
+  for (std::size_t tensor = 0; tensor < tensors; ++tensor)
+    text << (tensor > 0 ? ", " : "") << list_of(ended[tensor].value);
+  text << R"(], "updates": [)";
+  for (std::size_t tensor = 0; tensor < tensors; ++tensor) text << (tensor > 0 ? ", " : "") << ended[tensor].updates;
+  return text.str() + "]}\n";
 }
 
 }  // namespace
@@ -312,6 +355,27 @@ TEST_CASE("weights that miss updates count their own, whoever trains them, and w
         << R"([{"name": "optimizer.histories_equal_percent", "value": )" << 100 * equal / histories
         << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_ranks"}])"
         << "\n";
+}
+
+TEST_CASE("a hundred histories end as with PyTorch's AdamW, within its rounding, and with its counts",
+          "[resharding][.pytorch]")
+{
+  const char* const interpreter = std::getenv("CHUNKMEM_PYTHON");
+  const std::string script = "'" + (std::filesystem::path{__FILE__}.parent_path() / "pytorch_adam.py").string() + "' ";
+  if (interpreter == nullptr || std::system((interpreter + (' ' + script) + "ask").c_str()) != 0)
+    SKIP("PyTorch was not found (CHUNKMEM_PYTHON names a Python that has it)");
+  checkpoints::temporary_folder place;
+  const std::string file = place.path() + "/histories";
+  {
+    std::ofstream to{file};
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+      training ended;
+      INFO("seed " << seed);
+      REQUIRE(train(seed, ended) == "");
+      to << words_of(draw_history(seed), ended);
+    }
+  }
+  CHECK(std::system((interpreter + (' ' + script) + "compare '" + file + "'").c_str()) == 0);
 }
 
 TEST_CASE("so they do in ten thousand histories", "[resharding][.slow]")
