@@ -320,11 +320,11 @@ class device_optimizer {
   void prepare()
   {
     if (manager_.rehearsing() || (is_prepared_ && !is_loaded_anew())) return;
-    loads_ = manager_.updates().loads();
     if (manager_.state_of(buffer_) != tensor_state::free)  // a checkpoint was loaded
       look_at_loaded();
     else if (!is_prepared_)
       write_beginning();
+    loads_ = manager_.updates().loads();
     is_prepared_ = true;
   }
 
@@ -405,14 +405,13 @@ class device_optimizer {
     std::memcpy(&state, buffer.data(), sizeof state);
     detail::check_updates(state.number);
     loss_scale::check(std::as_bytes(std::span{&state.loss, 1}));
-    has_missed_ = false;
     const block_range* const ranges = memory_at(const_cast<std::uint8_t*>(buffer.data())).ranges();
-    for (std::uint32_t tensor = 0; tensor < index_of_tensor_.size(); ++tensor) {
-      if (index_of_tensor_[tensor] == no_parameter) continue;
-      const std::uint64_t missed = ranges[index_of_tensor_[tensor]].missed;
-      detail::check_missed(state.number, tensor, missed);
-      has_missed_ = has_missed_ || missed != 0;
-    }
+    std::vector<std::uint64_t> missed(index_of_tensor_.size());
+    for (std::size_t tensor = 0; tensor < missed.size(); ++tensor)
+      if (index_of_tensor_[tensor] != no_parameter) missed[tensor] = ranges[index_of_tensor_[tensor]].missed;
+    detail::check_missed(state.number, missed,
+                         [this](std::uint32_t tensor) { return detail::name_of_parameter(manager_, tensor); });
+    has_missed_ = std::ranges::count(missed, std::uint64_t{0}) != std::ssize(missed);
   }
   void write_beginning()
   {

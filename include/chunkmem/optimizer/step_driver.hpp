@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -39,15 +40,28 @@ inline void check_updates(std::uint64_t number)
                                       "the updates that were done)"};
 }
 
+/// @param missed   by tensor   @param name_of   `name_of(tensor)`: its name
 /// @throws usage_error   a tensor has missed more updates than were done
-inline void check_missed(std::uint64_t number, std::uint64_t tensor, std::uint64_t missed)
+template <class NameOf>
+void check_missed(std::uint64_t number, std::span<const std::uint64_t> missed, NameOf name_of)
 {
-  if (missed > number) [[unlikely]]
-    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number
-                                   << " updates, of which the tensor with the number " << tensor << " has missed "
-                                   << missed
-                                   << " (load a checkpoint of this training, or set progress.number to the updates "
-                                      "that were done; progress = {} begins anew)"};
+  for (std::uint32_t tensor = 0; tensor < missed.size(); ++tensor)
+    if (missed[tensor] > number) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, of which "
+                                     << name_of(tensor) << " has missed " << missed[tensor]
+                                     << " (load a checkpoint of this training, or set progress.number to the updates "
+                                        "that were done; progress = {} begins anew)"};
+}
+
+/// @return   the name of a parameter of the manager, by its number among tensors
+template <class Manager>
+[[nodiscard]] std::string name_of_parameter(Manager& owner, std::uint32_t tensor)
+{
+  std::string found;
+  owner.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+    if (index_of(it.id) == tensor) found = owner.name_of(it);
+  });
+  return found;
 }
 
 /// @throws usage_error   a learning rate is one, and what a kernel makes of it for this group is not
@@ -189,9 +203,8 @@ class step_driver {
     check_rates(options);
     if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
-    const auto missed = kernel_.progress.missed.all();
-    for (std::size_t tensor = 0; tensor < missed.size(); ++tensor)
-      check_missed(kernel_.progress.number, tensor, missed[tensor]);
+    check_missed(kernel_.progress.number, kernel_.progress.missed.all(),
+                 [this](std::uint32_t tensor) { return name_of_parameter(owner_, tensor); });
   }
   /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
   /// masters that the kernel does not know
