@@ -191,6 +191,8 @@ TEST_CASE("a parameter without a gradient keeps its value and its states", "[opt
     it.m.drop_gradients();
   }
   CHECK(it.kernel.progress.number == 4);
+  for (std::uint32_t index = 0; index < layers; ++index)
+    CHECK(it.kernel.progress.missed.of(index) == (index == 0 || index == 3 || index == layers - 1 ? 1 : 0));
 
   fixture<cm::optimizer::adam> one;
   one.fill();
@@ -204,6 +206,31 @@ TEST_CASE("a parameter without a gradient keeps its value and its states", "[opt
     if (index / each == 2) REQUIRE(after[index] == before[index]);
   }
   CHECK(after[0] != before[0]);
+}
+
+TEST_CASE("a weight without a gradient for hundreds of steps moves by a learning rate in each of its first ones",
+          "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  const auto first = [&] { return it.everything()[0]; };
+  const float before = first();
+  const auto step = [&](std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t index = begin; index < end; ++index)
+      for (float& each : it.m.gradient(it.weights.slice(index)).span()) each = 1.0F;
+    const auto allocated = support::allocations_so_far();
+    cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.01F});
+    return (support::allocations_so_far() - allocated).all();
+  };
+  for (std::uint32_t now = 0; now < 300; ++now) {
+    const auto allocated = step(1 + now % (layers - 1), layers);
+    if (support::counts_allocations && now > 2) REQUIRE(allocated == 0);  // others miss steps too
+  }
+  CHECK(first() == before);
+  for (int now = 1; now <= 11; ++now) {
+    step(0, layers);
+    CHECK(std::fabs(first() - (before - 0.01F * static_cast<float>(now))) < 1e-5F);
+  }
 }
 
 TEST_CASE("new gradients in the middle of an unfinished update are refused", "[optimizer]")

@@ -465,4 +465,39 @@ TEST_CASE("copies of a tied weight fill each other", "[pipeline]")
   all_say(load_with({}).first, "it does not have");
 }
 
+TEST_CASE("a copy of a tied weight has missed the updates of the other one, whichever was saved", "[pipeline]")
+{
+  const auto on_one = [](std::vector<memory_folder>& folders, bool has_both, bool saves) {
+    std::vector<std::uint64_t> missed;
+    const auto said = on_stages(1, 1, [&](auto& here, stage_of_model&) -> std::string {
+      const std::vector<std::uint32_t> one{0, 1, 2, 3}, both{0, 1, 2, 3, 9};
+      stage_of_model it{1, has_both ? both : one};
+      if (has_both) it.layers.m().name(it.layers[9], "copy of part 0");
+      const auto number_of = [&](std::uint32_t part) { return index_of(it.layers[part].id); };
+      if (saves) {
+        it.update();
+        for (const std::uint32_t part : {0U, 2U}) it.adam.progress.missed.note(number_of(part));
+        if (has_both) it.adam.progress.missed.note(number_of(9));
+        it.adam.progress.missed.end();
+        (void)save_stages(here.all(), it.layers.m(), folders[0]);
+        return "done";
+      }
+      (void)load_from_stages(here.all(), it.layers.m(), all_of(folders), {.copies = {{"copy of part 0", "part 0"}}});
+      for (const std::uint32_t part : has_both ? both : one)
+        missed.push_back(it.adam.progress.missed.of(number_of(part)));
+      return "done";
+    });
+    all_say(said, "done");
+    return missed;
+  };
+  for (const bool saves_both : {false, true})
+    for (const bool loads_both : {false, true}) {
+      std::vector<memory_folder> folders(1);
+      (void)on_one(folders, saves_both, true);
+      std::vector<std::uint64_t> expected_ones{1, 0, 1, 0};
+      if (loads_both) expected_ones.push_back(1);
+      CHECK(on_one(folders, loads_both, false) == expected_ones);
+    }
+}
+
 }  // namespace load_from_stages_test

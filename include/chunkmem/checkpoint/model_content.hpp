@@ -42,7 +42,7 @@ struct model_item {
   std::string name;             ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
   dtype type = dtype::float32;  ///< of what is saved
   std::vector<std::uint64_t> extents;
-  tensor_handle tensor{};
+  tensor_handle tensor{};     ///< of a number of one parameter, its number in the model
   list_id list = value_list;  ///< that is saved
   role part = role::parameter;
   list_id master = list_id::none;  ///< of a value in 16 bits: the list that it is made from, if there is one
@@ -182,6 +182,7 @@ void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::
       state.name.insert(0, state_prefix);
       state.state = numbers.bytes_of(tensor);
       state.extents = {state.state.size()};
+      state.tensor.id = tensor_id{tensor};
       state.starts_at_zero = true;
       items.push_back(std::move(state));
     });

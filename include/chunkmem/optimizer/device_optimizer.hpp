@@ -413,6 +413,11 @@ class device_optimizer {
                          [this](std::uint32_t tensor) { return detail::name_of_parameter(manager_, tensor); });
     has_missed_ = std::ranges::count(missed, std::uint64_t{0}) != std::ssize(missed);
   }
+  /// In the order of parameters; no_parameter where it was declared behind this optimizer.
+  [[nodiscard]] std::uint32_t place_of(std::uint32_t tensor) const noexcept
+  {
+    return tensor < index_of_tensor_.size() ? index_of_tensor_[tensor] : no_parameter;
+  }
   void write_beginning()
   {
     device_step_state state;
@@ -489,8 +494,9 @@ class device_optimizer {
             memory(), [&](std::size_t group) { return driver.rate_of(group_id{static_cast<std::uint32_t>(group)}); });
       if (launches) {
         self_.missing_.clear();
-        driver.for_each_missing(
-            [&](tensor_handle, const tensor_info& info) { self_.missing_.push_back(info.ordinal); });
+        driver.for_each_missing([&](tensor_handle, const tensor_info& info) {
+          if (info.ordinal < self_.sizes_.parameters) self_.missing_.push_back(info.ordinal);
+        });
         self_.has_missed_ = self_.has_missed_ || !self_.missing_.empty();
         enqueued_->begin();
       }
@@ -508,9 +514,8 @@ class device_optimizer {
     {
       // A graph may run when other steps have missed updates.
       const bool may_have_missed = self_.has_missed_ || self_.is_capturing();
-      enqueued_->update(
-          all, request.settings.group, has_master(all),
-          may_have_missed ? std::optional<std::uint64_t>{self_.index_of_tensor_[all.tensor]} : std::nullopt);
+      enqueued_->update(all, request.settings.group, has_master(all),
+                        may_have_missed ? std::optional<std::uint64_t>{self_.place_of(all.tensor)} : std::nullopt);
     }
     /// Where a launch fails, the next call goes on behind those that were done.
     void end(step_decision, const step_options&)

@@ -236,10 +236,9 @@ class stage_content {
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
   {
     if (!item.may_be_absent()) return item.name;
-    if (saved_.names().contains(item.name)) return item.name;
-    for (const auto& [one, other] : options_.copies)
-      for (const std::string& name : {with_other_end(item.name, one, other), with_other_end(item.name, other, one)})
-        if (saved_.names().contains(name)) return name;
+    const std::string tensor = m_.name_of(item.tensor);
+    for (const std::string& name : names_of(std::string{item.name, 0, item.name.size() - tensor.size()}, tensor))
+      if (saved_.names().contains(name)) return name;
     return {};
   }
   void match_tensor(checkpoint::model_item item)
