@@ -3,6 +3,8 @@
 
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
@@ -145,6 +147,27 @@ TEST_CASE("an optimizer begins anew behind an import, states of the trainer are 
   CHECK(turn == 7);
   memory_folder saved;
   CHECK(checkpoint::save(model.m, saved).number == 1);
+}
+
+TEST_CASE("a weight that a file does not have gets the update that waited for it", "[checkpoint]")
+{
+  const memory_folder folder = file_of(2.0F);
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::optimizer::sgd sgd;
+  m.use(sgd);
+  const auto weight = m.add<float>({5}, cm::role::parameter);
+  m.name(weight, "of this model alone");
+  for (float& it : m.acquire(weight, cm::access::write).span()) it = 9;
+  cm::optimizer::late_updates late{m, sgd};
+  {
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(weight).span()) it = 1;
+    (void)late.step({.learning_rate = 1});
+  }
+  CHECK(late.waiting() == 1);
+  CHECK(checkpoint::import_values(m, folder, "weights", {.takes_part = true}).kept.size() == 1);
+  CHECK(m.acquire(weight, cm::access::read).span()[4] == 8.0F);
 }
 
 TEST_CASE("what a file calls as an optimizer's states is not read as those", "[checkpoint]")

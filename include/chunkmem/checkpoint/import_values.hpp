@@ -184,6 +184,7 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
   for (const model_item& item : items)
     if (detail::is_imported(item, index)) check_narrowing(item, index, file, found);
   result.rounded = found.total();
+  m.updates().finish_updates();  // of weights that the file does not have
   m.content().begin_load();
   for (const model_item& item : items)
     if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file, again);
