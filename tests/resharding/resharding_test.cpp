@@ -57,6 +57,7 @@ struct side {
     result.divided = stages[stage];
     result.of_node = of_node;
     result.clip = seed % 3 == 0 ? 0.0F : 1.5F;
+    result.is_late = seed % 4 < 2;
     result.scale = seed % 5 == 0 ? 1.0F / static_cast<float>(ranks) : 1.0F;
     result.frame = cm::bytes{std::uint64_t{of_node} * blocks * 4096 * 4};
     result.frames = (ranks == 1 ? 52 : 42) + static_cast<std::uint32_t>(seed % 20);
@@ -153,7 +154,7 @@ std::string train_and_save(memory_folder& folder, const job& first, const cm::op
                            const reference<Element>& right, cm::bytes file_size, const policies& chosen = {})
 {
   return on_ranks<Element, Ownership>(first, chosen, kernel, right.one.values, [&](auto& model, auto& trainer) {
-    trainer.run();
+    trainer.start();  // a save does what waits
     (void)checkpoint::save(model, folder, {.file_size = file_size, .round = 50_KiB});
   });
 }

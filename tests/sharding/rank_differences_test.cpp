@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -45,6 +46,7 @@ enum class thing : std::uint8_t {
   scale,          // its value
   scale_option,   // what decides its next values
   has_scale,      // a loss scale, where others have none
+  late,           // its updates wait, and those of others do not
   updates,        // how many the kernel has counted
   micro_batches,  // of the iteration, where gradients are added once
   name,           // of a weight
@@ -218,7 +220,7 @@ class trainer {
     options.seed = is(thing::seed) ? 5 : 4;
     const bool has_scale = it_.what == thing::scale || it_.what == thing::scale_option || is(thing::has_scale);
     if (has_scale) options.loss_scale = &scale_;
-    (void)m_.step(adam_, options);
+    (void)(is(thing::late) ? late_.step(options) : m_.step(adam_, options));
   }
 
   const scenario& it_;
@@ -227,6 +229,7 @@ class trainer {
   optimizer::adam adam_;
   optimizer::loss_scale scale_;
   model_type m_;
+  optimizer::late_updates<model_type, optimizer::adam> late_{m_, adam_};
   std::vector<tensor<float>> weights_;
   tensor<float> own_;
 };
@@ -254,6 +257,7 @@ std::pair<std::string, std::string> expected(const scenario& it)
     case thing::scale_option:
       return {"step 0", it.place % 2 == 0 ? "window of the loss scale = 3" : "growth of the loss scale = 4"};
     case thing::has_scale: return {"step 0", "loss scale = fixed"};
+    case thing::late: return {"step 0", "updates that wait"};
     case thing::updates: return {"step 0", "number of updates so far = 3"};
     case thing::missed: return {"step 0", "number of updates that " + name_of(0) + " missed = 1"};
     case thing::micro_batches: return {"step 0", "number of micro-batches = 1"};

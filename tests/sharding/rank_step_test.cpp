@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
@@ -58,6 +59,30 @@ struct trainer {
       m.gradient_done(std::move(gradient));
     }
   }
+  /// Forward and backward, where each call is made again until no copy of it fails.
+  void differentiate_again(std::uint32_t step)
+  {
+    for (const auto it : weights) again([&] { (void)m.acquire(it, access::read).size(); });
+    const float own = static_cast<float>(index_of(here.rank()) + 1 + step);
+    for (const std::size_t index : {3U, 2U, 0U}) {
+      again([&] {
+        const auto gradient = m.gradient(weights[index]);
+        for (float& value : gradient.span()) value = own * static_cast<float>(index + 1);
+      });
+      again([&] { m.gradient_done(weights[index]); });
+    }
+  }
+  template <class Work>
+  void again(Work work)
+  {
+    for (;; ++failures) {
+      try {
+        return work();
+      } catch (const device_error&) {
+      }
+    }
+  }
+  std::uint32_t failures = 0;
   optimizer::step_outcome step() { return m.step(adam, {.learning_rate = 0.125F, .clip = {.norm = 1}}); }
   std::vector<float> values()
   {
@@ -141,6 +166,141 @@ TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is u
       }
       CHECK(failures == all);
       CHECK((all > 0 || in_step == 1));  // a plan may have made them all before
+    }
+}
+
+/// Weights behind three steps whose updates wait; copy `fatal` of rank 1 fails, from its second step to the third.
+std::string run_late(const sharding::zero& divided, std::uint64_t fatal, std::vector<float>& found,
+                     std::uint64_t& copies, std::uint32_t& failures)
+{
+  std::vector<std::string> complaints(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, divided};
+    optimizer::late_updates late{it.m, it.adam};
+    std::uint64_t before = 0;
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      const auto scope = it.m.iteration();
+      it.differentiate_again(step);
+      if (rank == 1 && step == 1) {
+        before = it.memory.copies();
+        it.memory.set_plan({.copy = before + fatal});
+      }
+      if (rank == 1 && step == 2) copies = it.memory.copies() - before;
+      it.again([&] { (void)late.step({.learning_rate = 0.125F, .clip = {.norm = 1}}); });
+      if (late.waiting() != 3) complaints[rank] = "an update did not wait";
+    }
+    std::vector<float> values;
+    it.again([&] { values = it.values(); });
+    if (late.waiting() != 0) complaints[rank] = "an update waits of a weight that was read";
+    if (rank == 1) found = values, failures += it.failures;
+    if (rank == 0 && values[2] != 1) complaints[rank] = "a frozen weight moved";
+  });
+  return complaints[0] + complaints[1];
+}
+
+TEST_CASE("an update that waits has the bits of one that does not, whatever copy fails before its weight is read",
+          "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<float> wanted, found;
+    std::uint64_t copies = 0, all = 0;
+    std::uint32_t failures = 0;
+    CHECK(run(divided, 0, UINT64_MAX / 2, wanted, copies, failures) == "");
+    CHECK(run_late(divided, UINT64_MAX / 2, found, all, failures) == "");
+    CHECK(found == wanted);
+    CHECK(failures == 0);
+    REQUIRE(all > 0);
+    for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
+      INFO("stage " << &divided - stages + 1 << ", copy " << fatal << " of " << all);
+      CHECK(run_late(divided, fatal, found, copies, failures) == "");
+      CHECK(found == wanted);
+    }
+    CHECK(failures == all);
+  }
+}
+
+TEST_CASE("updates that wait are done by a step at once, by finish and before gradients are dropped", "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<std::string> wrong(ranks);
+    const collective::thread_group group{ranks, {}}, others{ranks, {}};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      trainer at_once{others, rank, divided};
+      trainer it{group, rank, divided};
+      optimizer::late_updates late{it.m, it.adam};
+      const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = 1}};
+      for (std::uint32_t step = 0; step < 5; ++step) {
+        {
+          const auto scope = at_once.m.iteration();
+          at_once.differentiate(step);
+          at_once.step();
+        }
+        {
+          const auto scope = it.m.iteration();
+          it.differentiate(step);
+          if (step == 2)
+            it.step();
+          else
+            (void)late.step(options);
+        }
+        if (late.waiting() != (step == 2 ? 0U : 3U)) wrong[rank] += "waits ";
+        if (step == 0) late.finish();
+        if (step == 3) it.m.drop_gradients();
+        if (step != 1 && step != 4 && late.waiting() != 0) wrong[rank] += "still waits ";
+        if (step != 1 && it.values() != at_once.values()) wrong[rank] += "differs " + std::to_string(step) + " ";
+      }
+      try {
+        const tensor_handle first[] = {it.weights[0]};
+        (void)late.step(options, first);
+        wrong[rank] += "took a first one";
+      } catch (const usage_error&) {
+      }
+    });
+    INFO("stage " << &divided - stages + 1);
+    for (const std::string& each : wrong) CHECK(each == "");
+  }
+}
+
+TEST_CASE("an update that waits is of the gradients of its own step, whatever has gradients in the next one",
+          "[sharding]")
+{
+  for (const sharding::zero& divided : stages)
+    for (const bool next_is_late : {false, true}) {
+      std::vector<std::vector<float>> found(ranks);
+      const collective::thread_group group{ranks, {}};
+      support::on_ranks(ranks, [&](std::uint32_t rank) {
+        trainer::memory_type memory{
+            failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
+        collective::local_threads here{group, rank_id{rank}};
+        sharded_model<trainer::memory_type, collective::local_threads> m{
+            memory, here, {.chunk_bytes = frame}, {.divided = divided}};
+        optimizer::adam adam{{.beta1 = 0, .beta2 = 0.5F, .epsilon = 1e-30F}};  // moves a constant gradient by the rate
+        m.use(adam);
+        std::vector<tensor<float>> weights;  // larger than a chunk, so each share has chunks of its own
+        for (std::uint32_t index = 0; index < 2; ++index)
+          weights.push_back(m.add<float>({40'000}, role::parameter, group_id{index}));
+        for (const auto it : weights)
+          for (float& value : m.acquire(it, access::write).span()) value = 8;
+        optimizer::late_updates late{m, adam};
+        const auto pass = [&](std::size_t count) {
+          for (std::size_t index = 0; index < count; ++index) {
+            auto gradient = m.gradient(m.acquire(weights[index], access::read));
+            for (float& value : gradient.span()) value = 1;
+            m.gradient_done(std::move(gradient));
+          }
+        };
+        const auto train = [&](std::size_t count, bool is_late) {
+          const auto scope = m.iteration();
+          pass(count);
+          is_late ? late.step({.learning_rate = 1}) : m.step(adam, {.learning_rate = 1});
+        };
+        train(2, true);
+        train(1, next_is_late);  // nothing of the second weight is used: its update waits still
+        for (const auto it : weights) found[rank].push_back(m.acquire(it, access::read).span()[39'999]);
+      });
+      INFO("stage " << &divided - stages + 1 << (next_is_late ? ", late" : ", at once"));
+      for (const auto& each : found) CHECK(each == std::vector<float>{6, 7});
     }
 }
 

@@ -5,6 +5,7 @@
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -35,6 +36,7 @@ struct job {
   /// the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
   bool is_tight = false;
   bool on_compute = false;  ///< gradients are written by work of the compute agent
+  bool is_late = false;     ///< updates wait until their weights are read
   cm::bytes frame{};        ///< 0: the least that these ranks can divide, twice
   [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
   /// Gradients are summed over ranks in every micro-batch.
@@ -253,18 +255,26 @@ class one_of_many {
   }
   void run()
   {
+    start();
+    finish();
+  }
+  /// The same, where updates of the last step may wait still.
+  void start()
+  {
     if (job_.rehearses) (void)least_device();
     fill();
-    go_on(0);
+    train_from(0);
   }
   /// From a step on: before it weights are what they have to be.
   void go_on(std::uint32_t first)
   {
-    check_all(first);
-    for (std::uint32_t now = first; now < job_.steps; ++now) {
-      step(now);
-      check_all(now + 1);
-    }
+    train_from(first);
+    finish();
+  }
+  void finish()
+  {
+    if (job_.is_late) m_.finish_updates();
+    check_all(job_.steps);
   }
   [[nodiscard]] cm::bytes least_device()
   {
@@ -289,7 +299,9 @@ class one_of_many {
       done(tied, batch);
       m_.drop(activation_);
     }
-    const auto outcome = m_.step(kernel_, {.learning_rate = 0.01F, .clip = {.norm = job_.clip}});
+    const cm::optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = job_.clip}};
+    const auto outcome = job_.is_late ? late_.step(options) : m_.step(kernel_, options);
+    if (job_.is_late && late_.waiting() == 0) complain("no update waits of", 0);
     if (!m_.rehearsing()) norms.push_back(outcome.norm);
   }
   /// Of what this rank owns. @param all   of the whole tensors
@@ -313,6 +325,13 @@ class one_of_many {
   }
 
  private:
+  void train_from(std::uint32_t first)
+  {
+    for (std::uint32_t now = first; now < job_.steps; ++now) {
+      check_all(now);
+      step(now);
+    }
+  }
   void complain(const char* what, std::size_t tensor)
   {
     if (complaint.empty())
@@ -361,6 +380,7 @@ class one_of_many {
   const history<Element>& wanted_;
   std::vector<cm::tensor<Element>> weights_;
   cm::tensor<float> activation_;
+  cm::optimizer::late_updates<Model, Kernel> late_{m_, kernel_};
 };
 
 }  // namespace support::ranks

@@ -512,6 +512,19 @@ class update_session {
       if (has_waiting(order[index])) engine_->pending().add(slot_id{order[index]});
     engine_->pending().serve(update, context);
   }
+  /// The update of this parameter waits.
+  [[nodiscard]] bool waits(tensor_handle parameter) const
+  {
+    return engine_->pending().has(builder_->slot_of(parameter));
+  }
+  /// Before what is made of this parameter is used: does what waits in its chunk. @throws as finish_updates
+  void catch_up(tensor_handle parameter)
+  try {
+    engine_->pending().catch_up(builder_->slot_of(parameter));
+  } catch (error& failed) {
+    engine_->annotator().annotate(failed);
+    throw;
+  }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
   void finish_updates()
   try {

@@ -44,6 +44,10 @@ namespace optimizer {
 /// - Gradients that come to lie in the places of their weights need a rehearsal. Without one, the updates are finished
 ///   once between two iterations, and the gradients move then.
 ///
+/// Over ranks: `late_updates late{model, adam}` of a sharded_model, in place of `model.step`. An update waits until a
+/// weight of its unit is used, and the unit is gathered behind it. So every rank uses weights in the same order until
+/// nothing waits, also where weights are kept whole. Whether updates wait is compared over ranks as other settings are.
+///
 /// A loop may change between `step`, late and early updates from step to step. Only `early_updates` itself finishes a
 /// step that it has begun (usage_error).
 ///
@@ -53,45 +57,48 @@ namespace optimizer {
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class late_updates {
+  using taker_type = typename detail::step_taker_of<Manager, Kernel, Executor>::type;
+
  public:
-  /// @param owner, kernel, workers   outlive this; one object for each manager
+  /// @param owner   a manager or a sharded_model, with one such object
+  /// @param kernel, workers   outlive this, as the owner does
   explicit late_updates(Manager& owner, Kernel& kernel, Executor& workers = on_this_thread)
-      : driver_{owner, kernel, {owner.backend(), workers}}
+      : taker_{owner, kernel, workers}
   {
   }
   late_updates(const late_updates&) = delete;
-  ~late_updates() { driver_.abandon(this); }
+  ~late_updates() { driver().abandon(this); }
 
   /// Decides the step, updates `first`, and lets the others wait. The step counts from here on.
   ///
-  /// @param first   parameters whose updates do not wait, in this order; those without a gradient are passed over
+  /// @param first   parameters whose updates do not wait, in this order; those without a gradient are passed over. None
+  ///   over ranks
   /// @return   as `optimizer::step`; after a skipped step nothing waits
   /// Guarantee: as `optimizer::step`, which may also finish a step that this began. Call again with the same `first`.
   /// @throws as `optimizer::step`, and std::bad_alloc   @complexity   as there; no allocation after the first step
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {},
-                    typename Manager::place_type from = typename Manager::place_type{})
+                    typename taker_type::place_type from = typename taker_type::place_type{})
   {
-    driver_.check(options);
-    driver_.finish_waiting();  // by the options of the step that they belong to, which are replaced here
-    // a handle that is no parameter is refused before anything is decided
-    for (const tensor_handle parameter : first) (void)driver_.has_gradient(parameter);
+    taker_.begin(options, first);  // what waits is done by the options of its step, which are replaced here
     rates_.assign(options.group_rates.begin(), options.group_rates.end());
     step_options own = options;
     own.group_rates = rates_;
-    return driver_.run(own, timing{*this, first}, from);
+    return taker_.take(own, timing{*this, first}, from);
   }
 
   /// Does all updates that wait.
   /// @throws out_of_memory, device_error   a parameter could not be brought: call again
-  void finish() { driver_.finish_waiting(); }
+  void finish() { driver().finish_waiting(); }
   /// Parameters whose update waits.
-  [[nodiscard]] std::size_t waiting() const noexcept { return driver_.waiting(); }
+  [[nodiscard]] std::size_t waiting() const noexcept { return taker_.driver().waiting(); }
 
  private:
-  using driver_type = detail::caller_driver<Manager, Kernel, Executor>;
+  using driver_type = typename taker_type::driver_type;
 
   /// When updates happen: those of `first` at once, the others when their weights are used.
   struct timing {
+    static constexpr bool lets_wait = true;
+
     late_updates& self;
     std::span<const tensor_handle> first;
 
@@ -121,9 +128,13 @@ class late_updates {
   };
 
   /// Safe to call again: an update that is done is not done again if its gradient could not be dropped.
-  void update(std::uint32_t ordinal) { driver_.update_waiting(ordinal, is_updated_[ordinal], factor_, number_); }
+  void update(std::uint32_t ordinal)
+  {
+    taker_.update(ordinal, [&] { driver().update_waiting(ordinal, is_updated_[ordinal], factor_, number_); });
+  }
+  [[nodiscard]] driver_type& driver() noexcept { return taker_.driver(); }
 
-  driver_type driver_;
+  taker_type taker_;
   std::vector<float> rates_;              // of the step whose updates wait
   std::vector<std::uint8_t> is_updated_;  // by parameter: its gradient is used up and may still be there
   std::uint32_t at_once_ = 0;             // parameters of the order that do not wait, of the step that was decided

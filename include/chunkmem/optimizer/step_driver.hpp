@@ -114,12 +114,15 @@ struct gradient_version {
 
 /// The timing of `optimizer::step`: every update happens in the call of the step, after the decision.
 ///
-/// A `step_driver` calls these four members of its timing:
+/// A `step_driver` calls these members of its timing:
+/// - `lets_wait`: some updates wait behind the end of the call.
 /// - `begin(driver, from)` deals with what a call that failed left: by `driver.begin(from)`, or in its own way.
 /// - `decide(driver)` is called once for each step, however often the step is tried.
 /// - `is_due(place)`: the parameter at this place of the order is updated now. Otherwise its update waits.
 /// - `end(driver)` takes over the updates that wait.
 struct update_at_once {
+  static constexpr bool lets_wait = false;
+
   template <class Driver>
   void begin(Driver& driver, typename Driver::place_type from) const
   {
@@ -696,6 +699,56 @@ class step_driver {
 /// Drives the steps of the calling thread, with its workers.
 template <class Manager, class Kernel, class Executor>
 using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor>>;
+
+/// Whose step it is, for an object whose updates have a time of their own: the step of one manager, which asks nobody.
+/// A model over ranks names a class with the same members as its `step_taker`.
+///
+///     typename step_taker_of<Owner, Kernel, Executor>::type taker{owner, kernel, workers};
+///     taker.begin(options, first);                     // what waits of the last step is done
+///     const step_outcome done = taker.take(options, timing, from);
+///     taker.update(ordinal, [&] { ... });              // of a parameter that waited
+template <class Manager, optimizer_kernel Kernel, executor Executor>
+class lone_taker {
+ public:
+  using driver_type = caller_driver<Manager, Kernel, Executor>;
+  using place_type = typename driver_type::place_type;
+
+  lone_taker(Manager& owner, Kernel& kernel, Executor& workers) : driver_{owner, kernel, {owner.backend(), workers}} {}
+
+  [[nodiscard]] driver_type& driver() noexcept { return driver_; }
+  [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
+  /// @throws as step_driver::check, and where one of `first` is no parameter: before anything is decided
+  void begin(const step_options& options, std::span<const tensor_handle> first)
+  {
+    driver_.check(options);
+    driver_.finish_waiting();
+    for (const tensor_handle parameter : first) (void)driver_.has_gradient(parameter);
+  }
+  template <class Timing>
+  step_outcome take(const step_options& options, Timing timing, place_type from)
+  {
+    return driver_.run(options, timing, from);
+  }
+  /// @param work   the update of this parameter, by the driver
+  template <class Work>
+  static void update(std::uint32_t, Work work)
+  {
+    work();
+  }
+
+ private:
+  driver_type driver_;
+};
+
+template <class Owner, class Kernel, class Executor>
+struct step_taker_of {
+  using type = lone_taker<Owner, Kernel, Executor>;
+};
+template <class Owner, class Kernel, class Executor>
+  requires requires { typename Owner::template step_taker<Kernel, Executor>; }
+struct step_taker_of<Owner, Kernel, Executor> {
+  using type = typename Owner::template step_taker<Kernel, Executor>;
+};
 
 }  // namespace detail
 

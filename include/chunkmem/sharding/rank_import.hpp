@@ -110,6 +110,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   narrowing found{options.allow_overflow}, again{true};
   sharding::detail::check_narrowing_over_ranks(model, *content, items, *index, *file, true, found);
   result.rounded = sharding::detail::sum_over_ranks(ranks, found.total());
+  model.finish_updates();  // units are gathered in it, by all ranks
   collective::all_or_none(ranks, [&] { model.drop_gradients(); });
   collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file, again);

@@ -47,6 +47,7 @@ class rank_save {
   /// What is to be written is agreed on; nothing is written yet.
   void prepare()
   {
+    model_.finish_updates();  // units are gathered in it, by all ranks
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && options_.round.count() > 0,
               "a checkpoint that keeps no generation, or files or rounds without bytes");

@@ -30,14 +30,21 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
+/// Drives the updates of shares on the calling thread, with its workers.
+template <class Manager, class Kernel, class Executor>
+using rank_driver =
+    optimizer::detail::step_driver<Manager, Kernel, share_site<optimizer::detail::caller_site<Manager, Executor>>>;
+
 /// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and the units that are kept
 /// whole are gathered. A part of sharded_model, which passes its group of ranks to each call:
 ///
 ///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors, filled};
-///     const auto outcome = steps.take(ranks, settle, kernel, options, workers);
+///     rank_driver<Manager, Kernel, Executor> driver{m, kernel, {{m.backend(), workers}, units.runs()}};
+///     const auto outcome = steps.take(ranks, settle, driver, kernel, options, workers, timing, decide);
 ///
 /// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
-/// from the measure of the gradients of all ranks.
+/// from the measure of the gradients of all ranks. An update that waits is done when its unit is used, and the unit is
+/// gathered behind it: every rank uses units in the same order, so the gathers of late updates have one too.
 /// @tparam Manager   of one rank, with a gathering_mover   @tparam Plan   a unit_plan
 template <class Manager, class Plan>
 class rank_step {
@@ -51,24 +58,25 @@ class rank_step {
   rank_step(const rank_step&) = delete;
 
   /// One step. @param settle   waits until the work of the group is done
+  /// @param driver   a rank_driver   @param timing   of the updates, see update_at_once
   /// @param decide   `decide(agree, updates, measures)`: calls `agree()`, and gives the measure to decide by
   /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
   ///   call again to go on
-  template <class Ranks, class Settle, optimizer_kernel Kernel, executor Executor, class Decide>
-  optimizer::step_outcome take(Ranks& ranks, Settle settle, Kernel& kernel, const optimizer::step_options& options,
-                               Executor& workers, Decide decide)
+  template <class Ranks, class Settle, class Driver, optimizer_kernel Kernel, executor Executor, class Timing,
+            class Decide>
+  optimizer::step_outcome take(Ranks& ranks, Settle settle, Driver& driver, Kernel& kernel,
+                               const optimizer::step_options& options, Executor& workers, Timing timing, Decide decide)
   {
     if (!updated_) {
       units_.runs().expect_tensors(tensors_.size());
+      // updates of the last step that waited are done: the first gradient of this one was joined to a share
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
       if (!m_.rehearsing()) settle();
-      using site = share_site<optimizer::detail::caller_site<Manager, Executor>>;
-      optimizer::detail::step_driver<Manager, Kernel, site> driver{
-          m_, kernel, {{m_.backend(), workers}, units_.runs()}};
+      waits_ = Timing::lets_wait;
       if (m_.rehearsing()) {
         rehearse_measures(ranks, driver, options, workers);
       } else if (!driver.is_decided()) {
-        const step_key now{driver.version(), optimizer::settings_word(options, kernel)};
+        const step_key now{driver.version(), word_of(options, kernel)};
         expects(
             !decided_by_ || decided_by_->first.first != now.first || decided_by_->first == now,
             "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
@@ -82,16 +90,42 @@ class rank_step {
       const changing_shares now{*this};
       now.begin();
       is_updating_ = !m_.rehearsing();
-      updated_ = driver.run(options, optimizer::detail::update_at_once{});
+      updated_ = driver.run(options, timing);
       gradients_.forget_step();
       agreed_on_.reset();
       decided_by_.reset();
     }
-    for (; gathered_ < units_.size(); ++gathered_)
-      if (units_[gathered_].is_kept && units_[gathered_].is_trained) gather(units_[gathered_].whole);
+    for (; gathered_ < units_.size(); ++gathered_) {
+      const unit_tensors& unit = units_[gathered_];
+      if (unit.is_kept && unit.is_trained && !m_.updates().waits(unit.share)) gather(unit.whole);
+    }
     gathered_ = 0;
     is_updating_ = false;
     return *std::exchange(updated_, std::nullopt);
+  }
+
+  /// Before a unit is used: does its update, and those of the same chunk, where they wait.
+  /// @throws as the updates, and comm_error: call again
+  void catch_up(const unit_tensors& unit)
+  {
+    if (m_.updates_pending() != 0) [[unlikely]]
+      m_.updates().catch_up(unit.share);
+  }
+  /// The update of a share that waited: its unit is made of the new share. @param ordinal   of the share among the
+  /// parameters of the manager   @param work   `work()`: the update. It is done once, however often this is called
+  /// @throws as the update; comm_error, out_of_memory, device_error: call it again
+  template <class Work>
+  void update_waiting(std::uint32_t ordinal, Work work)
+  {
+    const unit_tensors& unit = trained_unit(ordinal);
+    if (!unit.is_kept) {
+      const auto changes = change(unit.whole);
+      return work();
+    }
+    if (!has_new_share_) work();
+    has_new_share_ = true;
+    gather(unit.whole);
+    has_new_share_ = false;
   }
 
   /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
@@ -125,6 +159,7 @@ class rank_step {
     updated_.reset();
     gathered_ = 0;
     is_updating_ = false;
+    has_new_share_ = false;
   }
 
  private:
@@ -133,6 +168,7 @@ class rank_step {
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
 
   /// While it lives shares change: units that are not kept have no whole, and runs know whether they have a gradient.
+  /// Where updates wait, their units have no whole later: then others would gather what is about to change.
   struct changing_shares {
     void begin() const
     {
@@ -140,7 +176,7 @@ class rank_step {
       for (std::uint32_t index = 0; index < self.units_.size(); ++index) {
         const unit_tensors& unit = self.units_[index];
         self.units_.runs().overwrites(unit.share, self.gradients_.is_whole_of_step(index));
-        if (!unit.is_kept) self.changes_.push_back(self.change(unit.whole));
+        if (!unit.is_kept && !self.waits_) self.changes_.push_back(self.change(unit.whole));
         for (std::size_t part = 0; part < unit.parts.size(); ++part)
           self.units_.runs()[unit.share][part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);
       }
@@ -158,6 +194,23 @@ class rank_step {
   {
     return tensors_[tensors_.tensor_of_plan(planned)].part == role::parameter;
   }
+  /// The unit whose share is this parameter: shares of trained units are the only ones. O(units)
+  [[nodiscard]] const unit_tensors& trained_unit(std::uint32_t ordinal) const noexcept
+  {
+    std::uint32_t index = 0;
+    for (std::uint32_t before = 0; !units_[index].is_trained || before++ < ordinal;) ++index;
+    return units_[index];
+  }
+  /// Of the settings of a step, and of when its updates are done.
+  template <class Kernel>
+  [[nodiscard]] std::uint64_t word_of(const optimizer::step_options& options, Kernel& kernel) const
+  {
+    collective::fingerprint all;
+    all.add(optimizer::settings_word(options, kernel));
+    all.add(waits_ ? 1 : 0);
+    return all.value();
+  }
+
   /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
   /// @throws usage_error   it is pinned on the device
   [[nodiscard]] auto change(tensor<std::uint8_t> whole)
@@ -177,7 +230,7 @@ class rank_step {
   template <class Ranks, class Driver, class Kernel, class Executor>
   void agree(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
-    const step_key now{driver.version(), optimizer::settings_word(options, kernel)};
+    const step_key now{driver.version(), word_of(options, kernel)};
     if (agreed_on_ != now) {
       agree_on_settings(ranks, driver, kernel, options, now.second);
       filled_.forget();
@@ -281,6 +334,7 @@ class rank_step {
     };
     optimizer::for_each_setting(options, kernel,
                                 [&](const optimizer::setting& it) { mine.add(it.name(), it.word(), it.text()); });
+    mine.add("updates of this step", waits_ ? 1 : 0, waits_ ? "updates that wait" : "updates at once");
     add("number of updates so far", progress.number);
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
       if (tensors_[tensor].part == role::parameter)
@@ -328,6 +382,8 @@ class rank_step {
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
   std::uint32_t gathered_ = 0;                      // kept units, of this step
   bool is_updating_ = false;
+  bool waits_ = false;          // updates of the step that is taken, or was taken last
+  bool has_new_share_ = false;  // the unit whose update waited: it is to be gathered still
 };
 
 }  // namespace sharding

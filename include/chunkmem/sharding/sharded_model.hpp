@@ -401,6 +401,7 @@ class sharded_model {
       if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
       if constexpr (!std::is_same_v<Access, write_access>) {
         const sharding::unit_place place = plan_.place(it.planned);
+        steps_.catch_up(units_[place.unit]);
         return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
       }
       return {};  // a write_access writes
@@ -515,15 +516,7 @@ class sharded_model {
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
                                Executor& workers = on_this_thread)
   {
-    return step_by(kernel, options, workers, [](auto agree, std::uint64_t, const auto& measures) {
-      agree();
-      bool has_any = false;  // the same on every rank
-      measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
-      expects(has_any,
-              "an optimizer step, and no weight has a gradient on any rank (write gradients before each step, and take "
-              "one step for them; leave the step out where there are none)");
-      return measures.total();
-    });
+    return step_by(kernel, options, workers, decide_by_all{});
   }
   /// The same as part of a larger step, such as that of all stages of a pipeline.
   /// @param decide   `decide(agree, updates, measures)` gives the measure that the step is decided by, if it needs one.
@@ -534,12 +527,57 @@ class sharded_model {
   optimizer::step_outcome step_by(Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                   Decide decide)
   {
-    return steps_.take(
-        ranks(), [this] { settle(); }, kernel, options, workers,
-        [&](auto agree, std::uint64_t updates, const sharding::agreed_measure& found) {
-          return decide(agree, updates, measures_of_step{tensors_, found});
-        });
+    sharding::rank_driver<manager_type, Kernel, Executor> driver{m_, kernel, site_with(workers)};
+    return take_by(driver, kernel, options, workers, optimizer::detail::update_at_once{}, decide);
   }
+
+  /// Takes the steps of optimizer::late_updates over this model, each rank those of its shares:
+  ///
+  ///     optimizer::late_updates late{model, adam, pool};
+  ///     late.step({.learning_rate = 1e-3F});   // in place of model.step
+  ///
+  /// An update waits until a weight of its unit is acquired, and the unit is gathered behind it. So every rank acquires
+  /// the same weights in the same order behind a late step, also where weights are kept whole (zero_1, zero_2).
+  template <class Kernel, class Executor>
+  class step_taker {
+   public:
+    using driver_type = sharding::rank_driver<manager_type, Kernel, Executor>;
+    using place_type = typename driver_type::place_type;
+
+    step_taker(sharded_model& owner, Kernel& kernel, Executor& workers)
+        : owner_{owner}, kernel_{kernel}, workers_{workers}, driver_{owner.m_, kernel, owner.site_with(workers)}
+    {
+    }
+
+    [[nodiscard]] driver_type& driver() noexcept { return driver_; }
+    [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
+    /// Options are looked at with those of other ranks, in `take`. @throws usage_error   some are to be first
+    void begin(const optimizer::step_options&, std::span<const tensor_handle> first)
+    {
+      expects(first.empty(),
+              "late updates over ranks, and some parameters are to be updated first (leave `first` empty: units are "
+              "updated in the order in which weights are acquired)");
+      driver_.finish_waiting();
+    }
+    template <class Timing>
+    optimizer::step_outcome take(const optimizer::step_options& options, Timing timing, place_type)
+    {
+      return owner_.take_by(driver_, kernel_, options, workers_, timing, decide_by_all{});
+    }
+    template <class Work>
+    void update(std::uint32_t ordinal, Work work)
+    {
+      owner_.steps_.update_waiting(ordinal, work);
+    }
+
+   private:
+    sharded_model& owner_;
+    Kernel& kernel_;
+    Executor& workers_;
+    driver_type driver_;
+  };
+  /// Does all updates that wait, as late_updates::finish. Every rank has to call it.
+  void finish_updates() { m_.updates().finish_updates(); }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
   /// anew. Every rank has to call it.
   /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
@@ -554,6 +592,37 @@ class sharded_model {
   void end_micro_batch(std::uint32_t next) { gradients_.end_micro_batch(m_, units_.all(), next); }
 
  private:
+  /// The decision of a step that is no part of a larger one.
+  struct decide_by_all {
+    template <class Agree, class Measures>
+    gradient_measure operator()(Agree agree, std::uint64_t, const Measures& measures) const
+    {
+      agree();
+      bool has_any = false;  // the same on every rank
+      measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
+      expects(has_any,
+              "an optimizer step, and no weight has a gradient on any rank (write gradients before each step, and take "
+              "one step for them; leave the step out where there are none)");
+      return measures.total();
+    }
+  };
+  template <class Executor>
+  [[nodiscard]] auto site_with(Executor& workers)
+  {
+    return sharding::share_site{optimizer::detail::caller_site<manager_type, Executor>{m_.backend(), workers},
+                                std::as_const(units_).runs()};
+  }
+  template <class Driver, class Kernel, class Executor, class Timing, class Decide>
+  optimizer::step_outcome take_by(Driver& driver, Kernel& kernel, const optimizer::step_options& options,
+                                  Executor& workers, Timing timing, Decide decide)
+  {
+    return steps_.take(
+        ranks(), [this] { settle(); }, driver, kernel, options, workers, timing,
+        [&](auto agree, std::uint64_t updates, const sharding::agreed_measure& found) {
+          return decide(agree, updates, measures_of_step{tensors_, found});
+        });
+  }
+
   manager_type& seal_once()
   {
     if (!sealed_) [[unlikely]]
