@@ -118,6 +118,19 @@ TEST_CASE("stages with managers have the bits of one device that adds up micro-b
     has_the_bits_of_one_device<bf16>(plan, adam(0.01F, true));
 }
 
+TEST_CASE("updates that wait until their weights are read have the bits of one device", "[pipeline][delayed]")
+{
+  managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .is_late = true};
+  const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 6};
+  for (const schedule& plan :
+       {make_schedule(one_f_one_b{}, shape), make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape),
+        make_schedule(no_flush{.for_all_stages = true}, shape)})
+    for (const std::uint32_t infinite : {UINT32_MAX, 2U}) {
+      how.infinite_batch = infinite;
+      every_optimizer(plan, how);
+    }
+}
+
 TEST_CASE("all stages clip by one norm, and skip together", "[pipeline][delayed]")
 {
   for (const std::uint32_t versions : {2U, 3U}) {

@@ -4,6 +4,7 @@
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
@@ -47,6 +48,7 @@ struct replication {
   sharding::zero divided = sharding::zero_3;
   optimizer::step_options options{.learning_rate = 0.05F, .skip_nonfinite = false};
   std::uint32_t infinite_batch = UINT32_MAX;  // a gradient of part 0 is no number in it, on one replica
+  bool is_late = false;                       // updates wait until their weights are read
 };
 
 /// The number of a micro-batch of a replica among those of all replicas.
@@ -120,17 +122,20 @@ class sharded_weights {
     versions_.flip();
     begin_batch();
     const auto done = versions_.update([&] {
-      return step_.take(m_, kernel_, how_.options, on_this_thread, [this](tensor_handle it) {
+      const auto number = [this](tensor_handle it) {
         for (const auto& [part, weight] : parts_)
           if (it == weight) return part;
         throw std::logic_error{"a gradient of something else"};
-      });
+      };
+      return how_.is_late ? step_.take(m_, late_, how_.options, number)
+                          : step_.take(m_, kernel_, how_.options, on_this_thread, number);
     });
+    has_waited_ = has_waited_ || late_.waiting() != 0;
     skipped_ += done == optimizer::step_result::skipped_nonfinite ? 1U : 0U;
     ++batch_;
   }
   [[nodiscard]] vector_type newest(std::uint32_t part) { return of(part, versions_.newest()); }
-  [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0; }
+  [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0 && has_waited_ == how_.is_late; }
   [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
 
  private:
@@ -146,6 +151,8 @@ class sharded_weights {
   backend::host_arena memory_;
   model_type m_;
   optimizer::adam kernel_;
+  optimizer::late_updates<model_type, optimizer::adam> late_{m_, kernel_};
+  bool has_waited_ = false;  // an update
   weight_versions<model_type> versions_;
   std::map<std::uint32_t, tensor<Element>> parts_;
   std::unique_ptr<scope_type> scope_;
@@ -323,6 +330,22 @@ void has_the_bits_of_one_device(const schedule& plan, const replication& how)
 }
 
 }  // namespace
+
+TEST_CASE("updates that wait have the bits of one device, on stages with replicas", "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 2, .micro_batches = 4, .batches = 3};
+  for (const sharding::zero& divided : {sharding::zero_1, sharding::zero_3})
+    for (const schedule& plan : {make_schedule(one_f_one_b{}, shape),
+                                 make_schedule(no_flush{}, {.stages = 2, .micro_batches = 2, .batches = 4})}) {
+      replication how{.replicas = 2,
+                      .divided = divided,
+                      .options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}},
+                      .is_late = true};
+      has_the_bits_of_one_device<float>(plan, how);
+      how.infinite_batch = 1;
+      has_the_bits_of_one_device<bf16>(plan, how);
+    }
+}
 
 TEST_CASE("pipelines side by side divide the weights of each stage, and have the bits of one device", "[pipeline]")
 {

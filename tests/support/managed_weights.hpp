@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
@@ -108,6 +109,7 @@ struct managed_recipe {
   chunkmem::optimizer::step_options options{};
   std::uint32_t infinite_batch = UINT32_MAX;  ///< a gradient of part 0 is no number in it
   bool scales = false;                        ///< gradients are multiplied with a loss scale
+  bool is_late = false;                       ///< updates wait until their weights are read
 };
 
 /// A loss scale for each set of gradients: batches that overlap have scales of their own.
@@ -192,8 +194,11 @@ class managed_weights {
     versions_.flip();
     begin_batch();
     const auto options = scales_.options(how_.options, versions_.newest() - 1);
-    const auto done = versions_.update(
-        [&] { return step_.take(layers_.m(), kernel_, options, chunkmem::on_this_thread, number_of()); });
+    const auto done = versions_.update([&] {
+      return how_.is_late ? step_.take(layers_.m(), late_, options, number_of())
+                          : step_.take(layers_.m(), kernel_, options, chunkmem::on_this_thread, number_of());
+    });
+    has_waited_ = has_waited_ || late_.waiting() != 0;
     skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1U : 0U;
     if (!between) return adopt();
     layers_.m().updates().keep_record();
@@ -217,7 +222,7 @@ class managed_weights {
     begin_batch();
   }
   [[nodiscard]] std::uint32_t skipped() const noexcept { return skipped_; }
-  [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0; }
+  [[nodiscard]] bool is_clean() const noexcept { return updated_ == 0 && has_waited_ == how_.is_late; }
   [[nodiscard]] chunkmem::report report() { return layers_.m().report(); }
 
  private:
@@ -235,6 +240,8 @@ class managed_weights {
 
   managed_layers<Element> layers_;
   Kernel kernel_;
+  chunkmem::optimizer::late_updates<manager_of_layers, Kernel> late_{layers_.m(), kernel_};
+  bool has_waited_ = false;  // an update
   chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
   chunkmem::pipeline::stage_step<Stages> step_;
   managed_recipe how_;

@@ -60,6 +60,8 @@ class late_updates {
   using taker_type = typename detail::step_taker_of<Manager, Kernel, Executor>::type;
 
  public:
+  using part_of_a_step = taker_type;  ///< who takes it, in step_by
+
   /// @param owner   a manager or a sharded_model, with one such object
   /// @param kernel, workers   outlive this, as the owner does
   explicit late_updates(Manager& owner, Kernel& kernel, Executor& workers = on_this_thread)
@@ -79,11 +81,16 @@ class late_updates {
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {},
                     typename taker_type::place_type from = typename taker_type::place_type{})
   {
-    taker_.begin(options, first);  // what waits is done by the options of its step, which are replaced here
-    rates_.assign(options.group_rates.begin(), options.group_rates.end());
-    step_options own = options;
-    own.group_rates = rates_;
-    return taker_.take(own, timing{*this, first}, from);
+    taker_.begin(options, first);
+    return taker_.take(kept(options), timing{*this, first}, from);
+  }
+  /// The same as a part of a larger step: see pipeline::stage_step, which also says what is wrong with the options.
+  /// @param take   `take(taker, options, timing)` takes it, with options that are good until the last update
+  template <class Take>
+  step_outcome step_by(const step_options& options, Take take)
+  {
+    driver().finish_waiting();
+    return take(taker_, kept(options), timing{*this, {}});
   }
 
   /// Does all updates that wait.
@@ -127,6 +134,14 @@ class late_updates {
     }
   };
 
+  /// Options of the step whose updates wait. @pre nothing waits
+  [[nodiscard]] step_options kept(const step_options& options)
+  {
+    rates_.assign(options.group_rates.begin(), options.group_rates.end());
+    step_options own = options;
+    own.group_rates = rates_;
+    return own;
+  }
   /// Safe to call again: an update that is done is not done again if its gradient could not be dropped.
   void update(std::uint32_t ordinal)
   {

@@ -713,8 +713,12 @@ class lone_taker {
   using driver_type = caller_driver<Manager, Kernel, Executor>;
   using place_type = typename driver_type::place_type;
 
-  lone_taker(Manager& owner, Kernel& kernel, Executor& workers) : driver_{owner, kernel, {owner.backend(), workers}} {}
+  lone_taker(Manager& owner, Kernel& kernel, Executor& workers)
+      : kernel_{kernel}, driver_{owner, kernel, {owner.backend(), workers}}
+  {
+  }
 
+  [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
   [[nodiscard]] driver_type& driver() noexcept { return driver_; }
   [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
   /// @throws as step_driver::check, and where one of `first` is no parameter: before anything is decided
@@ -737,6 +741,7 @@ class lone_taker {
   }
 
  private:
+  Kernel& kernel_;
   driver_type driver_;
 };
 

@@ -130,26 +130,28 @@ class stage_step {
                                NumberOf number_of)
   {
     if constexpr (requires { m.ranks(); }) {
-      expects(static_cast<const void*>(&stages_) != &m.ranks(),
-              "a step of all stages was given the group of a stage's replicas (make it of the stages: here.all())");
-      return m.step_by(kernel, options, workers, [&](auto agree, std::uint64_t updates, const auto& measures) {
-        const auto begin = [&] {
-          agree();
-          bool has_any = false;
-          measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
-          return has_any;
-        };
-        const auto weights = [&](auto visit) { measures.for_each_weight(visit); };
-        propose(
-            m.shares(), kernel, options, updates, begin, [&](auto visit) { measures.for_each(visit); }, weights,
-            number_of);
-        const gradient_measure all = talk();
-        if (missed_) refuse_missed(m, weights, number_of);
-        return all;
-      });
+      return m.step_by(kernel, options, workers, decision_of(m, kernel, options, number_of));
     } else {
-      return take_alone(m, kernel, options, workers, number_of);
+      driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
+      return take_alone(driver, m, kernel, options, optimizer::detail::update_at_once{}, number_of);
     }
+  }
+  /// The same with updates that wait until their weights are used: on this stage, whatever others do.
+  ///
+  ///     optimizer::late_updates late{m, adam, pool};
+  ///     const auto done = steps.take(m, late, options, [&](tensor_handle it) { return number_in_model(it); });
+  ///
+  /// @param late   optimizer::late_updates of `m`   @throws as above
+  template <class Manager, class Late, class NumberOf>
+    requires requires { typename Late::part_of_a_step; }
+  optimizer::step_outcome take(Manager& m, Late& late, const optimizer::step_options& options, NumberOf number_of)
+  {
+    return late.step_by(options, [&](auto& taker, const optimizer::step_options& kept, auto timing) {
+      if constexpr (requires { m.ranks(); })
+        return taker.take_by(kept, timing, decision_of(m, taker.kernel(), kept, number_of));
+      else
+        return take_alone(taker.driver(), m, taker.kernel(), kept, timing, number_of);
+    });
   }
   /// Begins a step whose gradients are complete, while this stage goes on: those of other stages come later. `take`
   /// then waits for them, with the same options. Until then, these gradients stay as they are, and nobody else uses the
@@ -246,12 +248,33 @@ class stage_step {
   template <class Manager, class Kernel, class Executor>
   using driver_of = optimizer::detail::step_driver<Manager, Kernel, optimizer::detail::caller_site<Manager, Executor>>;
 
-  /// The step of a stage that is one rank.
-  template <class Manager, class Kernel, class Executor, class NumberOf>
-  optimizer::step_outcome take_alone(Manager& m, Kernel& kernel, const optimizer::step_options& options,
-                                     Executor& workers, NumberOf number_of)
+  /// The decision of a stage with replicas. All that it is given outlives it.
+  template <class Model, class Kernel, class NumberOf>
+  [[nodiscard]] auto decision_of(Model& m, Kernel& kernel, const optimizer::step_options& options, NumberOf& number_of)
   {
-    driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
+    expects(static_cast<const void*>(&stages_) != &m.ranks(),
+            "a step of all stages was given the group of a stage's replicas (make it of the stages: here.all())");
+    return [&](auto agree, std::uint64_t updates, const auto& measures) {
+      const auto begin = [&] {
+        agree();
+        bool has_any = false;
+        measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
+        return has_any;
+      };
+      const auto weights = [&](auto visit) { measures.for_each_weight(visit); };
+      propose(
+          m.shares(), kernel, options, updates, begin, [&](auto visit) { measures.for_each(visit); }, weights,
+          number_of);
+      const gradient_measure all = talk();
+      if (missed_) refuse_missed(m, weights, number_of);
+      return all;
+    };
+  }
+  /// The step of a stage that is one rank.
+  template <class Driver, class Manager, class Kernel, class Timing, class NumberOf>
+  optimizer::step_outcome take_alone(Driver& driver, Manager& m, Kernel& kernel, const optimizer::step_options& options,
+                                     Timing timing, NumberOf number_of)
+  {
     if (m.rehearsing()) {
       if (!std::exchange(has_rehearsed_measures_, false)) rehearse_measures(driver, m, options);
       driver.decide_by(gradient_measure{});
@@ -271,7 +294,7 @@ class stage_step {
       }
       driver.decide_by(heard_->second);  // also of a stage without a gradient
     }
-    const optimizer::step_outcome done = driver.run(options, optimizer::detail::update_at_once{});
+    const optimizer::step_outcome done = driver.run(options, timing);
     heard_.reset();
     return done;
   }

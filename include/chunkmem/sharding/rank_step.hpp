@@ -97,7 +97,11 @@ class rank_step {
     }
     for (; gathered_ < units_.size(); ++gathered_) {
       const unit_tensors& unit = units_[gathered_];
-      if (unit.is_kept && unit.is_trained && !m_.updates().waits(unit.share)) gather(unit.whole);
+      if (!unit.is_trained || m_.updates().waits(unit.share)) continue;
+      if (unit.is_kept)
+        gather(unit.whole);
+      else if (waits_)
+        change(unit.whole).release();  // without an update the share may be another too: of a version before
     }
     gathered_ = 0;
     is_updating_ = false;

@@ -418,6 +418,7 @@ class sharded_model {
     steps_.expect_whole();
     const sharding::unit_place place = plan_.place(it.planned);
     return naming(wanted, [&]() -> pin_type<const Element> {
+      steps_.catch_up(units_[place.unit]);
       return {m_.acquire(units_[place.unit].whole_in(list), access::read, stream), wanted, place.first, it.elements,
               stream};
     });
@@ -549,6 +550,7 @@ class sharded_model {
     {
     }
 
+    [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
     [[nodiscard]] driver_type& driver() noexcept { return driver_; }
     [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
     /// Options are looked at with those of other ranks, in `take`. @throws usage_error   some are to be first
@@ -562,7 +564,13 @@ class sharded_model {
     template <class Timing>
     optimizer::step_outcome take(const optimizer::step_options& options, Timing timing, place_type)
     {
-      return owner_.take_by(driver_, kernel_, options, workers_, timing, decide_by_all{});
+      return take_by(options, timing, decide_by_all{});
+    }
+    /// As part of a larger step. @param decide   as of step_by
+    template <class Timing, class Decide>
+    optimizer::step_outcome take_by(const optimizer::step_options& options, Timing timing, Decide decide)
+    {
+      return owner_.take_by(driver_, kernel_, options, workers_, timing, decide);
     }
     template <class Work>
     void update(std::uint32_t ordinal, Work work)
