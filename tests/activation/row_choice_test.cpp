@@ -205,6 +205,32 @@ TEST_CASE("scales of very large and very small weights are not lost", "[activati
   for (const float scale : small.scales) CHECK(scale == Catch::Approx(17.0 / 16));
 }
 
+TEST_CASE("a row is drawn by as much as its weight is of all, however small it is", "[activation]")
+{
+  constexpr std::size_t rows = 64;
+  for (const double size : {1.0, 5e-324, 1e307}) {
+    INFO(size);
+    std::vector<double> weights(rows, size);
+    weights[5] = size * 8;  // 8 of 71, and k is 2: P >= c / k fails
+    double drawn = 0;
+    constexpr std::uint64_t trials = 2'000;
+    for (std::uint64_t step = 0; step < trials; ++step) {
+      const kept_rows made = choose(weights, 2, {.seed = 3, .step = step});
+      REQUIRE(made.always == 0);
+      for (std::size_t at = 0; at < 2; ++at) {
+        drawn += made.indices[at] == 5 ? 1 : 0;
+        REQUIRE(made.scales[at] == (made.indices[at] == 5 ? 71.0F / 16 : 71.0F / 2));
+      }
+    }
+    const double right = 2 * trials * 8.0 / 71;
+    CHECK(std::abs(drawn - right) <= threshold * std::sqrt(right));
+  }
+  // A weight far below the unit counts as one: never lost, and hardly ever drawn.
+  const kept_rows tiny = choose({1e300, 1e-300, 0, 1e-300}, 3);
+  CHECK(tiny.indices == std::vector<std::int32_t>{0, 1, 3});
+  CHECK(tiny.scales == std::vector<float>{1, 1, 1});
+}
+
 TEST_CASE("kept rows are in order, and follow from key and weights alone", "[activation]")
 {
   // Whole numbers: the same weights with every library of functions.
@@ -227,7 +253,7 @@ TEST_CASE("kept rows are in order, and follow from key and weights alone", "[act
       add(std::bit_cast<std::uint32_t>(made.scales[at]));
     }
   }
-  CHECK(hash == 0x18d48f0383109818U);
+  CHECK(hash == 0xaa162691aa1c93acU);
 }
 
 TEST_CASE("rows of one weight are taken in their order", "[activation]")

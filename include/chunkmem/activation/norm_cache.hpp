@@ -285,7 +285,7 @@ class norm_cache {
     write_header();
   }
 
-  /// 28 B for each row of the largest input.
+  /// 32 B for each row of the largest input.
   [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
 
   template <class Visit>

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -17,6 +19,188 @@
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+namespace detail {
+
+/// high * 2^64 + low
+struct two_words {
+  std::uint64_t high, low;
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE friend constexpr bool operator<=(two_words left, two_words right) noexcept
+  {
+    return left.high != right.high ? left.high < right.high : left.low <= right.low;
+  }
+};
+[[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr two_words whole_product(std::uint64_t left, std::uint64_t right) noexcept
+{
+  const std::uint64_t low = 0xffff'ffffU, of_left = left >> 32U, of_right = right >> 32U;
+  const std::uint64_t ends = (left & low) * (right & low);
+  const std::uint64_t middle = of_left * (right & low) + (ends >> 32U);
+  const std::uint64_t other = (left & low) * of_right + (middle & low);
+  return {of_left * of_right + (middle >> 32U) + (other >> 32U), other << 32U | (ends & low)};
+}
+
+/// Weights as whole numbers of one unit, and each as one word with its row: a key. All units add up to less than 2^62.
+///
+/// The unit is a power of two, from the largest weight. A weight above 0 has 1 unit at least.
+class row_keys {
+ public:
+  /// Of weights that are negative or no numbers, or infinite, this or a larger one is the largest.
+  static constexpr std::uint64_t no_weight = 0x7ff0'0000'0000'0000U;
+  static constexpr int bits = 62;
+
+  /// The bits of a weight, in the order of weights.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE static std::uint64_t bits_of(double weight) noexcept
+  {
+    const auto all = bits_as<std::uint64_t>(weight);
+    return all << 1U == 0 ? 0 : all;  // -0
+  }
+
+  /// @param largest   bits of the largest weight. @pre it is below no_weight
+  CHUNKMEM_HOST_DEVICE row_keys(std::uint64_t largest, std::uint64_t rows) noexcept : last_{rows - 1}
+  {
+    while (last_ >> row_bits_ != 0) ++row_bits_;
+    std::uint64_t digits = digits_of(largest);
+    int lead = 0;
+    while ((digits >>= 1U) != 0) ++lead;
+    exponent_ = bits - row_bits_ - 1 - lead - exponent_of(largest);
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t key_of(std::uint64_t weight, std::uint64_t row) const noexcept
+  {
+    return units_in(weight) << static_cast<unsigned>(row_bits_) | (last_ - row);
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t units_of(std::uint64_t key) const noexcept
+  {
+    return key >> static_cast<unsigned>(row_bits_);
+  }
+  /// Rows of one weight are in their order where keys go down.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t row_of(std::uint64_t key) const noexcept
+  {
+    return last_ - (key & ((std::uint64_t{1} << static_cast<unsigned>(row_bits_)) - 1));
+  }
+  /// Of two: a unit is 2 to the power of this less.
+  [[nodiscard]] int exponent() const noexcept { return exponent_ + 1075; }
+
+ private:
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr int exponent_of(std::uint64_t weight) noexcept
+  {
+    return weight >> 52U == 0 ? 1 : static_cast<int>(weight >> 52U);
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr std::uint64_t digits_of(std::uint64_t weight) noexcept
+  {
+    const std::uint64_t hidden = std::uint64_t{1} << 52U;
+    return (weight & (hidden - 1)) | (weight >> 52U == 0 ? 0 : hidden);
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t units_in(std::uint64_t weight) const noexcept
+  {
+    if (weight == 0) return 0;
+    const int shift = exponent_of(weight) + exponent_;
+    const std::uint64_t digits = digits_of(weight);
+    if (shift >= 0) return digits << static_cast<unsigned>(shift);
+    const std::uint64_t units = shift > -64 ? digits >> static_cast<unsigned>(-shift) : 0;
+    return units == 0 ? 1 : units;
+  }
+
+  std::uint64_t last_;
+  int row_bits_ = 0;
+  int exponent_ = 0;
+};
+
+/// How good a number of rows that are kept for certain is.
+struct division_score {
+  double score = 0;
+  std::uint64_t always = 0;
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE bool is_before(const division_score& other) const noexcept
+  {
+    return score < other.score || (score == other.score && always < other.always);
+  }
+};
+
+/// A kept row and its scale as one word. Where words go down, rows are in their order, and larger scales come first.
+struct kept_place {
+  CHUNKMEM_HOST_DEVICE kept_place(std::uint64_t row, float scale) noexcept
+      : word{(0xffff'ffffU - row) << 32U | bits_as<std::uint32_t>(scale)}
+  {
+  }
+  CHUNKMEM_HOST_DEVICE explicit kept_place(std::uint64_t from) noexcept : word{from} {}
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::int32_t row() const noexcept
+  {
+    return static_cast<std::int32_t>(0xffff'ffffU - (word >> 32U));
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE float scale() const noexcept
+  {
+    return bits_as<float>(static_cast<std::uint32_t>(word));
+  }
+
+  std::uint64_t word;
+};
+
+/// Rows one behind another, from the largest weight to the smallest, each as long as its units.
+struct row_line {
+  const std::uint64_t* keys;  ///< by place in this order
+  const std::uint64_t* sums;  ///< of the units before each place, and of all
+  std::uint64_t rows, kept;
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t rest(std::uint64_t always) const noexcept
+  {
+    return sums[rows] - sums[always];
+  }
+  /// (1 - P)^2 / (k - c) in units, for c = always. 0 where nothing is left.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE double score(std::uint64_t always) const noexcept
+  {
+    const std::uint64_t left = rest(always);
+    if (left == 0) return 0;
+    const auto length = static_cast<double>(left);
+    return strict_fp::quotient(strict_fp::product(length, length), static_cast<double>(kept - always));
+  }
+  /// The same, infinite where c may not be so. @pre always is at most kept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE division_score score_of(std::uint64_t always) const noexcept
+  {
+    const std::uint64_t left = rest(always);
+    // P >= c / k
+    const bool may = left == 0 || whole_product(left, kept) <= whole_product(sums[rows], kept - always);
+    return {may ? score(always) : bits_as<double>(row_keys::no_weight), always};
+  }
+  /// @param at   of the k places: those of rows that are kept for certain come first
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE kept_place place(std::uint64_t at, std::uint64_t always, const row_keys& by,
+                                                      const chunkmem::detail::rounding_stream& random) const noexcept
+  {
+    if (at < always) return {by.row_of(keys[at]), 1.0F};
+    const std::uint64_t left = rest(always);
+    if (left == 0) return {rows - 1, 0.0F};
+    const std::uint64_t drawn = kept - always, draw = at - always;
+    const std::uint64_t target = sums[always] + target_of(draw, drawn, left, random.draw(draw));
+    std::uint64_t first = always, last = rows - 1;  // the last one whose units begin at the target or before
+    while (first < last) {
+      const std::uint64_t middle = last - (last - first) / 2;
+      if (sums[middle] <= target)
+        first = middle;
+      else
+        last = middle - 1;
+    }
+    const std::uint64_t key = keys[first];
+    const double share = strict_fp::quotient(static_cast<double>(left), static_cast<double>(by.units_of(key)));
+    return {by.row_of(key), strict_fp::to_single(strict_fp::quotient(share, static_cast<double>(drawn)))};
+  }
+
+ private:
+  /// The unit under (draw + u) / drawn of `left`: all of them are cut into `drawn` parts of a unit, so that a place has
+  /// a whole number of parts, `left`, and u is one of them, by 128 random bits.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE static std::uint64_t target_of(
+      std::uint64_t draw, std::uint64_t drawn, std::uint64_t left,
+      const chunkmem::detail::philox_words& random) noexcept
+  {
+    const two_words high = whole_product(std::uint64_t{random.word[1]} << 32U | random.word[0], left);
+    const std::uint64_t low = whole_product(std::uint64_t{random.word[3]} << 32U | random.word[2], left).high;
+    const std::uint64_t part = high.high + (high.low + low < low ? 1 : 0);
+    return draw * (left / drawn) + (draw * (left % drawn) + part) / drawn;
+  }
+};
+
+}  // namespace detail
 
 /// Chooses the rows of a sum of products that are kept, and by what each of them counts.
 ///
@@ -57,9 +241,11 @@ namespace activation {
 /// 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which a_i = |h_i| |d_i| is never above (Cauchy and
 /// Schwarz again).
 ///
-/// **The same bits** for a key and weights on every machine: weights are added up from the smallest to the largest,
-/// rows of one weight in their order, in double. So no probability is off by more than (n + 4) * 2^-52. That is an
-/// absolute bound: a row with a share below it may never be drawn.
+/// **The same bits** for a key and weights on every machine, in any order of the work: weights become whole numbers of
+/// one unit, a power of two, and these numbers are the a_i of all that is said above. All of them together are at most
+/// 2^62 units, so a sum of them is exact, and the unit is at most 2^-30 of the largest weight. What is below a unit
+/// counts as one, so no row with a weight is lost. A draw is by 128 random bits: a row's probability is off by at most
+/// 2^-65 of itself, and its scale is rounded to single precision.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265), whose rule for c has neither the square nor P >= c / k. Cost: O(n log n)
 /// and no allocation.
@@ -71,10 +257,10 @@ class row_choice {
 
   void make_room(std::size_t rows)
   {
-    if (rows <= order_.size()) return;
-    order_.resize(rows);
-    tail_.resize(rows + 1);
-    chosen_.resize(rows);
+    if (rows <= keys_.size()) return;
+    keys_.resize(rows);
+    sums_.resize(rows + 1);
+    places_.resize(rows);
   }
 
   /// @param weights   one for each row: 0 is never chosen. Where one is negative or not finite, all scales are NaN, so
@@ -90,32 +276,27 @@ class row_choice {
   {
     const float_environment standard;
     const std::size_t rows = weights.size(), kept = indices.size();
-    if (!sort(weights)) return without_numbers(indices, scales);
-    if (kept == rows) {
-      for (std::size_t row = 0; row < rows; ++row) indices[row] = static_cast<std::int32_t>(row), scales[row] = 1;
-      return rows;
-    }
-    const std::size_t always = always_kept(rows, kept);
-    std::size_t places = 0;
-    for (; places < always; ++places) chosen_[places] = {order_[places], 1.0F};
-    if (tail_[always] > 0) {
-      const chunkmem::detail::rounding_stream stream{key};
-      const auto drawn = static_cast<double>(kept - always);
-      for (std::size_t draw = 0; places < kept; ++draw, ++places) {
-        const double target =
-            strict_fp::quotient(strict_fp::sum(static_cast<double>(draw), uniform(stream, draw)), drawn);
-        const std::size_t at = drawn_at(always, rows, strict_fp::product(target, tail_[always]));
-        const double weight = weights[static_cast<std::size_t>(order_[at])];
-        chosen_[places] = {order_[at], scale_of(tail_[always], weight, drawn)};
+    const std::uint64_t largest = largest_of(weights);
+    if (largest >= detail::row_keys::no_weight || kept == rows) {
+      const bool is_whole = largest < detail::row_keys::no_weight;
+      for (std::size_t at = 0; at < kept; ++at) {
+        indices[at] = static_cast<std::int32_t>(at);
+        scales[at] = is_whole ? 1.0F : std::numeric_limits<float>::quiet_NaN();
       }
+      return is_whole ? kept : 0;
     }
-    for (; places < kept; ++places) chosen_[places] = {static_cast<std::int32_t>(rows - 1), 0.0F};
-    std::sort(chosen_.begin(), chosen_.begin() + static_cast<std::ptrdiff_t>(kept),
-              [](const place& left, const place& right) {
-                return left.row != right.row ? left.row < right.row : left.scale > right.scale;
-              });
-    for (std::size_t at = 0; at < kept; ++at) indices[at] = chosen_[at].row, scales[at] = chosen_[at].scale;
-    return always;
+    const detail::row_keys by{largest, rows};
+    const detail::row_line line = line_of(weights, by, kept);
+    const std::uint64_t always = always_kept(line);
+    const chunkmem::detail::rounding_stream random{key};
+    for (std::size_t at = 0; at < kept; ++at) places_[at] = line.place(at, always, by, random).word;
+    std::sort(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(kept), std::greater<>{});
+    for (std::size_t at = 0; at < kept; ++at) {
+      const detail::kept_place place{places_[at]};
+      indices[at] = place.row();
+      scales[at] = place.scale();
+    }
+    return static_cast<std::size_t>(always);
   }
 
   /// The least of S^2 (1 - P)^2 / (k - c), V(c) without its |R|^2, for `kept` rows of these weights: what a
@@ -124,90 +305,43 @@ class row_choice {
   [[nodiscard]] double noise_of(std::span<const double> weights, std::size_t kept) noexcept
   {
     const float_environment standard;
-    if (!sort(weights)) return std::numeric_limits<double>::infinity();
+    const std::uint64_t largest = largest_of(weights);
+    if (largest >= detail::row_keys::no_weight) return std::numeric_limits<double>::infinity();
     if (kept >= weights.size()) return 0;
-    const std::size_t always = always_kept(weights.size(), kept);
-    return score(always, kept);
+    const detail::row_keys by{largest, weights.size()};
+    const detail::row_line line = line_of(weights, by, kept);
+    return std::ldexp(line.score(always_kept(line)), -2 * by.exponent());
   }
 
  private:
-  struct place {
-    std::int32_t row;
-    float scale;
-  };
-
-  /// Rows from the largest weight to the smallest, and the sums of each weight with all smaller ones.
-  /// @return   all are finite
-  bool sort(std::span<const double> weights) noexcept
+  [[nodiscard]] static std::uint64_t largest_of(std::span<const double> weights) noexcept
+  {
+    std::uint64_t largest = 0;
+    for (const double weight : weights) largest = std::max(largest, detail::row_keys::bits_of(weight));
+    return largest;
+  }
+  [[nodiscard]] detail::row_line line_of(std::span<const double> weights, const detail::row_keys& by,
+                                         std::size_t kept) noexcept
   {
     const std::size_t rows = weights.size();
-    for (std::size_t row = 0; row < rows; ++row) order_[row] = static_cast<std::int32_t>(row);
-    for (const double weight : weights)
-      if (!(weight >= 0 && weight <= std::numeric_limits<double>::max())) return false;
-    std::sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows),
-              [&](std::int32_t left, std::int32_t right) {
-                const double first = weights[static_cast<std::size_t>(left)];
-                const double second = weights[static_cast<std::size_t>(right)];
-                return first != second ? first > second : left < right;
-              });
-    tail_[rows] = 0;
-    for (std::size_t at = rows; at-- > 0;)
-      tail_[at] = strict_fp::sum(tail_[at + 1], weights[static_cast<std::size_t>(order_[at])]);
-    return tail_[0] <= std::numeric_limits<double>::max();
+    for (std::size_t row = 0; row < rows; ++row) keys_[row] = by.key_of(detail::row_keys::bits_of(weights[row]), row);
+    std::sort(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(rows), std::greater<>{});
+    sums_[0] = 0;
+    for (std::size_t at = 0; at < rows; ++at) sums_[at + 1] = sums_[at] + by.units_of(keys_[at]);
+    return {keys_.data(), sums_.data(), rows, kept};
   }
-  [[nodiscard]] double score(std::size_t always, std::size_t kept) const noexcept
+  /// c
+  [[nodiscard]] static std::uint64_t always_kept(const detail::row_line& line) noexcept
   {
-    if (!(tail_[always] > 0)) return 0;
-    return strict_fp::quotient(strict_fp::product(tail_[always], tail_[always]), static_cast<double>(kept - always));
-  }
-  /// c. @pre kept < rows
-  [[nodiscard]] std::size_t always_kept(std::size_t rows, std::size_t kept) const noexcept
-  {
-    std::size_t best = 0;
-    for (std::size_t always = 0; always <= kept && always <= rows; ++always) {
-      if (!(tail_[always] > 0)) return always;  // nothing is left to draw
-      if (always == kept) break;
-      // P >= c / k
-      const bool may = strict_fp::product(tail_[always], static_cast<double>(kept)) <=
-                       strict_fp::product(tail_[0], static_cast<double>(kept - always));
-      if (may && score(always, kept) < score(best, kept)) best = always;
+    detail::division_score best = line.score_of(0);
+    for (std::uint64_t always = 1; always <= line.kept && best.score > 0; ++always) {
+      const detail::division_score next = line.score_of(always);
+      if (next.is_before(best)) best = next;
     }
-    return best;
-  }
-  /// 1 / (T q_i). NaN where it is no finite number: a row is not lost without a word.
-  [[nodiscard]] static float scale_of(double rest, double weight, double drawn) noexcept
-  {
-    const float scale = strict_fp::to_single(strict_fp::quotient(strict_fp::quotient(rest, weight), drawn));
-    return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
-  }
-  /// In [0, 1), by 53 bits.
-  [[nodiscard]] static double uniform(const chunkmem::detail::rounding_stream& stream, std::size_t draw) noexcept
-  {
-    const chunkmem::detail::philox_words words = stream.draw(draw / 2);
-    const std::uint32_t* const mine = words.word + 2 * (draw % 2);
-    const std::uint64_t bits = std::uint64_t{mine[1]} << 32U | mine[0];
-    return static_cast<double>(bits >> 11U) * 0x1p-53;
-  }
-  /// The last place whose sum is above the target; the first one where rounding left none.
-  [[nodiscard]] std::size_t drawn_at(std::size_t always, std::size_t rows, double target) const noexcept
-  {
-    const auto first = tail_.begin() + static_cast<std::ptrdiff_t>(always) + 1;
-    const auto last = tail_.begin() + static_cast<std::ptrdiff_t>(rows);
-    const auto found = std::partition_point(first, last, [&](double sum) { return sum > target; });
-    return static_cast<std::size_t>(found - tail_.begin()) - 1;
-  }
-  static std::size_t without_numbers(std::span<std::int32_t> indices, std::span<float> scales) noexcept
-  {
-    for (std::size_t at = 0; at < indices.size(); ++at) {
-      indices[at] = static_cast<std::int32_t>(at);
-      scales[at] = std::numeric_limits<float>::quiet_NaN();
-    }
-    return 0;
+    return best.always;
   }
 
-  std::vector<std::int32_t> order_;
-  std::vector<double> tail_;
-  std::vector<place> chosen_;
+  std::vector<std::uint64_t> keys_, sums_, places_;
 };
 
 }  // namespace activation
