@@ -4,6 +4,7 @@
 #include <chunkmem/activation/row_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
@@ -25,6 +26,38 @@
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+namespace detail {
+
+/// The norm that a row's gradient is expected to have, by the one that is kept.
+struct expected_norms {
+  double mean = 0;         ///< of the rows of a batch that have a norm
+  double least = 0;        ///< that a row counts as
+  bool are_known = false;  ///< some rows have one
+
+  /// @param bits   of a bf16; 0 where there is none
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE double of(std::uint16_t bits) const noexcept
+  {
+    if (bits == 0) return mean;
+    const double norm = strict_fp::to_double(static_cast<float>(bf16::from_bits(bits)));
+    return norm < least ? least : norm;
+  }
+};
+
+inline constexpr std::uint16_t infinite_norm = 0x7f80;  // the first bits of what is no norm: bf16
+
+/// A norm as it is kept: above 0, or 0 where it is not finite. @param loss_scale   that the gradient was multiplied by
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline std::uint16_t kept_norm_of(double square, float loss_scale) noexcept
+{
+  const double norm = strict_fp::quotient(strict_fp::root(square), strict_fp::to_double(loss_scale));
+  constexpr std::uint16_t least = 0x0080;  // the smallest normal number
+  if (!(norm < bits_as<double>(std::uint64_t{0x7ff0'0000'0000'0000U}))) return 0;
+  const std::uint16_t bits = bf16{strict_fp::to_single(norm)}.bits();
+  if (bits >= infinite_norm) return static_cast<std::uint16_t>(infinite_norm - 1);
+  return bits < least ? least : bits;
+}
+
+}  // namespace detail
 
 /// Which samples a pass has, and in which step: what a sampled input is kept by.
 ///
@@ -161,24 +194,29 @@ class norm_cache {
   void weigh(site which, const sampled_batch& batch, std::span<double> rows)
   {
     const one_site& at = expect_batch(which, batch, rows.size());
-    if (samples_ == 0) return;
+    const detail::expected_norms expected = expected_of(at, batch);
+    if (!expected.are_known) return;
     const float_environment standard;
-    double sum = 0;
-    std::size_t known = 0;
-    for (const std::uint64_t sample : batch.samples)
-      for (const std::uint16_t bits : norms_at(at, sample)) {
-        sum = strict_fp::sum(sum, norm_in(bits));
-        known += bits != 0 ? 1 : 0;
-      }
-    if (known == 0) return;
-    const double mean = strict_fp::quotient(sum, static_cast<double>(known));
-    const double least = strict_fp::product(mean, 0x1p-10);
     double* row = rows.data();
     for (const std::uint64_t sample : batch.samples)
       for (const std::uint16_t bits : norms_at(at, sample)) {
-        *row = strict_fp::product(*row, bits == 0 ? mean : std::max(norm_in(bits), least));
+        *row = strict_fp::product(*row, expected.of(bits));
         ++row;
       }
+  }
+  /// Norms come back, and are asked for: the cache was made for samples.
+  [[nodiscard]] bool keeps_norms() const noexcept { return samples_ != 0; }
+  /// What `weigh` multiplies with, for a device: the norms that are kept, as they are, and how they count.
+  /// @param norms   written: of each row a bf16, 0 where there is none. Empty for a cache that keeps none
+  /// @throws as weigh
+  [[nodiscard]] detail::expected_norms expect_norms_of(site which, const sampled_batch& batch, std::size_t rows,
+                                                       std::span<std::uint16_t> norms)
+  {
+    const one_site& at = expect_batch(which, batch, rows);
+    auto to = norms.begin();
+    for (std::size_t each = 0; each < batch.samples.size() && !norms.empty(); ++each)
+      to = std::ranges::copy(norms_at(at, batch.samples[each]), to).out;
+    return expected_of(at, batch);
   }
   /// Refuses a batch that `note` would refuse, before anything is done with it. @throws as weigh
   void expect(site which, const sampled_batch& batch, std::size_t rows) { (void)expect_batch(which, batch, rows); }
@@ -212,22 +250,51 @@ class norm_cache {
     const one_site& at = expect_batch(which, batch, squares.size());
     if (samples_ == 0) return;
     const float_environment standard;
-    noted_step_ = batch.step;
-    header_[of_mark] = batch.step + 1;
-    write_header();
+    mark(batch);
     const double* square = squares.data();
     for (const std::uint64_t sample : batch.samples) {
       const std::uint64_t first = at.first + sample * at.rows;
       for (std::uint32_t row = 0; row < at.rows; ++row, ++square) {
-        const std::uint16_t bits = bits_of(*square, batch.loss_scale);
+        const std::uint16_t bits = detail::kept_norm_of(*square, batch.loss_scale);
         if (bits != 0) noted_.push_back((first + row) << 16U | bits);
       }
     }
   }
-  /// Takes in what was noted. Once in each step, skipped ones too. @throws as weigh
+  /// The same for norms that are still on their way from a device. @return   where their places are, for `arrived`
+  std::size_t note_later(site which, const sampled_batch& batch, std::size_t rows)
+  {
+    const one_site& at = expect_batch(which, batch, rows);
+    const std::size_t begin = noted_.size();
+    if (samples_ == 0) return begin;
+    mark(batch);
+    for (const std::uint64_t sample : batch.samples)
+      for (std::uint32_t row = 0; row < at.rows; ++row) noted_.push_back((at.first + sample * at.rows + row) << 16U);
+    return begin;
+  }
+  void arrived(std::size_t begin, std::span<const std::uint16_t> norms) noexcept
+  {
+    for (std::size_t at = 0; at < norms.size(); ++at)
+      noted_[begin + at] = norms[at] == 0 ? 0 : noted_[begin + at] | norms[at];
+  }
+  /// An input with norms on their way: `take(input, is_wanted)` waits for them, and gives them to `arrived` where they
+  /// are wanted. Called once by whatever comes first, `commit` or `forget`.
+  struct sender {
+    void* input;
+    void (*take)(void* input, bool is_wanted);
+  };
+  void wait_for(const sender& from) { senders_.push_back(from); }
+  /// The input ends.
+  void forget_sender(const void* input) noexcept
+  {
+    std::erase_if(senders_, [input](const sender& each) { return each.input == input; });
+  }
+
+  /// Takes in what was noted. Once in each step, skipped ones too. Waits for norms that a device has found.
+  /// @throws as weigh; device_error
   void commit()
   {
     expect_whole();
+    take_all(true);
     take_in(noted_, used_);
   }
   /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
@@ -238,6 +305,7 @@ class norm_cache {
   void commit(Ranks& ranks)
   {
     expect_whole();
+    take_all(true);
     enum : std::size_t { count, print, places, seed, next, sum, step, fields };
     const std::uint64_t mine[fields] = {noted_.size(),    print_,          norms_, header_[of_seed],
                                         header_[of_next], header_[of_sum], used_};
@@ -277,6 +345,7 @@ class norm_cache {
   /// Forgets what was noted, as for a step that is tried again with other samples.
   void forget()
   {
+    take_all(false);
     noted_.clear();
     used_ = 0;
     if (bytes_.empty()) return;
@@ -299,8 +368,7 @@ class norm_cache {
   registration registered;
 
  private:
-  static constexpr std::uint64_t rule = 2;           // 1: each row was drawn by itself
-  static constexpr std::uint16_t infinite = 0x7f80;  // the first bits of what is no norm: bf16
+  static constexpr std::uint64_t rule = 2;  // 1: each row was drawn by itself
   // of_next: behind the last step that was taken in. of_sum: of what was taken in. of_mark: 0 where nothing is noted;
   // a load replaces it.
   enum : std::size_t { of_rule, of_seed, of_print, of_next, of_sum, of_mark, words };
@@ -339,7 +407,7 @@ class norm_cache {
          at += sizeof(std::uint16_t)) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, loaded.data() + at, sizeof bits);
-      if (bits >= infinite)
+      if (bits >= detail::infinite_norm)
         throw config_error{error_text{} << "chunkmem: this checkpoint has a norm of a sampled input that no gradient "
                                         << "has, at byte " << at << " of its state (load another generation)"};
     }
@@ -419,14 +487,35 @@ class norm_cache {
   {
     return strict_fp::to_double(static_cast<float>(bf16::from_bits(bits)));
   }
-  /// A norm as it is kept: above 0, or 0 where it is not finite.
-  [[nodiscard]] static std::uint16_t bits_of(double square, float loss_scale) noexcept
+  /// A batch has norms that are noted.
+  void mark(const sampled_batch& batch) noexcept
   {
-    const double norm = strict_fp::quotient(strict_fp::root(square), strict_fp::to_double(loss_scale));
-    constexpr std::uint16_t least = 0x0080;  // the smallest normal number
-    if (!(norm <= std::numeric_limits<double>::max())) return 0;
-    const std::uint16_t bits = bf16{strict_fp::to_single(norm)}.bits();
-    return bits >= infinite ? std::uint16_t{infinite - 1} : std::max(bits, least);
+    noted_step_ = batch.step;
+    header_[of_mark] = batch.step + 1;
+    write_header();
+  }
+  void take_all(bool are_wanted)
+  {
+    while (!senders_.empty()) {
+      const sender from = senders_.back();
+      from.take(from.input, are_wanted);  // where it throws, it is asked again
+      senders_.pop_back();
+    }
+  }
+  [[nodiscard]] detail::expected_norms expected_of(const one_site& at, const sampled_batch& batch) const noexcept
+  {
+    if (samples_ == 0) return {};
+    const float_environment standard;
+    double sum = 0;
+    std::size_t known = 0;
+    for (const std::uint64_t sample : batch.samples)
+      for (const std::uint16_t bits : norms_at(at, sample)) {
+        sum = strict_fp::sum(sum, norm_in(bits));
+        known += bits != 0 ? 1 : 0;
+      }
+    if (known == 0) return {};
+    const double mean = strict_fp::quotient(sum, static_cast<double>(known));
+    return {mean, strict_fp::product(mean, 0x1p-10), true};
   }
   /// @param used   the step that they are of, and 1; 0: no input was used
   void take_in(std::vector<std::uint64_t>& noted, std::uint64_t used)
@@ -465,6 +554,7 @@ class norm_cache {
   std::vector<std::byte> bytes_;      // the state; empty until a manager has it
   std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm, of a norm above 0
   std::vector<std::uint64_t> all_;    // of all ranks
+  std::vector<sender> senders_;       // norms on their way
   std::uint64_t noted_step_ = 0;
   std::uint64_t used_ = 0;  // the step of the last batch, and 1; 0: none since commit
   sampling_memory memory_;

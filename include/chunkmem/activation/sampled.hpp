@@ -3,6 +3,7 @@
 
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/sampled_input.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
@@ -57,6 +58,16 @@ void sampled(Input& kept, const sampled_batch& batch, Workers& workers, const Sl
   kept.expect_products(batch, products...);
   (products.of_input(), ...);
   kept.take_back(batch, workers, products...);
+}
+/// The same on a stream, for an input with a launcher: slopes are device memory that the stream has written, and the
+/// products enqueue. @throws device_error   too
+template <class Input, class... Slopes>
+void sampled(Input& kept, const sampled_batch& batch, agent stream, const Slopes&... products)
+{
+  static_assert(sizeof...(Slopes) > 0, "chunkmem: sampled() needs a linear_slope for each layer that reads the input");
+  kept.expect_products(batch, products...);
+  (products.of_input(), ...);
+  kept.take_back(batch, stream, products...);
 }
 
 }  // namespace activation

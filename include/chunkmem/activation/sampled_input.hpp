@@ -3,6 +3,9 @@
 
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/activation/sampling_kernels.hpp>
+#include <chunkmem/activation/sampling_on_stream.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
@@ -19,8 +22,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -102,19 +109,38 @@ struct sampled_rows {
 /// In a block of `checkpointed`, `kept.saved_by(layer)` declares the three tensors to the block. A block that runs
 /// forward again keeps the same rows. A batch may have fewer rows than the options say.
 ///
+/// **On a stream**, as of CUDA, a launcher does the same with kernels, bit for bit, and pointers are into device memory:
+///
+///     using launcher = activation::cub_sampling<optimizer::cuda_launcher>;   // activation/cub_sampling.cuh
+///     activation::sampled_input<manager, bf16, launcher> kept{m, norms, site, how, {weight}};
+///     kept.keep(batch, hidden, agent::compute);
+///     sampled(kept, batch, agent::compute, linear_slope{...});               // whose products enqueue
+///
+/// Nothing waits for the device but `norm_cache::commit`, for norms that it has found. A pass takes a lease: about 34 B
+/// for each row forward, and 18 B with the slopes on the way back. Norms travel in leases on the host, of 2 B for each
+/// row, from each call until `commit`.
+///
 /// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
 /// @threads   as the manager; `workers` do the passes
-template <class Manager, class Element>
+/// @tparam Launcher   a sampling_launcher, or by_calling_thread
+template <class Manager, class Element, class Launcher = by_calling_thread>
 class sampled_input {
  public:
   static_assert(
       real_element<Element>,
       "chunkmem: activation::sampled_input keeps rows of float, bf16 or fp16, the inputs of linear layers: an "
       "embedding reads numbers of tokens, and has nothing to sample");
+  /// Kernels on a stream sample, and not the calling thread.
+  static constexpr bool is_on_stream = sampling_launcher<Launcher>;
+  static_assert(is_on_stream || std::is_same_v<Launcher, by_calling_thread>,
+                "chunkmem: activation::sampled_input has a third argument that is no sampling_launcher: take "
+                "activation::cub_sampling<optimizer::cuda_launcher> on CUDA, loop_sampling where kernels run on the "
+                "host, or none");
   static_assert(
-      Manager::engine_type::host_addressable,
-      "chunkmem: activation::sampled_input reads rows on the calling thread: take a backend whose device tier "
-      "that thread can read");
+      is_on_stream || Manager::engine_type::host_addressable,
+      "chunkmem: activation::sampled_input reads rows on the calling thread, which cannot read the device tier of this "
+      "backend: name what launches kernels on its streams as the third argument, as "
+      "activation::cub_sampling<optimizer::cuda_launcher> on CUDA");
   using element_type = Element;
 
   /// @param manager, norms   outlive this
@@ -122,7 +148,7 @@ class sampled_input {
   /// @throws config_error   a ratio outside of (0, 1], no rows or no elements; a weight that is of no linear layer of
   ///   this width, or no weight that is trained; usage_error   the manager is sealed, or a weight is another manager's
   sampled_input(Manager& manager, norm_cache& norms, norm_cache::site which, const sampling_options& options,
-                std::initializer_list<tensor_handle> weights)
+                std::initializer_list<tensor_handle> weights, const Launcher& launcher = {})
       : manager_{manager},
         norms_{norms},
         site_{which},
@@ -132,7 +158,10 @@ class sampled_input {
         indices_{declared<std::int32_t>({kept()}, " indices")},
         scales_{declared<float>({kept()}, " scales")}
   {
-    norms_.memory().make_room(static_cast<std::size_t>(options_.rows));
+    if constexpr (is_on_stream)
+      on_stream_.emplace(manager_, norms_, site_, launcher, options_.rows);
+    else
+      norms_.memory().make_room(static_cast<std::size_t>(options_.rows));
   }
   sampled_input(const sampled_input&) = delete;
 
@@ -154,18 +183,18 @@ class sampled_input {
   /// @throws usage_error   a batch that norm_cache::weigh refuses, or an input that is not whole rows, at most as many
   ///   as the options say; another input than is kept for this batch already; a product of `sampled` calls it; and as
   ///   the manager's `acquire`
-  template <class Workers = const serial>
+  template <executor Workers = const serial>
+    requires(!is_on_stream)
   void keep(const sampled_batch& batch, std::span<const Element> input, Workers& workers = on_this_thread)
   {
     const bool computes = !manager_.rehearsing();
     const std::size_t count = computes ? rows_in(input.size()) : 0;
     std::span<const double> weights;
-    std::uint64_t print = 0, print_of_input = 0;
+    std::uint64_t print_of_input = 0;
     if (computes) {
       weights = weigh(batch, input, workers);
-      print = norm_cache::print_of(batch);
       print_of_input = print_of(weights);
-      expect_same_input(batch.step, print, print_of_input);
+      expect_same_input(batch.step, norm_cache::print_of(batch), print_of_input);
       has_rows_ = false;
     }
     const auto rows = manager_.acquire(rows_, access::write);
@@ -184,14 +213,12 @@ class sampled_input {
       for (std::size_t at = first; at < first + many; ++at)
         std::copy_n(input.data() + static_cast<std::size_t>(chosen[at]) * width, width, kept_rows.data() + at * width);
     });
-    has_rows_ = true;
-    count_ = count;
-    step_ = batch.step;
-    print_ = print;
+    remember(batch, count);
     print_of_input_ = print_of_input;
   }
   /// The same for a tensor of the manager, whose bytes are dead afterwards: to read it again is a usage_error.
-  template <class Workers = const serial>
+  template <executor Workers = const serial>
+    requires(!is_on_stream)
   void keep(const sampled_batch& batch, tensor<Element> input, Workers& workers = on_this_thread)
   {
     {
@@ -201,12 +228,49 @@ class sampled_input {
     manager_.drop(input);
   }
 
+  /// The same on a stream, which has written the input before. Enqueued when the call returns.
+  /// @param input   all rows of the batch, in device memory
+  /// @throws as above, but for another input under the same batch, which nobody sees; device_error
+  void keep(const sampled_batch& batch, std::span<const Element> input, agent stream)
+    requires is_on_stream
+  {
+    const bool computes = !manager_.rehearsing();
+    const std::size_t count = computes ? rows_in(input.size()) : 0;
+    if (computes) {
+      norms_.expect(site_, batch, count);
+      has_rows_ = false;
+    }
+    const auto rows = manager_.acquire(rows_, access::write, stream);
+    const auto indices = manager_.acquire(indices_, access::write, stream);
+    const auto scales = manager_.acquire(scales_, access::write, stream);
+    auto room = on_stream_->take_choice_memory(options_.width, stream);
+    if (!computes) {
+      has_rehearsed_ = true;
+      return;
+    }
+    const std::size_t places = static_cast<std::size_t>(options_.kept_of(count));
+    on_stream_->keep(room, batch, input, count, rows.data(), std::span{indices.data(), places},
+                     std::span{scales.data(), places}, stream);
+    remember(batch, count);
+  }
+  void keep(const sampled_batch& batch, tensor<Element> input, agent stream)
+    requires is_on_stream
+  {
+    {
+      const auto pin = manager_.acquire(input, access::read, stream);
+      const std::span<const Element> all{pin.data(), static_cast<std::size_t>(input.elements)};
+      keep(batch, manager_.rehearsing() ? std::span<const Element>{} : all, stream);
+    }
+    manager_.drop(input);
+  }
+
   /// The way back: what `sampled` is made of. All is checked, and one lease taken, before the first product.
   ///
   /// All rows of a product's gradient are read, for the norms. Its kept rows, times their scales, are single precision
   /// in the lease: no scale is rounded away. Then the norms are noted, and the kept rows dropped.
   /// @param products   of_weight of each is called with sampled_rows
-  template <class Workers, class... Slopes>
+  template <executor Workers, class... Slopes>
+    requires(!is_on_stream)
   void take_back(const sampled_batch& batch, Workers& workers, const Slopes&... products)
   {
     const bool computes = !manager_.rehearsing();
@@ -230,6 +294,31 @@ class sampled_input {
     if (computes) norms_.note(site_, batch, numbers(count_));
     forget();
   }
+  /// The same on a stream. Norms are noted when they have come to the host.
+  template <class... Slopes>
+    requires is_on_stream
+  void take_back(const sampled_batch& batch, agent stream, const Slopes&... products)
+  {
+    const bool computes = !manager_.rehearsing();
+    {
+      const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
+      const std::uint64_t outputs = std::max({static_cast<std::uint64_t>(products.outputs)...});
+      const auto rows = manager_.acquire(rows_, access::read, stream);
+      const auto indices = manager_.acquire(indices_, access::read, stream);
+      const auto scales = manager_.acquire(scales_, access::read, stream);
+      auto room = on_stream_->take_slopes_memory(kept() * outputs, outputs, stream);
+      bool is_first = true;
+      const auto back = [&](const auto& product) {
+        if (computes)
+          on_stream_->scale(room, product.slope, count_, std::exchange(is_first, false), indices.data(), scales.data(),
+                            places, stream);
+        product.of_weight(sampled_rows<Element>{rows.data(), on_stream_->slopes_in(room), places});
+      };
+      (back(products), ...);
+      if (computes) on_stream_->note(room, batch, count_, stream);
+    }
+    forget();
+  }
   /// @throws usage_error   no rows are kept for this batch; a gradient of another size; a product of `sampled` calls
   ///   it; as norm_cache::note
   template <class... Slopes>
@@ -251,10 +340,18 @@ class sampled_input {
   }
 
   /// Rows that the last choice kept for certain.
-  [[nodiscard]] std::uint64_t always_kept() const noexcept { return always_; }
+  [[nodiscard]] std::uint64_t always_kept() const noexcept
+    requires(!is_on_stream)
+  {
+    return always_;
+  }
   /// The weights of the last choice, one for each row of its batch, until the next call of any input of these norms:
   /// for a search of ratios.
-  [[nodiscard]] std::span<const double> weights() const noexcept { return numbers(count_); }
+  [[nodiscard]] std::span<const double> weights() const noexcept
+    requires(!is_on_stream)
+  {
+    return numbers(count_);
+  }
 
  private:
   /// While products run, the numbers of the cache are squares of this input.
@@ -269,6 +366,14 @@ class sampled_input {
   };
 
   [[nodiscard]] std::uint64_t kept() const noexcept { return options_.kept_of(options_.rows); }
+  /// The batch whose rows are kept now.
+  void remember(const sampled_batch& batch, std::size_t count) noexcept
+  {
+    has_rows_ = true;
+    count_ = count;
+    step_ = batch.step;
+    print_ = norm_cache::print_of(batch);
+  }
 
   [[nodiscard]] static const sampling_options& checked(const norm_cache& norms, norm_cache::site which,
                                                        const sampling_options& options)
@@ -385,7 +490,7 @@ class sampled_input {
         const Slope* const from = slope.data() + static_cast<std::size_t>(chosen[at]) * width;
         const float scale = is_finite ? by[at] : std::numeric_limits<float>::quiet_NaN();
         for (std::size_t column = 0; column < width; ++column)
-          scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
+          scaled[at * width + column] = detail::scaled_by(scale, to_float(from[column]));
       }
     });
   }
@@ -422,6 +527,7 @@ class sampled_input {
   std::uint64_t always_ = 0;
   bool has_rows_ = false;
   bool has_rehearsed_ = false;  // rows of a rehearsal, which has no part in those
+  [[no_unique_address]] typename detail::stream_passes<Manager, Launcher>::type on_stream_;
 };
 
 }  // namespace activation

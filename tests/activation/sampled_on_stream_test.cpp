@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/activation/loop_sampling.hpp>
+#include <chunkmem/activation/norm_cache.hpp>
+#include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/activation/sampled.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
+#include <chunkmem/activation/sampling_kernels.hpp>
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+#include <support/count_allocations.hpp>
+#include <support/fake_device.hpp>
+#include <support/kernel_launcher.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sampled_on_stream_test {
+
+/// Inputs that kernels sample on a stream: the bits of those that the calling thread samples.
+
+namespace cm = chunkmem;
+namespace act = chunkmem::activation;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+using act::detail::choice_state;
+
+namespace {
+
+/// Numbers that repeat on every machine, some of them denormal, some 0.
+float number(std::uint64_t seed)
+{
+  seed = (seed + 1) * 0x9e3779b97f4a7c15U;
+  seed ^= seed >> 29U;
+  seed *= 0xbf58476d1ce4e5b9U;
+  const float size = seed % 16 == 0 ? 1e-39F : seed % 16 == 1 ? 0.0F : seed % 16 == 2 ? 50.0F : 1.0F;
+  return size * static_cast<float>(static_cast<std::int64_t>(seed >> 40U) - (1 << 23)) / (1 << 23);
+}
+
+template <class Number>
+bool same_bits(const std::vector<Number>& left, const std::vector<Number>& right)
+{
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(Number)) == 0);
+}
+
+/// A choice and its rows, as kernels find them one after another.
+template <class Element>
+struct by_kernels {
+  std::vector<Element> rows;
+  std::vector<std::int32_t> indices;
+  std::vector<float> scales;
+  std::uint64_t always = 0;
+
+  by_kernels(const std::vector<Element>& input, std::size_t count, std::size_t kept,
+             const act::detail::expected_norms& how, const std::vector<std::uint16_t>& norms,
+             const cm::rounding_key& key)
+      : rows(input.size() / count * kept), indices(kept), scales(kept)
+  {
+    const std::size_t width = input.size() / count, parts = (width + 4095) / 4096;
+    std::vector<double> sums(count * parts);
+    std::vector<std::uint64_t> numbers(count), keys(count), sorted(count), units(count + 1), places(kept),
+        ordered(kept), largest((count + 1023) / 1024);
+    choice_state state{};
+    const auto run = [](const auto& kernel) { cm::optimizer::loop_launcher::run(kernel); };
+    run(act::detail::row_squares_kernel<Element>{input.data(), count, width, sums.data()});
+    run(act::detail::add_squares_kernel{sums.data(), numbers.data(), count, parts, true});
+    run(act::detail::weigh_kernel{numbers.data(), norms.data(), count, how});
+    run(act::detail::largest_kernel{numbers.data(), count, largest.data()});
+    run(act::detail::largest_kernel{largest.data(), largest.size(), &state.largest, true});
+    run(act::detail::keys_kernel{numbers.data(), keys.data(), count, &state});
+    run(act::detail::sort_down_kernel{keys.data(), sorted.data(), count});
+    run(act::detail::units_kernel{sorted.data(), units.data(), count});
+    run(act::detail::add_up_kernel{units.data(), count + 1});
+    const act::detail::row_line line{sorted.data(), units.data(), count, kept};
+    run(act::detail::always_kernel{line, &state});
+    run(act::detail::places_kernel{line, &state, places.data(), key});
+    run(act::detail::sort_down_kernel{places.data(), ordered.data(), kept});
+    run(act::detail::keep_rows_kernel<Element>{ordered.data(), input.data(), rows.data(), indices.data(), scales.data(),
+                                               kept, width});
+    always = state.always;
+  }
+};
+
+template <class Element>
+void compare_kernels(std::size_t count, std::size_t width, std::size_t kept, bool has_norms, bool has_nan)
+{
+  INFO(count << " rows of " << width << ", " << kept << " kept");
+  std::vector<Element> input(count * width);
+  for (std::size_t at = 0; at < input.size(); ++at) input[at] = Element{number(at + kept)};
+  if (has_nan) input[width * (count / 2)] = Element{std::numeric_limits<float>::quiet_NaN()};
+  std::vector<std::uint16_t> norms(count);
+  act::detail::expected_norms how;
+  if (has_norms) {
+    for (std::size_t row = 0; row < count; ++row)
+      norms[row] = row % 3 == 0 ? std::uint16_t{0} : cm::bf16{1 + std::abs(number(row + 77))}.bits();
+    how = {1.3, 1.3 / 1024, true};
+  }
+  const cm::rounding_key key{.seed = 9, .step = kept, .tensor = 3, .list = 1};
+  const by_kernels<Element> made{input, count, kept, how, norms, key};
+
+  std::vector<double> weights(count);
+  act::detail::add_squares(cm::on_this_thread, std::span<const Element>{input}, std::span{weights});
+  for (std::size_t row = 0; row < count; ++row) {
+    weights[row] = std::sqrt(weights[row]);
+    if (has_norms) weights[row] *= how.of(norms[row]);
+  }
+  act::row_choice choice{count};
+  std::vector<std::int32_t> indices(kept);
+  std::vector<float> scales(kept);
+  const std::size_t always = choice.choose(weights, indices, scales, key);
+  REQUIRE(indices == made.indices);
+  REQUIRE(same_bits(scales, made.scales));
+  if (!has_nan && kept < count) REQUIRE(always == made.always);
+  for (std::size_t at = 0; at < kept; ++at) {
+    const auto row = static_cast<std::size_t>(indices[at]);
+    REQUIRE(std::memcmp(made.rows.data() + at * width, input.data() + row * width, width * sizeof(Element)) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kernels choose the rows that the calling thread chooses", "[activation]")
+{
+  for (const bool has_norms : {false, true}) {
+    compare_kernels<float>(1, 5, 1, has_norms, false);
+    compare_kernels<float>(1'500, 7, 450, has_norms, false);
+    compare_kernels<float>(24, 4'097, 7, has_norms, false);
+    compare_kernels<float>(7, 9'000, 3, has_norms, false);
+    compare_kernels<cm::bf16>(96, 40, 29, has_norms, false);
+    compare_kernels<cm::fp16>(96, 33, 90, has_norms, false);
+    compare_kernels<cm::fp16>(96, 33, 96, has_norms, false);
+    compare_kernels<float>(50, 3, 20, has_norms, true);
+  }
+}
+
+namespace {
+
+constexpr std::uint32_t width = 64, rows_of_sample = 3, samples = 12, most_samples = 4, inputs = 3;
+constexpr std::uint64_t rows = std::uint64_t{rows_of_sample} * most_samples;
+constexpr std::uint64_t outputs[2] = {5, 3};
+
+/// Writes numbers: what a layer in front would have computed.
+template <class Element>
+struct write_kernel {
+  Element* to;
+  std::uint64_t size, seed;
+  float factor;
+  std::uint64_t bad;  ///< this one is NaN
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return size; }
+  [[nodiscard]] const write_kernel& prepared() const noexcept { return *this; }
+  void operator()(std::uint64_t at) const noexcept
+  {
+    to[at] = Element{at == bad ? std::numeric_limits<float>::quiet_NaN() : factor * number(seed + at)};
+  }
+};
+
+/// sum = rows^T slopes, one element.
+struct product_kernel {
+  const cm::bf16* of_rows;
+  const float* slopes;
+  float* sum;
+  std::uint64_t kept, many;
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return width * many; }
+  [[nodiscard]] const product_kernel& prepared() const noexcept { return *this; }
+  void operator()(std::uint64_t at) const noexcept
+  {
+    float total = 0;
+    for (std::uint64_t row = 0; row < kept; ++row)
+      total = std::fma(static_cast<float>(of_rows[row * width + at / many]), slopes[row * many + at % many], total);
+    sum[at] = total;
+  }
+};
+
+struct settings {
+  cm::bytes device = 256_KiB;
+  double ratio = 0.4;
+  std::uint64_t of_samples = samples;
+  std::uint64_t bad_step = 3;  ///< that has a NaN in a gradient
+  std::uint64_t steps = 6;
+};
+
+/// Three inputs, each read by two layers, forward and back in two micro-batches. The second one has fewer samples.
+///
+/// Numbers are written and products are done by kernels, with a launcher or at once.
+template <class Backend, class Launcher>
+class training {
+ public:
+  using manager_type = cm::manager<Backend, cm::transfer::no_prefetch>;
+  using input_type = act::sampled_input<manager_type, cm::bf16, Launcher>;
+
+  training(Backend& memory, const settings& how)
+      : how_{how},
+        memory_{memory},
+        m{memory, {.chunk_bytes = 2_KiB}},
+        norms_{{.name = "sampling", .samples = how.of_samples, .seed = 42}}
+  {
+    std::array<act::norm_cache::site, inputs> sites{};
+    for (std::uint32_t which = 0; which < inputs; ++which)
+      sites[which] = norms_.add("input " + std::to_string(which), rows_of_sample);
+    m.use(norms_);
+    for (std::uint32_t which = 0; which < inputs; ++which) {
+      const auto first = m.template add<float>({width, outputs[0]}, cm::role::parameter);
+      const auto second = m.template add<float>({outputs[1], width}, cm::role::frozen);
+      kept_.emplace_back(m, norms_, sites[which],
+                         act::sampling_options{.rows = rows, .width = width, .ratio = how.ratio},
+                         std::initializer_list<cm::tensor_handle>{first, second});
+      hidden_[which] = m.template add<cm::bf16>({rows, width}, cm::role::activation);
+      sums_[which] = m.template add<float>({width, 8}, cm::role::activation);
+    }
+    first_slope_ = m.template add<float>({rows, outputs[0]}, cm::role::activation);
+    second_slope_ = m.template add<cm::fp16>({rows, outputs[1]}, cm::role::activation);
+  }
+
+  void step(std::uint64_t number_of_step)
+  {
+    auto iteration = m.iteration("train");
+    for (std::uint32_t micro = 0; micro < 2; ++micro) {
+      for (std::uint64_t at = 0; at < most_samples; ++at)
+        now_[at] = (number_of_step * 5 + micro * most_samples + at * (number_of_step % 2 == 0 ? 1 : 7)) % samples;
+      const std::size_t here = micro == 0 ? most_samples : 2;
+      const act::sampled_batch batch{
+          .step = number_of_step, .samples = std::span{now_}.first(here), .loss_scale = 64, .micro_batch = micro};
+      for (std::uint32_t which = 0; which < inputs; ++which) forward(which, batch, here * rows_of_sample);
+      for (std::uint32_t which = inputs; which-- > 0;) backward(which, batch, here * rows_of_sample);
+    }
+    norms_.commit();
+    read_sums();
+  }
+
+  /// All products of all steps, and the norms that are kept.
+  [[nodiscard]] const std::vector<float>& left()
+  {
+    m.content().for_each_state([&](std::string_view, std::span<const std::byte> content) {
+      for (const std::byte each : content) products_.push_back(static_cast<float>(std::to_integer<int>(each)));
+    });
+    return products_;
+  }
+  void forget_products() { products_.clear(); }
+  [[nodiscard]] act::norm_cache& norms() noexcept { return norms_; }
+  [[nodiscard]] input_type& input(std::size_t which) noexcept { return kept_[which]; }
+
+ private:
+  static constexpr bool is_on_stream = input_type::is_on_stream;
+  static constexpr cm::agent stream = is_on_stream ? cm::agent::compute : cm::agent::host;
+
+  template <class Kernel>
+  void run(const Kernel& kernel)
+  {
+    if constexpr (is_on_stream)
+      Launcher{}(memory_, stream, kernel);
+    else
+      cm::optimizer::loop_launcher::run(kernel);
+  }
+  template <class Element>
+  auto written(cm::tensor<Element> tensor, std::uint64_t size, std::uint64_t seed, float factor = 1,
+               std::uint64_t bad = UINT64_MAX)
+  {
+    auto pin = m.acquire(tensor, cm::access::write, stream);
+    run(write_kernel<Element>{pin.data(), size, seed, factor, bad});
+    return pin;
+  }
+  void forward(std::uint32_t which, const act::sampled_batch& batch, std::uint64_t here)
+  {
+    (void)written(hidden_[which], here * width, 1'000 * which + batch.samples[0] * 64);
+    const auto pin = m.acquire(hidden_[which], cm::access::read, stream);
+    const std::span<const cm::bf16> x{pin.data(), here * width};
+    if constexpr (is_on_stream)
+      kept_[which].keep(batch, x, stream);
+    else
+      kept_[which].keep(batch, x);
+  }
+  void backward(std::uint32_t which, const act::sampled_batch& batch, std::uint64_t here)
+  {
+    const std::uint64_t seed = 5'000 + 100 * which + batch.samples[0] * 64;
+    const bool is_bad = batch.step == how_.bad_step && which == 1;
+    const auto first = written(first_slope_, here * outputs[0], seed, 64, is_bad ? 4 : UINT64_MAX);
+    const auto second = written(second_slope_, here * outputs[1], seed + 500, 64);
+    const auto sum = m.acquire(sums_[which], cm::access::write, stream);  // both micro-batches: the last one stays
+    const auto into = [&](std::uint64_t begin, std::uint64_t many) {
+      return [&, begin, many](const auto& it) {
+        run(product_kernel{it.rows, it.slopes, sum.data() + begin, it.count, many});
+      };
+    };
+    const std::span<const float> d{first.data(), here * outputs[0]};
+    const std::span<const cm::fp16> e{second.data(), here * outputs[1]};
+    const auto nothing = [] {};
+    const act::linear_slope one{d, outputs[0], nothing, into(0, outputs[0])};
+    const act::linear_slope two{e, outputs[1], nothing, into(width * outputs[0], outputs[1])};
+    if constexpr (is_on_stream)
+      act::sampled(kept_[which], batch, stream, one, two);
+    else
+      act::sampled(kept_[which], batch, cm::on_this_thread, one, two);
+  }
+  void read_sums()
+  {
+    for (std::uint32_t which = 0; which < inputs; ++which) {
+      const auto pin = m.acquire(sums_[which], cm::access::read, cm::memory_location::host);
+      products_.insert(products_.end(), pin.span().begin(), pin.span().begin() + width * 8);
+    }
+  }
+
+  settings how_;
+  Backend& memory_;
+
+ public:
+  manager_type m;
+
+ private:
+  act::norm_cache norms_;
+  std::deque<input_type> kept_;
+  std::array<cm::tensor<cm::bf16>, inputs> hidden_;
+  std::array<cm::tensor<float>, inputs> sums_;
+  cm::tensor<float> first_slope_;
+  cm::tensor<cm::fp16> second_slope_;
+  std::array<std::uint64_t, most_samples> now_{};
+  std::vector<float> products_;
+};
+
+template <class Launcher, class Backend>
+std::vector<float> trained_on(Backend& memory, const settings& how)
+{
+  training<Backend, Launcher> it{memory, how};
+  for (std::uint64_t step = 0; step < how.steps; ++step) it.step(step);
+  REQUIRE((it.m.report().evictions > 0) == (how.device < 64_KiB));
+  return it.left();
+}
+
+/// By the calling thread.
+std::vector<float> right_for(const settings& how)
+{
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  settings roomy = how;
+  roomy.device = 256_KiB;
+  return trained_on<act::by_calling_thread>(memory, roomy);
+}
+
+using on_loops = act::loop_sampling<cm::optimizer::loop_launcher>;
+using on_fake_gpu = act::loop_sampling<support::kernel_launcher>;
+
+/// As little as the largest of the inputs' passes needs.
+constexpr cm::bytes tight_device = 12_KiB;
+
+std::vector<float> on_adversarial(const settings& how, support::schedule when, std::uint64_t seed,
+                                  support::adversarial::wait_filter skips = {})
+{
+  support::adversarial memory{
+      {.device_capacity = how.device, .host_capacity = 256_KiB, .when = when, .seed = seed, .async_compute = true}};
+  if (skips) memory.skip_wait(std::move(skips));
+  const std::vector<float> left = trained_on<on_loops>(memory, how);
+  memory.drain();
+  if (memory.counters().skipped == 0) REQUIRE(memory.faults().empty());
+  return left;
+}
+
+}  // namespace
+
+TEST_CASE("inputs that are sampled on a stream have the bits of the calling thread, at any legal time", "[activation]")
+{
+  for (const double ratio : {0.4, 1.0})
+    for (const std::uint64_t of_samples : {std::uint64_t{samples}, std::uint64_t{0}}) {
+      INFO(ratio << ", " << of_samples << " samples with norms");
+      settings how{.ratio = ratio, .of_samples = of_samples};
+      const std::vector<float> right = right_for(how);
+      REQUIRE(std::ranges::any_of(right, [](float each) { return std::isnan(each); }));
+      for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
+        for (const cm::bytes device : {256_KiB, tight_device}) {
+          how.device = device;
+          const bool is_same = same_bits(on_adversarial(how, when, 7), right);
+          CHECK(is_same);
+        }
+    }
+}
+
+TEST_CASE("a commit that does not wait for its norms is seen", "[activation]")
+{
+  const settings how{.bad_step = 99};
+  const std::vector<float> right = right_for(how);
+  const auto without = [&](auto skips) {
+    return same_bits(on_adversarial(how, support::schedule::latest, 7, skips), right);
+  };
+  const bool is_same = without([](cm::agent, cm::event, std::uint64_t) { return false; });
+  CHECK(is_same);
+  // The calling thread waits for compute in commit alone.
+  const bool is_seen = !without([](cm::agent stream, cm::event point, std::uint64_t) {
+    return stream == cm::agent::host && point.source == cm::agent::compute;
+  });
+  CHECK(is_seen);
+}
+
+TEST_CASE("inputs that are sampled on the fake GPU have the bits of the calling thread", "[activation]")
+{
+  for (const auto when : {support::fake_schedule::latest, support::fake_schedule::random})
+    for (const cm::bytes device : {256_KiB, tight_device}) {
+      const settings how{.device = device};
+      support::fake_device memory{{.device_capacity = device, .host_capacity = 256_KiB, .when = when, .seed = 5}};
+      const bool is_same = same_bits(trained_on<on_fake_gpu>(memory, how), right_for(how));
+      CHECK(is_same);
+      CHECK(memory.faults().empty());
+    }
+}
+
+TEST_CASE("a step that samples on a stream allocates nothing when it is repeated, and waits in commit alone",
+          "[activation]")
+{
+  if (!support::counts_allocations) SKIP("allocations are not counted here");
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+  training<arena, on_loops> it{memory, {}};
+  std::uint64_t step = 0;
+  for (; step < 4; ++step) it.step(step);
+  it.forget_products();
+  const auto before = support::allocations_so_far();
+  const auto other = it.m.report().waits.other;
+  for (; step < 8; ++step) {
+    it.step(step);
+    it.forget_products();
+  }
+  CHECK((support::allocations_so_far() - before).all() == 0);
+  CHECK(it.m.report().waits.other == other);
+}
+
+TEST_CASE("norms on their way are dropped by forget, and by an input that ends", "[activation]")
+{
+  support::adversarial memory{
+      {.device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
+  training<support::adversarial, on_loops> it{memory, {}};
+  constexpr std::array<std::uint64_t, most_samples> some = {7, 2, 11, 5};
+  const act::sampled_batch batch{.step = 0, .samples = some};
+  std::vector<cm::bf16> x(rows * width, cm::bf16{1.0F});
+  std::vector<float> d(rows * outputs[0], 1.0F);
+  auto& first = it.input(0);
+  // The adversarial device is memory of the host, so a span of the test serves as device memory.
+  const act::linear_slope product{std::span<const float>{d}, outputs[0], [] {}, [](const auto&) {}};
+  const auto there_and_back = [&] {
+    first.keep(batch, std::span<const cm::bf16>{x}, cm::agent::compute);
+    act::sampled(first, batch, cm::agent::compute, product);
+  };
+  there_and_back();
+  it.norms().forget();
+  std::vector<double> weights(rows, 1.0);
+  it.norms().weigh({0}, {.step = 0, .samples = some}, weights);
+  CHECK(weights == std::vector<double>(rows, 1.0));
+  CHECK_THROWS_WITH(act::sampled(first, batch, cm::agent::compute, product),
+                    ContainsSubstring("no rows of it are kept"));
+  CHECK_THROWS_WITH(first.keep({.step = 0}, std::span<const cm::bf16>{x}, cm::agent::compute),
+                    ContainsSubstring("without numbers"));
+  CHECK_THROWS_WITH(first.keep(batch, std::span<const cm::bf16>{x}.first(7), cm::agent::compute),
+                    ContainsSubstring("7 elements"));
+  there_and_back();
+  it.norms().commit();
+  std::vector<double> later(rows, 1.0);
+  it.norms().weigh({0}, {.step = 1, .samples = some}, later);
+  CHECK(later[0] == Catch::Approx(std::sqrt(5.0)).epsilon(1.0 / 128));
+  memory.drain();
+  CHECK(memory.faults().empty());
+}
+
+}  // namespace sampled_on_stream_test
