@@ -14,3 +14,8 @@ if(NOT CHUNKMEM_SANITIZE)
 endif()
 set(chunkmem_unsanitized ON)
 set(chunkmem_sanitized_files "(activation_plan|chain_timeline|executed_plans|layer_chain|picture_chain|row_choice)_test[.]cpp")
+
+# Part sampled_on_stream: sampled inputs whose kernels run on streams; its fake GPU is not for sanitizers. It makes a figure.
+set(chunkmem_labels figures)
+chunkmem_part(sampled_on_stream "sampled_on_stream")
+set(chunkmem_labels "")

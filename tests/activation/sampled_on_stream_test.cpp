@@ -6,6 +6,7 @@
 #include <chunkmem/activation/sampled_input.hpp>
 #include <chunkmem/activation/sampling_kernels.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/transfer/transfers.hpp>
@@ -17,16 +18,21 @@
 
 #include <algorithm>
 #include <array>
+#include <barrier>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <initializer_list>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -152,7 +158,7 @@ TEST_CASE("kernels choose the rows that the calling thread chooses", "[activatio
 
 namespace {
 
-constexpr std::uint32_t width = 64, rows_of_sample = 3, samples = 12, most_samples = 4, inputs = 3;
+constexpr std::uint32_t width = 64, rows_of_sample = 3, samples = 12, most_samples = 4, in_step = 6, inputs = 3;
 constexpr std::uint64_t rows = std::uint64_t{rows_of_sample} * most_samples;
 constexpr std::uint64_t outputs[2] = {5, 3};
 
@@ -190,27 +196,63 @@ struct product_kernel {
   }
 };
 
+/// Words of ranks that are threads.
+struct rank_end {
+  std::vector<std::vector<std::uint64_t>>& words;
+  std::barrier<>& all_here;
+  std::uint32_t mine;
+
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(words.size()); }
+  void exchange(std::span<const std::uint64_t> own, std::span<std::uint64_t> all)
+  {
+    words[mine].assign(own.begin(), own.end());
+    all_here.arrive_and_wait();
+    auto to = all.begin();
+    for (const auto& each : words) to = std::ranges::copy(each, to).out;
+    all_here.arrive_and_wait();
+  }
+};
+
+/// Every part on a thread of its own.
+struct some_threads {
+  unsigned many;
+  [[nodiscard]] unsigned threads() const { return many; }
+  template <class Work>
+  void run(unsigned parts, Work&& work) const
+  {
+    std::vector<std::thread> others;
+    for (unsigned part = 1; part < parts; ++part) others.emplace_back([&work, part] { work(part); });
+    work(0);
+    for (std::thread& each : others) each.join();
+  }
+};
+
 struct settings {
   cm::bytes device = 256_KiB;
+  std::string_view eviction = "lru";
   double ratio = 0.4;
   std::uint64_t of_samples = samples;
   std::uint64_t bad_step = 3;  ///< that has a NaN in a gradient
+  bool single = false;         ///< six batches of one sample, else one of four and one of two
+  unsigned threads = 1;        ///< of a calling thread
+  rank_end* rank = nullptr;    ///< of ranks that share the batches of a step
   std::uint64_t steps = 6;
 };
 
-/// Three inputs, each read by two layers, forward and back in two micro-batches. The second one has fewer samples.
+/// Three inputs, each read by two layers, forward and back in some batches of each step.
 ///
 /// Numbers are written and products are done by kernels, with a launcher or at once.
 template <class Backend, class Launcher>
 class training {
  public:
-  using manager_type = cm::manager<Backend, cm::transfer::no_prefetch>;
+  using eviction_type = cm::eviction::any_eviction<cm::eviction::lru, cm::eviction::belady, cm::eviction::fifo>;
+  using manager_type = cm::manager<Backend, cm::transfer::no_prefetch, eviction_type>;
   using input_type = act::sampled_input<manager_type, cm::bf16, Launcher>;
 
   training(Backend& memory, const settings& how)
       : how_{how},
         memory_{memory},
-        m{memory, {.chunk_bytes = 2_KiB}},
+        m{memory, {.chunk_bytes = 2_KiB}, eviction_type{how.eviction}},
         norms_{{.name = "sampling", .samples = how.of_samples, .seed = 42}}
   {
     std::array<act::norm_cache::site, inputs> sites{};
@@ -233,26 +275,42 @@ class training {
   void step(std::uint64_t number_of_step)
   {
     auto iteration = m.iteration("train");
-    for (std::uint32_t micro = 0; micro < 2; ++micro) {
-      for (std::uint64_t at = 0; at < most_samples; ++at)
-        now_[at] = (number_of_step * 5 + micro * most_samples + at * (number_of_step % 2 == 0 ? 1 : 7)) % samples;
-      const std::size_t here = micro == 0 ? most_samples : 2;
+    for (std::uint64_t at = 0; at < in_step; ++at)
+      now_[at] = (number_of_step * 5 + at * (number_of_step % 2 == 0 ? 1 : 7)) % samples;
+    const std::uint32_t rank = how_.rank != nullptr ? how_.rank->mine : 0,
+                        ranks = how_.rank != nullptr ? how_.rank->ranks() : 1;
+    std::uint32_t micro = 0;
+    for (std::size_t at = 0, many = 0; at < in_step; at += many, ++micro) {
+      many = how_.single ? 1 : std::min<std::size_t>(most_samples, in_step - at);
       const act::sampled_batch batch{
-          .step = number_of_step, .samples = std::span{now_}.first(here), .loss_scale = 64, .micro_batch = micro};
-      for (std::uint32_t which = 0; which < inputs; ++which) forward(which, batch, here * rows_of_sample);
-      for (std::uint32_t which = inputs; which-- > 0;) backward(which, batch, here * rows_of_sample);
+          .step = number_of_step, .samples = std::span{now_}.subspan(at, many), .loss_scale = 64};
+      if (micro % ranks != rank) continue;
+      for (std::uint32_t which = 0; which < inputs; ++which) forward(which, batch, many * rows_of_sample);
+      for (std::uint32_t which = inputs; which-- > 0;) backward(which, batch, many * rows_of_sample);
+      if (how_.single) read_sums();
     }
-    norms_.commit();
-    read_sums();
+    if (how_.rank != nullptr)
+      norms_.commit(*how_.rank);
+    else
+      norms_.commit();
+    if (!how_.single) read_sums();
   }
 
   /// All products of all steps, and the norms that are kept.
-  [[nodiscard]] const std::vector<float>& left()
+  [[nodiscard]] const std::vector<float>& products() const noexcept { return products_; }
+  [[nodiscard]] std::vector<float> state()
   {
+    std::vector<float> all;
     m.content().for_each_state([&](std::string_view, std::span<const std::byte> content) {
-      for (const std::byte each : content) products_.push_back(static_cast<float>(std::to_integer<int>(each)));
+      for (const std::byte each : content) all.push_back(static_cast<float>(std::to_integer<int>(each)));
     });
-    return products_;
+    return all;
+  }
+  [[nodiscard]] std::vector<float> left()
+  {
+    std::vector<float> all = state();
+    all.insert(all.end(), products_.begin(), products_.end());
+    return all;
   }
   void forget_products() { products_.clear(); }
   [[nodiscard]] act::norm_cache& norms() noexcept { return norms_; }
@@ -286,7 +344,7 @@ class training {
     if constexpr (is_on_stream)
       kept_[which].keep(batch, x, stream);
     else
-      kept_[which].keep(batch, x);
+      kept_[which].keep(batch, x, workers_);
   }
   void backward(std::uint32_t which, const act::sampled_batch& batch, std::uint64_t here)
   {
@@ -308,7 +366,7 @@ class training {
     if constexpr (is_on_stream)
       act::sampled(kept_[which], batch, stream, one, two);
     else
-      act::sampled(kept_[which], batch, cm::on_this_thread, one, two);
+      act::sampled(kept_[which], batch, workers_, one, two);
   }
   void read_sums()
   {
@@ -319,6 +377,7 @@ class training {
   }
 
   settings how_;
+  some_threads workers_{how_.threads};
   Backend& memory_;
 
  public:
@@ -331,7 +390,7 @@ class training {
   std::array<cm::tensor<float>, inputs> sums_;
   cm::tensor<float> first_slope_;
   cm::tensor<cm::fp16> second_slope_;
-  std::array<std::uint64_t, most_samples> now_{};
+  std::array<std::uint64_t, in_step> now_{};
   std::vector<float> products_;
 };
 
@@ -471,6 +530,138 @@ TEST_CASE("norms on their way are dropped by forget, and by an input that ends",
   CHECK(later[0] == Catch::Approx(std::sqrt(5.0)).epsilon(1.0 / 128));
   memory.drain();
   CHECK(memory.faults().empty());
+}
+
+namespace {
+
+/// Runs of all products of settings.
+struct tally {
+  std::uint32_t runs = 0, identical = 0;
+
+  void add(bool is_identical)
+  {
+    ++runs;
+    identical += is_identical ? 1 : 0;
+  }
+  [[nodiscard]] double percent() const { return 100.0 * identical / runs; }
+};
+
+/// Eviction x capacity x {1 to 3 threads, a stream of host_arena, adversarial, fake CUDA}.
+void compare_backends(tally& seen, double ratio, std::initializer_list<cm::bytes> capacities, std::uint64_t seeds)
+{
+  for (const std::string_view eviction : {"lru", "belady", "fifo"})
+    for (const cm::bytes device : capacities) {
+      const settings how{.device = device, .eviction = eviction, .ratio = ratio};
+      const std::vector<float> right = right_for(how);
+      for (unsigned threads = 1; threads <= 3; ++threads) {
+        settings mine = how;
+        mine.threads = threads;
+        arena memory{{.device_capacity = device, .host_capacity = 256_KiB}};
+        seen.add(same_bits(trained_on<act::by_calling_thread>(memory, mine), right));
+      }
+      arena memory{{.device_capacity = device, .host_capacity = 256_KiB, .async_compute = true}};
+      seen.add(same_bits(trained_on<on_loops>(memory, how), right));
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        for (const auto when : {support::schedule::latest, support::schedule::random})
+          seen.add(same_bits(on_adversarial(how, when, seed), right));
+        support::fake_device gpu{{.device_capacity = device,
+                                  .host_capacity = 256_KiB,
+                                  .when = support::fake_schedule::latest,
+                                  .seed = seed}};
+        seen.add(same_bits(trained_on<on_fake_gpu>(gpu, how), right));
+      }
+    }
+}
+
+/// 1 to 3 ranks, whose batches are of one sample.
+void compare_ranks(tally& seen)
+{
+  using training_type = training<arena, on_loops>;
+  const settings how{.single = true};
+  constexpr std::size_t of_batch = std::size_t{inputs} * width * 8;
+  std::vector<float> right, state;
+  for (std::uint32_t ranks = 1; ranks <= 3; ++ranks) {
+    std::vector<std::vector<std::uint64_t>> words(ranks);
+    std::barrier<> all_here{ranks};
+    std::deque<rank_end> ends;
+    std::vector<std::vector<float>> products(ranks), states(ranks);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) ends.push_back({words, all_here, rank});
+    const auto train = [&](std::uint32_t rank) {
+      settings mine = how;
+      mine.rank = &ends[rank];
+      arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+      training_type it{memory, mine};
+      for (std::uint64_t step = 0; step < how.steps; ++step) it.step(step);
+      products[rank] = it.products();
+      states[rank] = it.state();
+    };
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back(train, rank);
+    for (std::thread& each : threads) each.join();
+    std::vector<float> together;
+    for (std::uint64_t batch = 0; batch < how.steps * in_step; ++batch) {
+      // Batches of a step go round; each rank has in_step / ranks of them.
+      const std::uint64_t in = batch % in_step, rank = in % ranks;
+      const std::uint64_t place = batch / in_step * (in_step / ranks) + in / ranks;
+      const auto from = products[rank].begin() + static_cast<std::ptrdiff_t>(place * of_batch);
+      together.insert(together.end(), from, from + static_cast<std::ptrdiff_t>(of_batch));
+    }
+    if (ranks == 1) right = together, state = states[0];
+    seen.add(same_bits(together, right));
+    for (const auto& each : states) seen.add(same_bits(each, state));
+  }
+}
+
+/// Squares of rows with each instruction set that this processor has, and by a kernel.
+template <class Element>
+void compare_instruction_sets(tally& seen)
+{
+  for (const std::size_t length : {1U, 31U, 64U, 1'000U, 4'096U}) {
+    std::vector<Element> row(length);
+    for (std::size_t at = 0; at < length; ++at) row[at] = Element{number(at)};
+    double kernels = 0;
+    cm::optimizer::loop_launcher::run(act::detail::row_squares_kernel<Element>{row.data(), 1, length, &kernels});
+    const auto with = [&](auto add) {
+      cm::detail::measure_rows sums;
+      add(sums, row.data(), length);
+      seen.add(sums.folded().squares == kernels);
+    };
+    with([](auto& sums, const Element* from, std::size_t count) { sums.add(from, count); });
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+      with([](auto& sums, const Element* from, std::size_t count) { cm::detail::add_with_avx2(sums, from, count); });
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+      with([](auto& sums, const Element* from, std::size_t count) { cm::detail::add_with_avx512(sums, from, count); });
+#endif
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sampled bits are the same for capacities, evictions, threads, ranks, instruction sets and backends",
+          "[activation]")
+{
+  tally seen;
+  compare_backends(seen, 0.4, {256_KiB, tight_device}, 1);
+  compare_ranks(seen);
+  compare_instruction_sets<float>(seen);
+  compare_instruction_sets<cm::bf16>(seen);
+  compare_instruction_sets<cm::fp16>(seen);
+  CHECK(seen.runs > 80);
+  CHECK(seen.identical == seen.runs);
+  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
+    std::ofstream{std::string{folder} + "/test_activation.sampled_on_stream.json"}
+        << R"([{"name": "activation.sampled_bits_identical_percent", "value": )" << seen.percent()
+        << R"(, "unit": "%", "relation": "==", "bound": 100, )"
+        << R"("command": "build/bench/bin/test_activation.sampled_on_stream"}])" << '\n';
+}
+
+TEST_CASE("sampled bits are the same in a larger product of settings", "[activation][.slow]")
+{
+  tally seen;
+  for (const double ratio : {0.1, 0.3, 0.75, 1.0})
+    compare_backends(seen, ratio, {256_KiB, 16_KiB, 14_KiB, tight_device}, 8);
+  CHECK(seen.identical == seen.runs);
 }
 
 }  // namespace sampled_on_stream_test

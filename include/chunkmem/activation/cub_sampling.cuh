@@ -77,7 +77,7 @@ struct cub_sampling : Launcher {
     if (code != cudaSuccess)
       throw device_error{
           error_text{} << "chunkmem: CUB refused a sort or a sum of sampled rows: " << cudaGetErrorString(code),
-          {.number = static_cast<int>(code), .is_sticky = false, .call = "cub"}};
+          {.number = static_cast<int>(code)}};
   }
 };
 
