@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel of a device step and of sampled inputs, for whatever reads what the compiler makes of them: this file is only compiled.
+// Every kernel of a device step and of sampled inputs, for whatever reads what the compiler makes of them: this file is
+// only compiled.
 #include <chunkmem/activation/cub_sampling.cuh>
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/sampling_on_stream.hpp>

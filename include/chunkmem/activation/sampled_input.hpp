@@ -109,7 +109,7 @@ struct sampled_rows {
 /// In a block of `checkpointed`, `kept.saved_by(layer)` declares the three tensors to the block. A block that runs
 /// forward again keeps the same rows. A batch may have fewer rows than the options say.
 ///
-/// **On a stream**, as of CUDA, a launcher does the same with kernels, bit for bit, and pointers are into device memory:
+/// **On a stream**, as of CUDA, a launcher does the same with kernels, bit for bit. Pointers are into device memory:
 ///
 ///     using launcher = activation::cub_sampling<optimizer::cuda_launcher>;   // activation/cub_sampling.cuh
 ///     activation::sampled_input<manager, bf16, launcher> kept{m, norms, site, how, {weight}};

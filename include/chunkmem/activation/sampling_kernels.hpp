@@ -126,7 +126,7 @@ struct add_squares_kernel : element_work<add_squares_kernel> {
   }
 };
 
-/// The bits of squares become those of weights: of the root, times the norm that the row's gradient is expected to have.
+/// Bits of squares become those of weights: the root, times the norm that the row's gradient is expected to have.
 struct weigh_kernel : element_work<weigh_kernel> {
   std::uint64_t* numbers;
   const std::uint16_t* norms;

@@ -1,0 +1,16 @@
+// expect: a third argument that is no sampling_launcher
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/activation/sampled_input.hpp>
+
+struct any_manager {
+  struct engine_type {
+    static constexpr bool host_addressable = true;
+  };
+};
+struct launcher_alone {};
+#ifdef CHUNKMEM_COMPILES
+using launcher = chunkmem::activation::by_calling_thread;
+#else
+using launcher = launcher_alone;
+#endif
+constexpr auto size = sizeof(chunkmem::activation::sampled_input<any_manager, float, launcher>);
