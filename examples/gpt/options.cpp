@@ -69,10 +69,10 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
-  app.add_option(
-      "--activations", raw.activations,
-      std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned"} +
-          (is_cuda ? " (recompute)" : "; or sample=0.3: that share of the rows of projections' inputs (swap)"));
+  app.add_option("--activations", raw.activations,
+                 std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned"} +
+                     "; or sample=0.3: that share of the rows of projections' inputs" +
+                     (is_cuda ? " (recompute)" : " (swap)"));
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
     app.add_option("--link-rate", raw.link_rate, "for planners: bytes a second from and to the host (2.5e10)");
@@ -186,7 +186,7 @@ void read_activations(const raw_options& raw, program whose, options& out)
 {
   out.activations = whose == program::gpt_cuda ? activation_mode::recompute : activation_mode::swap;
   constexpr std::string_view sample = "sample=";
-  if (whose == program::gpt && raw.activations.starts_with(sample)) {
+  if (raw.activations.starts_with(sample)) {
     float ratio = 0.0f;
     read_real(
         "--activations sample=", raw.activations.substr(sample.size()), "above 0 and at most 1",

@@ -63,7 +63,7 @@ namespace gpt::cuda {
     case activation_mode::planned: return planned{}.plan(chain, budget);
     case activation_mode::swap:
     case activation_mode::keep:
-    case activation_mode::sample: break;  // no option of gpt_cuda
+    case activation_mode::sample: break;  // as swap, but for rows of one tensor
   }
   return keep_all{}.plan(chain, budget);
 }

@@ -27,9 +27,10 @@ class batch_runs {
   using network_type = network<Manager, Math>;
   using layers_type = layer_pass<Manager, Math>;
 
-  /// @param plan   without steps: the forward pass keeps the input of each layer alone
+  /// @param plan      without steps: the forward pass keeps the input of each layer alone
+  /// @param samples   rows of what attention gives, where a layer saves
   batch_runs(const network_type& net, const layers_type& layers, activation_mode choice,
-             const chunkmem::activation::activation_plan& plan)
+             const chunkmem::activation::activation_plan& plan, bool samples)
       : n_{net}, layers_{layers}, keeps_{choice == activation_mode::keep}, plan_{plan}
   {
     const extents& size = net.handles().size;
@@ -43,7 +44,7 @@ class batch_runs {
     for (std::uint32_t step = 0; step < plan_.steps.size(); ++step) {
       const auto& [run, layer] = plan_.steps[step];
       if (run == chain_run::saving && !is_in_backward(step) && !saved_[layer])
-        saved_[layer] = declare_saved(net.manager(), size);
+        saved_[layer] = declare_saved(net.manager(), size, samples);
     }
     for (auto& pins : kept_) pins.reserve(keeps_ ? pins_of_layer : 0);
   }
@@ -109,12 +110,12 @@ class batch_runs {
   void keep(std::size_t layer)
   {
     kept_[layer].push_back(n_.read(n_.handles().inputs[layer]));
-    for (const auto& tensor : saved_[layer]->all()) kept_[layer].push_back(n_.read(tensor));
+    saved_[layer]->for_each([&](const auto& tensor) { kept_[layer].push_back(n_.read(tensor)); });
   }
   void drop_saved(std::size_t layer)
   {
     if (!saved_[layer]) return;
-    for (const auto& tensor : saved_[layer]->all()) n_.manager().drop(tensor);
+    saved_[layer]->for_each([&](const auto& tensor) { n_.manager().drop(tensor); });
   }
 
   const network_type& n_;

@@ -5,6 +5,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 struct CUstream_st;  // cudaStream_t is a pointer to it
@@ -26,10 +27,34 @@ struct kernel_starter {
   }
 };
 
+/// What CUB needs for sampled inputs of so many rows, and what it does on a stream: sampling.cu has them.
+[[nodiscard]] std::uint64_t sampling_bytes(std::uint64_t count);
+void sort_down(CUstream_st* stream, const std::uint64_t* from, std::uint64_t* to, std::uint64_t count,
+               std::byte* temporary, std::uint64_t size);
+void add_up(CUstream_st* stream, std::uint64_t* sums, std::uint64_t count, std::byte* temporary, std::uint64_t size);
+
+/// Starts the kernels of sampled inputs: a chunkmem::activation::sampling_launcher.
+struct sampling_starter : kernel_starter {
+  [[nodiscard]] static std::uint64_t temporary_bytes(std::uint64_t count) { return sampling_bytes(count); }
+  template <class Backend>
+  void sort_down(Backend& backend, chunkmem::agent on_stream, const std::uint64_t* from, std::uint64_t* to,
+                 std::uint64_t count, std::byte* temporary, std::uint64_t size) const
+  {
+    backend.launch(on_stream, [&](CUstream_st* stream) { cuda::sort_down(stream, from, to, count, temporary, size); });
+  }
+  template <class Backend>
+  void add_up(Backend& backend, chunkmem::agent on_stream, std::uint64_t* sums, std::uint64_t count,
+              std::byte* temporary, std::uint64_t size) const
+  {
+    backend.launch(on_stream, [&](CUstream_st* stream) { cuda::add_up(stream, sums, count, temporary, size); });
+  }
+};
+
 /// The arithmetic of the GPT on a GPU: kernels of our own, and products by cuBLASLt.
 class cuda_math {
  public:
   using launcher = kernel_starter;
+  using sampler = sampling_starter;
   static constexpr std::uint64_t workspace_bytes = lt_products::workspace_bytes;
 
   template <class Backend, class Body>

@@ -19,6 +19,7 @@ template void start(CUstream_st*, const softmax_forward_kernel&);
 template void start(CUstream_st*, const softmax_backward_kernel&);
 template void start(CUstream_st*, const gelu_forward_kernel&);
 template void start(CUstream_st*, const gelu_backward_kernel&);
+template void start(CUstream_st*, const round_slopes_kernel&);
 template void start(CUstream_st*, const write_bytes_kernel&);
 template void start(CUstream_st*, const embed_kernel&);
 template void start(CUstream_st*, const sort_rows_kernel&);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "attended_samples.hpp"
 #include "attention.hpp"
 #include "pointwise_kernels.hpp"
 #include "saved_activations.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <utility>
 
 namespace gpt::cuda {
@@ -21,8 +25,13 @@ class layer_pass {
  public:
   using network_type = network<Manager, Math>;
   using scratch_type = typename network_type::scratch_type;
+  using samples_type = typename samples_of<Manager, typename Math::sampler>::type;
 
   explicit layer_pass(const network_type& net) : n_{net}, attention_{net} {}
+
+  /// Runs that save keep rows of what attention gives, in place of all of it. Gradients of projections come from such
+  /// rows wherever a layer is computed again too, so that every plan has the same bits.
+  void use(samples_type& samples) noexcept { samples_ = &samples; }
 
   /// Makes the next layer's input alone.
   void forward(std::size_t which) const
@@ -35,10 +44,11 @@ class layer_pass {
   {
     const auto room = n_.room(saving_.plan);
     const auto qkv = n_.write(to.qkv);
-    const auto attended = n_.write(to.attended);
+    const auto attended = samples_ == nullptr ? std::optional{n_.write(to.attended)} : std::nullopt;
     const auto middle = n_.write(to.middle);
     const auto hidden = n_.write(to.hidden);
-    run_forward(which, {qkv.data(), attended.data(), middle.data(), hidden.data()}, room, saving_);
+    run_forward(which, {qkv.data(), attended ? attended->data() : room[saving_.attended], middle.data(), hidden.data()},
+                room, saving_, true);
   }
 
   /// Computes the layer again, from its input.
@@ -50,8 +60,8 @@ class layer_pass {
     const auto room = n_.room(again_.plan);
     const auto x = n_.read(n_.handles().inputs[which]);
     const activation_places<bf16> made = places_in(room, again_);
-    up_to_hidden(weights, x.data(), made, room, again_);
-    run_backward({weights, x.data(), made.as_read(), room, again_, last}, slope);
+    up_to_hidden(weights, x.data(), made, room, again_, [&] { keep_rows(which, made.attended); });
+    run_backward({weights, x.data(), made.as_read(), room, again_, last, samples_, which}, slope);
   }
   /// @param from   what the last forward run saved
   void backward(std::size_t which, const saved_activations& from, bf16* slope, bool last) const
@@ -60,13 +70,20 @@ class layer_pass {
     const auto room = n_.room(backward_.plan);
     const auto x = n_.read(n_.handles().inputs[which]);
     const auto qkv = n_.read(from.qkv);
-    const auto attended = n_.read(from.attended);
+    const auto attended = samples_ == nullptr ? std::optional{n_.read(from.attended)} : std::nullopt;
     const auto middle = n_.read(from.middle);
     const auto hidden = n_.read(from.hidden);
     n_.norm_forward(weights.attention_norm, x.data(), room[backward_.normed], room[backward_.statistics]);
     n_.norm_forward(weights.mlp_norm, middle.data(), room[backward_.mlp_normed], room[backward_.mlp_statistics]);
-    run_backward(
-        {weights, x.data(), {qkv.data(), attended.data(), middle.data(), hidden.data()}, room, backward_, last}, slope);
+    run_backward({weights,
+                  x.data(),
+                  {qkv.data(), attended ? attended->data() : nullptr, middle.data(), hidden.data()},
+                  room,
+                  backward_,
+                  last,
+                  samples_,
+                  which},
+                 slope);
   }
 
  private:
@@ -88,6 +105,8 @@ class layer_pass {
     const scratch_type& room;
     const blocks& in;
     bool last = false;
+    samples_type* samples = nullptr;  ///< that has rows of what attention gave
+    std::size_t layer = 0;            ///< whose
   };
 
   [[nodiscard]] const sizes& size() const noexcept { return n_.size(); }
@@ -136,13 +155,15 @@ class layer_pass {
     return {room[in.qkv], room[in.attended], room[in.middle], room[in.hidden]};
   }
 
-  void run_forward(std::size_t which, const activation_places<bf16>& to, const scratch_type& room,
-                   const blocks& in) const
+  void run_forward(std::size_t which, const activation_places<bf16>& to, const scratch_type& room, const blocks& in,
+                   bool saves = false) const
   {
     const layer_weights& weights = n_.handles().layers[which];
     {
       const auto x = n_.read(n_.handles().inputs[which]);
-      up_to_hidden(weights, x.data(), to, room, in);
+      up_to_hidden(weights, x.data(), to, room, in, [&] {
+        if (saves) keep_rows(which, to.attended);
+      });
     }
     n_.run(gelu_forward_kernel{to.hidden, room[in.active], size().numbers(4 * size().width)});
     const auto out = n_.write(n_.handles().inputs[which + 1]);
@@ -150,8 +171,22 @@ class layer_pass {
               plain_product(size().rows, 4 * size().width, size().width), room, to.middle, true);
   }
 
+  /// Numbers of a row each, `width` of them. Empty in a rehearsal.
+  [[nodiscard]] std::span<const bf16> all_of(const bf16* rows) const
+  {
+    return {rows, n_.computes() ? static_cast<std::size_t>(size().numbers(size().width)) : 0};
+  }
+
+  void keep_rows([[maybe_unused]] std::size_t which, [[maybe_unused]] const bf16* attended) const
+  {
+    if constexpr (network_type::can_sample)
+      if (samples_ != nullptr) samples_->of(which).keep(samples_->batch(), all_of(attended), agent::compute);
+  }
+
+  /// @param attended   called when what attention gave has been read, and lies there still
+  template <class Attended>
   void up_to_hidden(const layer_weights& weights, const bf16* x, const activation_places<bf16>& to,
-                    const scratch_type& room, const blocks& in) const
+                    const scratch_type& room, const blocks& in, Attended attended) const
   {
     const std::uint32_t rows = size().rows;
     const std::uint32_t width = size().width;
@@ -160,6 +195,7 @@ class layer_pass {
     attention_.forward(to.qkv, to.attended, room, in.scores);
     n_.linear(to.attended, weights.projection, weights.projection_bias, to.middle, plain_product(rows, width, width),
               room, x, true);
+    attended();
     n_.norm_forward(weights.mlp_norm, to.middle, room[in.mlp_normed], room[in.mlp_statistics]);
     n_.linear(room[in.mlp_normed], weights.expand, weights.expand_bias, to.hidden,
               plain_product(rows, width, 4 * width), room);
@@ -182,9 +218,35 @@ class layer_pass {
     n_.bias_gradient(bias, dy, outputs, way.room[way.in.sums], way.last);
   }
 
+  /// The same for the projection, whose weight's gradient comes from the rows that were kept. Their slopes are rounded
+  /// to bf16 by chance: the mean stays what it was.
+  void sampled_backward(const way_back& way, const bf16* dy) const
+    requires network_type::can_sample
+  {
+    const std::uint32_t width = size().width;
+    bf16* const slopes = way.room[way.in.d_hidden];  // which the MLP no longer needs, and attention not yet
+    auto values = n_.read(way.weights.projection);
+    const auto of_input = [&] {
+      n_.multiply({.shape = input_product(size().rows, width, width),
+                   .left = dy,
+                   .right = values.data(),
+                   .out = way.room[way.in.between]},
+                  way.room);
+    };
+    const auto of_weight = [&](const auto& it) {
+      n_.run(round_slopes_kernel{it.slopes, slopes, it.count * width,
+                                 chunkmem::detail::rounding_stream{way.samples->key_of(way.layer)}});
+      const auto kept = static_cast<std::uint32_t>(it.count);
+      n_.product_gradient(std::move(values), it.rows, slopes, weight_product(kept, width, width), way.last, way.room);
+    };
+    chunkmem::activation::sampled(way.samples->of(way.layer), way.samples->batch(), agent::compute,
+                                  chunkmem::activation::linear_slope{all_of(dy), width, of_input, of_weight});
+    n_.bias_gradient(way.weights.projection_bias, dy, width, way.room[way.in.sums], way.last);
+  }
+
   void through_mlp(const way_back& way, bf16* slope) const
   {
-    const auto& [weights, x, saved, room, in, last] = way;
+    const auto& [weights, x, saved, room, in, last, samples, layer] = way;
     const std::uint32_t width = size().width;
     const std::uint64_t hidden = size().numbers(4 * width);
     n_.run(gelu_forward_kernel{saved.hidden, room[in.active], hidden});
@@ -207,10 +269,14 @@ class layer_pass {
 
   void through_attention(const way_back& way, bf16* slope) const
   {
-    const auto& [weights, x, saved, room, in, last] = way;
+    const auto& [weights, x, saved, room, in, last, samples, layer] = way;
     const std::uint32_t width = size().width;
-    product_backward(way, weights.projection, weights.projection_bias, saved.attended, slope, room[in.between], width,
-                     width);
+    bool is_sampled = false;
+    if constexpr (network_type::can_sample)
+      if (samples != nullptr) is_sampled = (sampled_backward(way, slope), true);
+    if (!is_sampled)
+      product_backward(way, weights.projection, weights.projection_bias, saved.attended, slope, room[in.between], width,
+                       width);
     attention_.backward(saved.qkv, room[in.between], room[in.d_qkv], room, in.scores);
     product_backward(way, weights.qkv, weights.qkv_bias, room[in.normed], room[in.d_qkv], room[in.between], width,
                      3 * width);
@@ -227,6 +293,7 @@ class layer_pass {
   }
 
   const network_type& n_;
+  samples_type* samples_ = nullptr;
   attention<Manager, Math> attention_;
   blocks passing_ = forward_blocks(false);
   blocks saving_ = forward_blocks(true);

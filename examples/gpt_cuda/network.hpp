@@ -70,6 +70,7 @@ template <class Manager, class Math>
 class network {
  public:
   using scratch_type = scratch<Manager>;
+  static constexpr bool can_sample = !requires(Manager& m) { m.ranks(); };  // a model over ranks keeps all rows
 
   network(Manager& manager, const batch_model& net, Math& math) : m_{manager}, net_{net}, math_{math}, size_{net.size}
   {

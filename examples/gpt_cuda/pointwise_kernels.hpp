@@ -48,4 +48,18 @@ struct gelu_backward_kernel {
   }
 };
 
+/// Numbers as bf16, up or down by chance, so that their mean is what they were.
+struct round_slopes_kernel {
+  const float* from;
+  bf16* to;
+  std::uint64_t numbers;
+  chunkmem::detail::rounding_stream random;
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return numbers; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const
+  {
+    to[index] = chunkmem::round_stochastic<bf16>(from[index], random.bits_of(index));
+  }
+};
+
 }  // namespace gpt::cuda

@@ -5,7 +5,6 @@
 
 #include <chunkmem/chunkmem.hpp>
 
-#include <array>
 #include <cstdint>
 
 namespace gpt::cuda {
@@ -16,23 +15,34 @@ using chunkmem::bf16;
 /// Norms and GELU run again in any case.
 struct saved_activations {
   chunkmem::tensor<bf16> qkv{};       ///< [rows, 3 width]
-  chunkmem::tensor<bf16> attended{};  ///< [rows, width]
+  chunkmem::tensor<bf16> attended{};  ///< [rows, width]; none where rows of it are sampled
   chunkmem::tensor<bf16> middle{};    ///< [rows, width], between attention and MLP
   chunkmem::tensor<bf16> hidden{};    ///< [rows, 4 width], before GELU
 
-  [[nodiscard]] std::array<chunkmem::tensor<bf16>, 4> all() const noexcept { return {qkv, attended, middle, hidden}; }
+  bool has_attended = true;
+
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    visit(qkv);
+    if (has_attended) visit(attended);
+    visit(middle);
+    visit(hidden);
+  }
 };
 
-/// @param manager   not sealed
+/// @param manager    not sealed
+/// @param samples    rows of what attention gives: there is no tensor for all of it
 template <class Manager>
-[[nodiscard]] saved_activations declare_saved(Manager& manager, const extents& size)
+[[nodiscard]] saved_activations declare_saved(Manager& manager, const extents& size, bool samples)
 {
   const auto declare = [&](std::uint64_t columns) {
     return manager.template add<bf16>({size.batch * size.context, columns}, chunkmem::role::activation);
   };
   saved_activations saved;
   saved.qkv = declare(3 * size.width);
-  saved.attended = declare(size.width);
+  saved.has_attended = !samples;
+  if (!samples) saved.attended = declare(size.width);
   saved.middle = declare(size.width);
   saved.hidden = declare(4 * size.width);
   return saved;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -43,6 +44,8 @@ class batch_trainer {
         windows_(ends_.window_bytes()),
         updates_{manager, settings.adam, settings.update, workers}
   {
+    if constexpr (network<Manager, Math>::can_sample)
+      if (settings.sample_ratio > 0) layers_.use(samples_.emplace(manager, net, settings.sample_ratio, settings.seed));
   }
   batch_trainer(const batch_trainer&) = delete;
 
@@ -110,9 +113,16 @@ class batch_trainer {
     const auto totals = room_for_losses(extent().micro_batches);
     for (std::uint32_t which = 0; which < extent().micro_batches; ++which) {
       const auto room = n().room(text_plan_);
+      const auto told = [&](auto say) {
+        if constexpr (network_type::can_sample)
+          if (samples_) say(*samples_);
+      };
+      told([&](auto& samples) { samples.begin(number, which); });
       const token_windows text = send(room, [&](std::size_t window) {
-        return training_tokens(text_, extent().context, settings_.seed, number,
-                               first_row() + which * extent().batch + window);
+        const unsigned char* const where = training_tokens(text_, extent().context, settings_.seed, number,
+                                                           first_row() + which * extent().batch + window);
+        told([&](auto& samples) { samples.set(window, static_cast<std::uint64_t>(where - text_.training().data())); });
+        return where;
       });
       iteration.pass(chunkmem::pass::forward, which);
       begin(text);
@@ -262,12 +272,13 @@ class batch_trainer {
   ends<Manager, Math> ends_{net_};
   const training_text& text_;
   trainer_settings settings_;
-  batch_runs<Manager, Math> runs_{net_, layers_, settings_.activations, settings_.plan};
+  batch_runs<Manager, Math> runs_{net_, layers_, settings_.activations, settings_.plan, settings_.sample_ratio > 0};
   std::vector<unsigned char> windows_;  ///< of a micro-batch, on their way
   block_plan text_plan_, slope_plan_;
   block<unsigned char> text_block_ = text_plan_.add<unsigned char>(ends_.window_bytes());
   block<bf16> slope_block_ = slope_plan_.add<bf16>(n().size().numbers(n().size().width));
   updates_type updates_;
+  std::optional<typename layer_pass<Manager, Math>::samples_type> samples_;
 };
 
 }  // namespace gpt::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/loop_sampling.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <gpt_cuda/product_kernel.hpp>
 #include <gpt_cuda/team.hpp>
@@ -35,6 +36,7 @@ void run_in_loops(const Body& body)
 class fake_math {
  public:
   using launcher = kernel_launcher;
+  using sampler = chunkmem::activation::loop_sampling<kernel_launcher>;
   static constexpr std::uint64_t workspace_bytes = 256;
 
   template <class Backend, class Body>

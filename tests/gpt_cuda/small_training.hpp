@@ -31,6 +31,7 @@ struct variant {
   activation_mode activations = activation_mode::recompute;
   chunkmem::activation::activation_plan plan{};
   chunkmem::trace::chrome_trace* trace = nullptr;
+  double sample_ratio = 0;
 
   [[nodiscard]] gpt::trainer_settings settings() const
   {
@@ -40,6 +41,7 @@ struct variant {
             .clip = 1.0f,
             .activations = activations,
             .plan = plan,
+            .sample_ratio = sample_ratio,
             .update = update};
   }
 };

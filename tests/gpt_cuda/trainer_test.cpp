@@ -6,6 +6,7 @@
 #include <support/sanitized.hpp>
 
 #include <cstddef>
+#include <vector>
 
 namespace trainer_test {
 
@@ -26,6 +27,29 @@ TEST_CASE("the GPT of the GPU has the same bits on any device, wherever it is up
       CHECK(train(smallest, chosen, latest) == unlimited);
       if (!support::sanitized) CHECK(train(smallest + 32_KiB, chosen, random) == unlimited);
     }
+  }
+}
+
+TEST_CASE(
+    "the GPT of the GPU samples projections' inputs with the same bits on any device, and exactly at a ratio of 1",
+    "[gpt_cuda]")
+{
+  using enum support::fake_schedule;
+  variant chosen{.activations = activation_mode::swap};
+  chunkmem::activation::set_actions(chosen.plan,
+                                    std::vector(chosen.size.layers, chunkmem::activation::block_action::keep));
+  const outcome exact = train(plenty, chosen, earliest);
+  chosen.sample_ratio = 1;
+  CHECK(train(plenty, chosen, earliest) == exact);
+  chosen.sample_ratio = 0.3;
+  const outcome sampled = train(plenty, chosen, earliest);
+  CHECK(sampled.faults.empty());
+  CHECK(sampled.parameters != exact.parameters);
+  CHECK(sampled.losses.front() == exact.losses.front());
+  CHECK(train(plenty, {.sample_ratio = 0.3}, earliest) == sampled);  // each layer is computed again
+  for (const gradient_choice gradient : {gradient_choice::separate, gradient_choice::in_place}) {
+    chosen.gradient = gradient;
+    CHECK(train(world{plenty, chosen}.rehearse().smallest_device, chosen, latest) == sampled);
   }
 }
 
