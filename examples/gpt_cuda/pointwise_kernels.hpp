@@ -3,6 +3,9 @@
 
 #include "team.hpp"
 
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/philox.hpp>
+
 #include <cmath>
 #include <cstdint>
 

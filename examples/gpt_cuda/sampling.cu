@@ -30,7 +30,7 @@ using namespace chunkmem::activation::detail;
 template void start(CUstream_st*, const row_squares_kernel<bf16>&);
 template void start(CUstream_st*, const add_squares_kernel&);
 template void start(CUstream_st*, const weigh_kernel&);
-template void start(CUstream_st*, const largest_kernel&);
+template void start(CUstream_st*, const largest_number_kernel&);
 template void start(CUstream_st*, const keys_kernel&);
 template void start(CUstream_st*, const units_kernel&);
 template void start(CUstream_st*, const always_kernel&);

@@ -88,8 +88,8 @@ struct by_kernels {
     run(act::detail::row_squares_kernel<Element>{input.data(), count, width, sums.data()});
     run(act::detail::add_squares_kernel{sums.data(), numbers.data(), count, parts, true});
     run(act::detail::weigh_kernel{numbers.data(), norms.data(), count, how});
-    run(act::detail::largest_kernel{numbers.data(), count, largest.data()});
-    run(act::detail::largest_kernel{largest.data(), largest.size(), &state.largest, true});
+    run(act::detail::largest_number_kernel{numbers.data(), count, largest.data()});
+    run(act::detail::largest_number_kernel{largest.data(), largest.size(), &state.largest, true});
     run(act::detail::keys_kernel{numbers.data(), keys.data(), count, &state});
     run(act::detail::sort_down_kernel{keys.data(), sorted.data(), count});
     run(act::detail::units_kernel{sorted.data(), units.data(), count});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
+#include <chunkmem/activation/cub_sampling.cuh>
+#include <chunkmem/activation/sampling_kernels.hpp>
 #include <chunkmem/optimizer/copy_tensors.cuh>
 #include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/flags.cuh>
@@ -129,6 +131,57 @@ kernel_runner::found_flags kernel_runner::find_flags(const host_run& numbers)
   });
   trip.bring_back();
   return {found.largest(), found.are_finite()};
+}
+
+kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_t rows, std::uint64_t kept,
+                                             const rounding_key& key)
+{
+  using namespace activation::detail;
+  const activation::cub_sampling<cuda_launcher> launch;
+  const std::uint64_t width = input.elements / rows, parts = (width + measure_block - 1) / measure_block;
+  const std::uint64_t temporary_size = launch.temporary_bytes(rows);
+  kept_rows result{std::vector<std::byte>(kept * width * size_of(input.type)), std::vector<std::int32_t>(kept),
+                   std::vector<float>(kept)};
+  round_trip trip{state_->memory};
+  const auto words = [&](std::uint64_t count) { return reinterpret_cast<std::uint64_t*>(trip.room(8 * count)); };
+  const std::byte* const there = trip.send(input.data, input.elements * size_of(input.type));
+  std::byte* const rows_there = trip.send(result.rows.data(), result.rows.size());
+  auto* const indices =
+      reinterpret_cast<std::int32_t*>(trip.send(reinterpret_cast<std::byte*>(result.indices.data()), 4 * kept));
+  auto* const scales =
+      reinterpret_cast<float*>(trip.send(reinterpret_cast<std::byte*>(result.scales.data()), 4 * kept));
+  auto* const sums = reinterpret_cast<double*>(words(rows * parts));
+  std::uint64_t *const numbers = words(rows), *const keys = words(rows), *const sorted = words(rows);
+  std::uint64_t *const units = words(rows + 1), *const places = words(kept), *const ordered = words(kept);
+  std::uint64_t* const largest = words(largest_number_kernel::blocks_of(rows));
+  auto* const state = reinterpret_cast<choice_state*>(trip.room(sizeof(choice_state)));
+  std::byte* const temporary = trip.room(temporary_size);
+  const auto of = [&](const auto* matrix) {
+    using number_type = std::remove_cvref_t<decltype(*matrix)>;
+    state_->run(row_squares_kernel<number_type>{matrix, rows, width, sums});
+    state_->run(add_squares_kernel{sums, numbers, rows, parts, true});
+    state_->run(weigh_kernel{numbers, nullptr, rows, {}});
+    state_->run(largest_number_kernel{numbers, rows, largest});
+    state_->run(largest_number_kernel{largest, largest_number_kernel::blocks_of(rows), &state->largest, true});
+    state_->run(keys_kernel{numbers, keys, rows, state});
+    launch.sort_down(state_->memory, round_trip::stream, keys, sorted, rows, temporary, temporary_size);
+    state_->run(units_kernel{sorted, units, rows});
+    launch.add_up(state_->memory, round_trip::stream, units, rows + 1, temporary, temporary_size);
+    const row_line line{sorted, units, rows, kept};
+    state_->run(always_kernel{line, state});
+    state_->run(places_kernel{line, state, places, key});
+    launch.sort_down(state_->memory, round_trip::stream, places, ordered, kept, temporary, temporary_size);
+    state_->run(keep_rows_kernel<number_type>{ordered, matrix, reinterpret_cast<number_type*>(rows_there), indices,
+                                              scales, kept, width});
+  };
+  if (input.type == dtype::bfloat16)
+    of(reinterpret_cast<const bf16*>(there));
+  else if (input.type == dtype::float16)
+    of(reinterpret_cast<const fp16*>(there));
+  else
+    of(reinterpret_cast<const float*>(there));
+  trip.bring_back();
+  return result;
 }
 
 kernel_runner::packed kernel_runner::pack_and_unpack(std::span<const std::vector<std::byte>> tensors)

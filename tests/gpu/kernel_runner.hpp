@@ -64,6 +64,15 @@ class kernel_runner {
   };
   [[nodiscard]] packed pack_and_unpack(std::span<const std::vector<std::byte>> tensors);
 
+  /// Rows that a sampled input keeps, of weights that are the rows' norms.
+  struct kept_rows {
+    std::vector<std::byte> rows;
+    std::vector<std::int32_t> indices;
+    std::vector<float> scales;
+  };
+  [[nodiscard]] kept_rows keep(const host_run& input, std::uint64_t rows, std::uint64_t kept,
+                               const chunkmem::rounding_key& key);
+
   /// What a backend tells of a kernel that writes where nothing is.
   struct loss {
     std::string first;   ///< the error that is met when the kernel is waited for

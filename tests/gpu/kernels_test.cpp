@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
+#include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
 #include <chunkmem/optimizer/update_kernel.hpp>
 #include <gpu/machine.hpp>
 #include <kernels/stored_parameter.hpp>
@@ -11,8 +13,10 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <vector>
 
 using namespace kernels;
+namespace act = chunkmem::activation;
 
 namespace {
 
@@ -201,6 +205,48 @@ TEST_CASE("flags found on a GPU are those of the numbers", "[gpu][kernels]")
         INFO(cm::name_of(type) << ", " << elements << " elements, finite: " << finite);
         CHECK(found.are_finite == expected.finite);
         if (expected.finite) CHECK(found.largest == expected.largest);
+      }
+}
+
+TEST_CASE("a GPU keeps the rows that the host keeps, with the sort and the sum of CUB", "[gpu][kernels]")
+{
+  if (const std::string why = gpu::why_not(); !why.empty()) SKIP(why);
+  gpu::kernel_runner runner;
+  struct extents {
+    std::size_t rows, width, kept;
+  };
+  for (const cm::dtype type : types)
+    for (const auto& [rows, width, kept] : {extents{1, 5, 1}, extents{96, 40, 29}, extents{96, 40, 96},
+                                            extents{40, 9'000, 12}, extents{70'001, 3, 21'000}})
+      for (const bool finite : {true, false}) {
+        placed_bytes input = numbers_of(type, rows * width, rows + kept, false);
+        if (finite) make_finite(input, type);
+        const cm::rounding_key key{.seed = 5, .step = kept, .tensor = 7, .list = 8};
+        std::vector<double> weights(rows);
+        const auto weigh = [&]<class Element>(const Element* first) {
+          act::detail::add_squares(cm::on_this_thread, std::span{first, rows * width}, std::span{weights});
+        };
+        if (type == cm::dtype::bfloat16)
+          weigh(reinterpret_cast<const cm::bf16*>(input.data()));
+        else if (type == cm::dtype::float16)
+          weigh(reinterpret_cast<const cm::fp16*>(input.data()));
+        else
+          weigh(reinterpret_cast<const float*>(input.data()));
+        for (double& each : weights) each = std::sqrt(each);
+        std::vector<std::int32_t> indices(kept);
+        std::vector<float> scales(kept);
+        (void)act::row_choice{rows}.choose(weights, indices, scales, key);
+        const auto found = runner.keep({input.data(), type, rows * width}, rows, kept, key);
+        INFO(cm::name_of(type) << ", " << rows << " rows of " << width << ", finite: " << finite);
+        const bool same_rows = found.indices == indices;
+        CHECK(same_rows);
+        CHECK(std::memcmp(found.scales.data(), scales.data(), kept * sizeof(float)) == 0);
+        const std::size_t size = width * cm::size_of(type);
+        bool same_bytes = same_rows;
+        for (std::size_t at = 0; at < kept && same_bytes; ++at)
+          same_bytes = std::memcmp(found.rows.data() + at * size,
+                                   input.data() + static_cast<std::size_t>(indices[at]) * size, size) == 0;
+        CHECK(same_bytes);
       }
 }
 

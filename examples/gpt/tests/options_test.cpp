@@ -171,6 +171,9 @@ TEST_CASE("the program of the GPU computes activations again by default, and tel
   };
   CHECK(parse_cuda({}).activations == recompute);
   CHECK(parse_cuda({"--activations", "swap"}).activations == swap);
+  CHECK(parse_cuda({"--activations", "sample=0.5"}).activations == sample);
+  CHECK(parse_cuda({"--activations", "sample=0.5"}).sample_ratio == 0.5);
+  refused({"--activations", "sample=0.5", "--shard", "3"}, "--activations sample=0.5 is for one rank");
   const gpt::options rated =
       parse_cuda({"--activations", "planned", "--device-rate", "2e14", "--link-rate", "50000000000"});
   CHECK(rated.activations == planned);

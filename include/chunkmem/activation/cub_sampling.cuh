@@ -70,7 +70,8 @@ struct cub_sampling : Launcher {
   [[nodiscard]] static cudaError_t add(void* temporary, std::size_t& size, std::uint64_t* sums, std::uint64_t count,
                                        cudaStream_t stream) noexcept
   {
-    return cub::DeviceScan::InclusiveSum(temporary, size, sums, sums, count, stream);
+    // An int in older versions: rows are below 2^31.
+    return cub::DeviceScan::InclusiveSum(temporary, size, sums, sums, static_cast<std::uint32_t>(count), stream);
   }
   static void expect(cudaError_t code)
   {

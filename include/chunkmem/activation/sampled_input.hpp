@@ -489,8 +489,12 @@ class sampled_input {
       for (std::size_t at = first; at < first + many; ++at) {
         const Slope* const from = slope.data() + static_cast<std::size_t>(chosen[at]) * width;
         const float scale = is_finite ? by[at] : std::numeric_limits<float>::quiet_NaN();
+        if (!detail::is_number(scale)) {
+          std::ranges::fill(scaled.subspan(at * width, width), detail::scaled_by(scale, 0));
+          continue;
+        }
         for (std::size_t column = 0; column < width; ++column)
-          scaled[at * width + column] = detail::scaled_by(scale, to_float(from[column]));
+          scaled[at * width + column] = strict_fp::product(scale, to_float(from[column]));
       }
     });
   }

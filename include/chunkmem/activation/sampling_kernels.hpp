@@ -148,13 +148,13 @@ struct weigh_kernel : element_work<weigh_kernel> {
 };
 
 /// The largest of some bits of numbers: one for each 1,024 of them. Called again for these, one for all.
-class largest_kernel {
+class largest_number_kernel {
  public:
   static constexpr std::uint64_t block_size = 1024;
   using sums_type = std::uint64_t;
 
-  largest_kernel(const std::uint64_t* numbers, std::uint64_t count_of_numbers, std::uint64_t* found,
-                 bool is_one_block = false) noexcept
+  largest_number_kernel(const std::uint64_t* numbers, std::uint64_t count_of_numbers, std::uint64_t* found,
+                        bool is_one_block = false) noexcept
       : numbers_{numbers}, found_{found}, count_{count_of_numbers}, block_{is_one_block ? count_of_numbers : block_size}
   {
   }
@@ -339,12 +339,14 @@ struct keep_rows_kernel : element_work<keep_rows_kernel<Element>> {
   }
 };
 
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline bool is_number(float scale) noexcept
+{
+  return (bits_as<std::uint32_t>(scale) & ~chunkmem::detail::sign_bit) <= chunkmem::detail::infinity_bits;
+}
 /// A number of a gradient times its row's scale. One NaN for all, on every machine.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline float scaled_by(float scale, float number) noexcept
 {
-  const bool is_number =
-      (bits_as<std::uint32_t>(scale) & ~chunkmem::detail::sign_bit) <= chunkmem::detail::infinity_bits;
-  return is_number ? strict_fp::product(scale, number) : bits_as<float>(chunkmem::detail::nan_bits);
+  return is_number(scale) ? strict_fp::product(scale, number) : bits_as<float>(chunkmem::detail::nan_bits);
 }
 
 /// Kept rows of a gradient times their scales; NaN where any row of it has an infinity or NaN.

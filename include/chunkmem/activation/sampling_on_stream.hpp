@@ -53,7 +53,7 @@ struct choice_room {
   choice_room(std::uint64_t rows, std::uint64_t parts, std::uint64_t temporary_bytes) noexcept
       : first{plan.take<std::uint64_t>(rows * parts)},
         second{plan.take<std::uint64_t>(rows)},
-        third{plan.take<std::uint64_t>(std::max(rows + 1, largest_kernel::blocks_of(rows)))},
+        third{plan.take<std::uint64_t>(std::max(rows + 1, largest_number_kernel::blocks_of(rows)))},
         norms{plan.take<std::uint16_t>(rows)},
         state{plan.take<choice_state>(1)},
         temporary{plan.take<std::byte>(temporary_bytes)}
@@ -70,7 +70,7 @@ struct slopes_room {
       : slopes{plan.take<float>(numbers)},
         sums{plan.take<double>(rows * parts)},
         squares{plan.take<std::uint64_t>(rows)},
-        largest{plan.take<std::uint64_t>(largest_kernel::blocks_of(rows))},
+        largest{plan.take<std::uint64_t>(largest_number_kernel::blocks_of(rows))},
         norms{plan.take<std::uint16_t>(rows)},
         state{plan.take<choice_state>(1)}
   {
@@ -221,8 +221,8 @@ class stream_sampling {
   void find_largest(const std::uint64_t* numbers, std::uint64_t count, std::uint64_t* of_blocks, choice_state* state,
                     agent stream)
   {
-    launch(largest_kernel{numbers, count, of_blocks}, stream);
-    launch(largest_kernel{of_blocks, largest_kernel::blocks_of(count), &state->largest, true}, stream);
+    launch(largest_number_kernel{numbers, count, of_blocks}, stream);
+    launch(largest_number_kernel{of_blocks, largest_number_kernel::blocks_of(count), &state->largest, true}, stream);
   }
 
   /// Written by the calling thread, or read by it, when nothing of it is on its way: so it is a lease of that thread.
