@@ -57,6 +57,7 @@ gpt::options deep_options(gpt::activation_mode choice)
   chosen.sample = 0;
   chosen.device_rate = 1e12;
   chosen.activations = choice;
+  chosen.sample_ratio = choice == gpt::activation_mode::sample ? 0.3 : 0;
   chosen.device_memory = choice == gpt::activation_mode::keep ? 512_KiB : 160_KiB;
   return chosen;
 }
@@ -126,7 +127,7 @@ TEST_CASE("the program of the GPU finds every bit the same wherever activations 
           "[gpt_cuda]")
 {
   using enum gpt::activation_mode;
-  const gpt::activation_mode choice = GENERATE(keep, swap, karma, planned);
+  const gpt::activation_mode choice = GENERATE(keep, swap, karma, planned, sample);
   const gpt::options chosen = deep_options(choice);
   const printed result{chosen};
   CAPTURE(result.all);
