@@ -91,8 +91,8 @@ std::vector<float> numbers(std::uint64_t seed, std::uint64_t count)
 /// One input that two layers read.
 struct shared_input {
   static constexpr std::uint64_t outputs[2] = {5, 3};
-  explicit shared_input(double ratio, std::uint64_t of_samples = samples)
-      : norms{{.name = "sampling", .samples = of_samples, .seed = 42}}
+  explicit shared_input(double ratio, std::uint64_t of_samples = samples, bool measures = false)
+      : norms{{.name = "sampling", .samples = of_samples, .seed = 42, .measures_noise = measures}}
   {
     const auto site = norms.add("input", rows_of_sample);
     m.use(norms);
@@ -262,6 +262,7 @@ struct trainer {
     bool again = false;    ///< blocks run forward twice
     bool threads = false;  ///< three, else one
     double ratio = 0.4;
+    bool measures = false;  ///< noise
   };
   using network_type = act::checkpointed<manager, act::keep_all>;
   static constexpr std::uint32_t blocks = 4;
@@ -269,7 +270,7 @@ struct trainer {
   explicit trainer(const settings& how)
       : how_{how},
         memory{{.device_capacity = how.device, .host_capacity = 256_KiB}},
-        norms{{.name = "sampling", .samples = samples, .seed = 42}},
+        norms{{.name = "sampling", .samples = samples, .seed = 42, .measures_noise = how.measures}},
         network{m, {.budget = budget, .name = "net"}}
   {
     m.use(sgd);
@@ -436,6 +437,8 @@ TEST_CASE("sampled training has the same bits with any capacity, with blocks tha
   CHECK(again);
   const bool all = trained({.device = tight_device, .again = true, .threads = true}) == right;
   CHECK(all);
+  const bool measured = trained({.device = tight_device, .again = true, .measures = true}) == right;
+  CHECK(measured);
   const bool other_ratio = trained({.ratio = 0.5}) == right;
   CHECK(!other_ratio);
 }
@@ -467,12 +470,145 @@ TEST_CASE("a sampled training that is resumed has the bits of one that was not i
 TEST_CASE("a step of sampled training allocates nothing when it is repeated", "[activation]")
 {
   if (!support::counts_allocations) SKIP("allocations are not counted here");
-  trainer it{{}};
+  const bool measures = GENERATE(false, true);
+  trainer it{{.measures = measures}};
   std::uint64_t step = 0;
   for (; step < 4; ++step) it.step(step);
   const auto before = support::allocations_so_far();
   for (; step < 8; ++step) it.step(step);
   CHECK((support::allocations_so_far() - before).all() == 0);
+}
+
+namespace {
+
+/// The mean of |estimate - G|^2 over all draws that a choice can make, each by its probability. @param gram   <g_i, g_j>
+double mean_error_of_all_draws(const support::row_sampling::division& by, const std::vector<double>& gram)
+{
+  std::vector<std::vector<support::row_sampling::overlap>> places;
+  support::row_sampling::for_each_stratum(by, [&](const auto& in) { places.push_back(in); });
+  const std::size_t all = by.share.size();
+  std::vector<double> off(all);  // by what each row counts too much
+  for (std::size_t row = 0; row < all; ++row) off[row] = by.is_always[row] ? 0 : -1;
+  double sum = 0;
+  const auto draw = [&](const auto& next, std::size_t place, double probability) -> void {
+    if (place == places.size()) {
+      double square = 0;
+      for (std::size_t i = 0; i < all; ++i)
+        for (std::size_t j = 0; j < all; ++j) square += off[i] * off[j] * gram[i * all + j];
+      sum += probability * square;
+      return;
+    }
+    for (const auto& each : places[place]) {
+      const double counts = 1 / (by.drawn() * by.share[each.row]);
+      off[each.row] += counts;
+      next(next, place + 1, probability * each.length * by.drawn());
+      off[each.row] -= counts;
+    }
+  };
+  draw(draw, 0, 1);
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the reported noise is that of all draws, and of all batches of a step together", "[activation]")
+{
+  const auto x = numbers(1, rows * width);
+  auto first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  std::vector<float> both;  // the products' slopes, row by row
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    for (std::uint64_t at = 0; at < 5; ++at) both.push_back(first[row * 5 + at] *= row % 5 == 0 ? 4.0F : 0.25F);
+    for (std::uint64_t at = 0; at < 3; ++at) both.push_back(second[row * 3 + at] *= row % 5 == 0 ? 4.0F : 0.25F);
+  }
+  const support::row_sampling::problem of{rows, width, 8, x, both};
+  const std::vector<double> gram = of.gram();
+  double gradient = 0;
+  for (const double each : gram) gradient += each;
+  for (const std::uint32_t batches : {1U, 2U}) {
+    shared_input it{0.4, samples, true};
+    constexpr std::uint64_t steps = 600;
+    std::vector<double> errors, signals;
+    std::vector<double> weights;
+    act::sampling_report before;
+    for (std::uint64_t step = 0; step <= steps; ++step) {
+      const float scale = step % 2 == 0 ? 1.0F : 64.0F;
+      auto scaled_first = first, scaled_second = second;
+      for (float& each : scaled_first) each *= scale;
+      for (float& each : scaled_second) each *= scale;
+      for (std::uint32_t micro = 0; micro < batches; ++micro) {
+        const act::sampled_batch batch{.step = step, .samples = batch_0, .loss_scale = scale, .micro_batch = micro};
+        it.keep(batch, x);
+        weights.assign(it.kept->weights().begin(), it.kept->weights().end());
+        (void)it.back(batch, scaled_first, scaled_second);
+      }
+      it.norms.commit();
+      const act::sampling_report now = it.norms.report();
+      if (step > 0) {  // with norms
+        errors.push_back(now.since(before).inputs[0].error);
+        signals.push_back(now.since(before).inputs[0].signal);
+        REQUIRE(now.since(before).inputs[0].steps == 1);
+      }
+      before = now;
+    }
+    const support::row_sampling::division by = support::row_sampling::divide(weights, it.kept->options().kept_of(rows));
+    const double right = mean_error_of_all_draws(by, gram);
+    REQUIRE(right == Catch::Approx(support::row_sampling::variance_of(by, gram)).epsilon(1e-9));
+    const auto expect_mean = [&](const std::vector<double>& of_steps, double wanted) {
+      double sum = 0, squares = 0;
+      for (const double each : of_steps) sum += each, squares += each * each;
+      const double mean = sum / steps, deviation = std::sqrt((squares / steps - mean * mean) / steps);
+      INFO(batches << " batches: " << mean << " reported, " << wanted << " right, deviation " << deviation);
+      CHECK(std::abs(mean - wanted) <= 4.8 * deviation + 1e-6 * wanted);
+      CHECK(deviation < 0.1 * wanted);
+    };
+    expect_mean(errors, batches * right);
+    expect_mean(signals, batches * batches * gradient);
+  }
+}
+
+TEST_CASE("a report of sampled inputs has their bytes, no noise where all rows are kept, and no step that overflows",
+          "[activation]")
+{
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  auto infinite = first;
+  infinite[7] = std::numeric_limits<float>::infinity();
+  shared_input all{1, samples, true}, some{0.4, samples, true}, unmeasured{0.4};
+  for (shared_input* const it : {&all, &some, &unmeasured})
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const act::sampled_batch batch{.step = step, .samples = batch_0};
+      it->keep(batch, x);
+      (void)it->back(batch, step == 1 ? infinite : first, second);
+      it->norms.commit();
+    }
+  const act::sampling_costs of_all = all.norms.report().inputs[0], of_some = some.norms.report().inputs[0];
+  CHECK(of_all.steps == 2);
+  CHECK(of_all.error == 0);
+  CHECK(of_all.noise() == 0);
+  CHECK(of_all.signal > 0);
+  CHECK(of_all.saved() == 0_B);
+  CHECK(of_some.steps == 2);
+  CHECK(of_some.noise() > 0);
+  CHECK(of_some.exact == 512_B);                 // 12 rows of 8 numbers, in multiples of 256
+  CHECK(of_some.kept == 256_B + 256_B + 256_B);  // 5 rows, 5 indices, 5 scales
+  CHECK(of_some.ratio == 0.4);
+  CHECK((of_some.spent_seconds > 0 && of_some.product_seconds > 0));
+  const act::sampling_report none = unmeasured.norms.report();
+  CHECK(none.inputs[0].steps == 0);
+  CHECK(std::isnan(none.inputs[0].noise()));
+  CHECK(none.json() ==
+        R"([{"name": "input", "ratio": 0.4, "exact_bytes": 512, "kept_bytes": 768, "saved_bytes": 0, "steps": 0, )"
+        R"("noise": null, "error": 0, "signal": 0, "spent_seconds": 0, "product_seconds": 0}])");
+  // A step that is forgotten is not counted, and one that is tried again counts once.
+  const act::sampled_batch batch{.step = 3, .samples = batch_0};
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    some.norms.forget();
+    some.keep(batch, x);
+    (void)some.back(batch, first, second);
+  }
+  some.norms.commit();
+  CHECK(some.norms.report().inputs[0].steps == 3);
+  const act::sampling_report twice = some.norms.report();
+  CHECK(twice.since(twice).whole().signal == 0);
 }
 
 TEST_CASE("norms of a step do not depend on the order of its micro-batches and ranks", "[activation]")

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/noise_meter.hpp>
 #include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/activation/sampling_report.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/host_device.hpp>
@@ -122,9 +124,10 @@ struct sampling_memory {
 class norm_cache {
  public:
   struct options {
-    std::string name;           ///< of the state, another one for each cache of a training
-    std::uint64_t samples = 0;  ///< of the data; 0: they never come back
-    std::uint64_t seed = 0;     ///< of the draws; after a load that of the file
+    std::string name;             ///< of the state, another one for each cache of a training
+    std::uint64_t samples = 0;    ///< of the data; 0: they never come back
+    std::uint64_t seed = 0;       ///< of the draws; after a load that of the file
+    bool measures_noise = false;  ///< for report(); the bits of a training are the same
   };
   /// An input that is sampled, as a number. Of one layer, or of layers that share the input.
   struct site {
@@ -133,7 +136,10 @@ class norm_cache {
 
   /// @throws config_error   no name
   explicit norm_cache(const options& settings)
-      : name_{settings.name}, state_{settings.name + "/norms"}, samples_{settings.samples}
+      : name_{settings.name},
+        state_{settings.name + "/norms"},
+        samples_{settings.samples},
+        noise_{settings.measures_noise}
   {
     if (settings.name.empty())
       throw config_error{
@@ -168,6 +174,7 @@ class norm_cache {
     sites_.push_back({std::string{called}, norms_, rows, hash_of(called, hash_of(name_, 0)), 0});
     norms_ += samples_ * rows;
     print_ = hash_of(called, print_) * 31 + rows;
+    noise_.add_site(called);
     return {static_cast<std::uint32_t>(sites_.size() - 1)};
   }
   [[nodiscard]] const std::string& name_of(site which) const { return expect_site(which).name; }
@@ -296,6 +303,7 @@ class norm_cache {
     expect_whole();
     take_all(true);
     take_in(noted_, used_);
+    noise_.end_step();
   }
   /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
   /// from each rank to each other, on the calling threads.
@@ -341,12 +349,14 @@ class norm_cache {
     if (most != 0) ranks.exchange(noted_, all_);
     take_in(all_, used);
     noted_.clear();
+    noise_.end_step();
   }
   /// Forgets what was noted, as for a step that is tried again with other samples.
   void forget()
   {
     take_all(false);
     noted_.clear();
+    noise_.forget();
     used_ = 0;
     if (bytes_.empty()) return;
     read_header();
@@ -356,6 +366,11 @@ class norm_cache {
 
   /// 32 B for each row of the largest input.
   [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
+  /// What each input costs, spares and adds as noise. Noise and seconds with options::measures_noise alone. Call it
+  /// between two steps. Cost: O(inputs), with an allocation.
+  [[nodiscard]] sampling_report report() { return noise_.report(); }
+  /// Of sampled inputs, in a step.
+  [[nodiscard]] noise_meter& noise() noexcept { return noise_; }
 
   template <class Visit>
   void for_each_state(Visit visit)
@@ -558,6 +573,7 @@ class norm_cache {
   std::uint64_t noted_step_ = 0;
   std::uint64_t used_ = 0;  // the step of the last batch, and 1; 0: none since commit
   sampling_memory memory_;
+  noise_meter noise_;
 };
 
 static_assert(registrable<norm_cache>);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/chain_timeline.hpp>
+#include <chunkmem/activation/noise_meter.hpp>
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/row_choice.hpp>
 #include <chunkmem/activation/sampling_kernels.hpp>
@@ -158,10 +160,18 @@ class sampled_input {
         indices_{declared<std::int32_t>({kept()}, " indices")},
         scales_{declared<float>({kept()}, " scales")}
   {
-    if constexpr (is_on_stream)
+    const bytes exact = align_up(bytes{options_.rows * options_.width * sizeof(Element)}, tensor_alignment);
+    norms_.noise().declare(site_.index, options_.ratio, exact, options_.size(dtype_of<Element>));
+    if constexpr (is_on_stream) {
+      if (measures())
+        throw config_error{error_text{} << "chunkmem: the noise of the sampled input \"" << name()
+                                        << "\" was to be measured on a stream (measure it where the host reads the "
+                                           "device tier, or leave measures_noise out)"};
       on_stream_.emplace(manager_, norms_, site_, launcher, options_.rows);
-    else
+    } else {
       norms_.memory().make_room(static_cast<std::size_t>(options_.rows));
+      if (measures()) lengths_.resize(static_cast<std::size_t>(options_.rows) * noise_meter::probes);
+    }
   }
   sampled_input(const sampled_input&) = delete;
 
@@ -188,6 +198,7 @@ class sampled_input {
   void keep(const sampled_batch& batch, std::span<const Element> input, Workers& workers = on_this_thread)
   {
     const bool computes = !manager_.rehearsing();
+    const double begin = seconds();
     const std::size_t count = computes ? rows_in(input.size()) : 0;
     std::span<const double> weights;
     std::uint64_t print_of_input = 0;
@@ -215,6 +226,9 @@ class sampled_input {
     });
     remember(batch, count);
     print_of_input_ = print_of_input;
+    if (!measures()) return;
+    norms_.noise().spent(site_.index, seconds() - begin);
+    norms_.noise().look(site_.index, batch.step, input, count, std::span{lengths_}, workers);
   }
   /// The same for a tensor of the manager, whose bytes are dead afterwards: to read it again is a usage_error.
   template <executor Workers = const serial>
@@ -274,6 +288,8 @@ class sampled_input {
   void take_back(const sampled_batch& batch, Workers& workers, const Slopes&... products)
   {
     const bool computes = !manager_.rehearsing();
+    const double begin = seconds();
+    double aside = 0;  // of products and of the measurement
     {
       const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
       const std::uint64_t outputs = std::max({static_cast<std::uint64_t>(products.outputs)...});
@@ -287,12 +303,19 @@ class sampled_input {
         if (computes)
           scale(product.slope, static_cast<std::size_t>(product.outputs), indices.span(), scales.span(),
                 workspace.template span<float>(), places, workers);
+        const double before = seconds();
         product.of_weight(sampled_rows<Element>{rows.data(), reinterpret_cast<const float*>(workspace.data()), places});
+        aside += seconds() - before;
       };
       (back(products), ...);
+      if (computes && measures()) {
+        norms_.noise().multiplied(site_.index, aside);
+        aside += measure(batch, indices.span().first(places), scales.span().first(places), products...);
+      }
     }
     if (computes) norms_.note(site_, batch, numbers(count_));
     forget();
+    if (computes && measures()) norms_.noise().spent(site_.index, seconds() - begin - aside);
   }
   /// The same on a stream. Norms are noted when they have come to the host.
   template <class... Slopes>
@@ -373,6 +396,31 @@ class sampled_input {
     count_ = count;
     step_ = batch.step;
     print_ = norm_cache::print_of(batch);
+  }
+  [[nodiscard]] bool measures() const noexcept { return norms_.noise().is_on(); }
+  /// 0 where nothing is measured, or where the manager has no clock.
+  [[nodiscard]] double seconds() const
+  {
+    if constexpr (requires(Manager& m) { m.backend().now(), m.report().stalls; })
+      return measures() ? chain_clock::read(manager_) : 0;
+    else
+      return 0;
+  }
+  /// Adds a batch to the noise of its step. @return   the seconds that this took
+  template <class... Slopes>
+  double measure(const sampled_batch& batch, std::span<const std::int32_t> chosen, std::span<const float> by,
+                 const Slopes&... products)
+  {
+    const double begin = seconds();
+    std::size_t column = 0;
+    const auto add = [&](const auto& product) {
+      const auto outputs = static_cast<std::size_t>(product.outputs);
+      norms_.noise().add(site_.index, batch.step, batch.loss_scale, product.slope, outputs, column,
+                         std::span<const float>{lengths_}, chosen, by);
+      column += outputs;
+    };
+    (add(products), ...);
+    return seconds() - begin;
   }
 
   [[nodiscard]] static const sampling_options& checked(const norm_cache& norms, norm_cache::site which,
@@ -529,6 +577,7 @@ class sampled_input {
   std::uint64_t print_ = 0;           // of that batch
   std::uint64_t print_of_input_ = 0;  // and of its rows
   std::uint64_t always_ = 0;
+  std::vector<float> lengths_;  // of the rows of that batch, along the signs of the noise_meter
   bool has_rows_ = false;
   bool has_rehearsed_ = false;  // rows of a rehearsal, which has no part in those
   [[no_unique_address]] typename detail::stream_passes<Manager, Launcher>::type on_stream_;
