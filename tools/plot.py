@@ -6,6 +6,7 @@
     python3 tools/plot.py trace trace.json picture.svg           a real run, as gpt --trace and trace::chrome_sink write it
     python3 tools/plot.py policies moved.csv picture.svg [name]  what evictions move, beside the least that any way of moving could;
                                                                  of the models whose name has this in it
+    python3 tools/plot.py noise report.json picture.svg          sampled inputs: the tables of gpt --noise, from its --report
 
 A timeline has a line of names, then one line for each span:
 
@@ -411,9 +412,70 @@ def draw_policies(models, target):
     write(figure, target)
 
 
+def read_noise(path):
+    """The tables of noise of a report: [(step, {input: its numbers}), ...] by step."""
+    wanted = ("exact_bytes", "kept_bytes", "steps", "spent_seconds", "product_seconds")
+    try:
+        with open(path, encoding="utf-8") as file:
+            read = json.load(file)
+        tables = [(int(it["step"]), {one["name"]: {**{key: float(one[key]) for key in wanted},
+                                                   "noise": math.nan if one["noise"] is None else float(one["noise"])} for one in it["inputs"]})
+                  for it in read["noise"]]
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise Mistake(f"{path} is no report with tables of noise (gpt --activations sample=0.3 --noise 10 --report {path}): {failure}") from failure
+    if not tables or not tables[0][1]:
+        raise Mistake(f"{path} has no table of noise (train as many steps as --noise says)")
+    if any(inputs.keys() != tables[0][1].keys() for _, inputs in tables):
+        raise Mistake(f"{path}: tables of one report have other inputs")
+    return sorted(tables, key=lambda it: it[0])
+
+
+def draw_noise(tables, target):
+    names = list(tables[0][1])
+    steps = [step for step, _ in tables]
+    figure, all_axes = new_figure(3, [3.4, 2.8, 2.6])
+    from matplotlib.ticker import MaxNLocator
+
+    noise, sizes, times = all_axes[:, 0]
+    for axes in (noise, times):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for number, name in enumerate(names):
+        noise.plot(steps, [inputs[name]["noise"] for _, inputs in tables], marker="o", markersize=3, linewidth=1.2, label=name,
+                   color=f"C{number % 10}", linestyle=("-", "--", ":", "-.")[number // 10 % 4])
+    shown = [inputs[name]["noise"] for _, inputs in tables for name in names if inputs[name]["noise"] > 0]
+    if shown:
+        noise.set_yscale("log")
+        noise.axhline(1, color="black", linewidth=0.8, linestyle="--")
+    noise.set_ylabel("noise to signal")
+    noise.set_title("|error of the gradient|\u00b2 over |gradient|\u00b2, means of the steps before; dashed: as much noise as signal",
+                    loc="left", fontsize="medium")
+    if len(names) <= NAMED:
+        noise.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
+    last = tables[-1][1]
+    places = range(len(names))
+    sizes.bar([at - 0.2 for at in places], [last[name]["exact_bytes"] / 1e6 for name in names], width=0.4, color="0.75", label="all rows")
+    sizes.bar([at + 0.2 for at in places], [last[name]["kept_bytes"] / 1e6 for name in names], width=0.4, color="C0", label="kept")
+    sizes.set_xticks(list(places) if len(names) <= NAMED else [])
+    if len(names) <= NAMED:
+        sizes.set_xticklabels(names, rotation=20, ha="right", fontsize="small")
+    exact, kept = (sum(last[name][key] for name in names) / 1e6 for key in ("exact_bytes", "kept_bytes"))
+    sizes.set_title(f"{kept:.4g} of {exact:.4g} MB kept", loc="right", fontsize="medium")
+    sizes.set_ylabel("bytes [MB]")
+    sizes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=2, fontsize="medium", frameon=False, borderaxespad=0.2)
+    for key, label in (("product_seconds", "products of kept rows"), ("spent_seconds", "sampling: choices, copies, scales, norms")):
+        times.plot(steps, [1e3 * sum(it[key] for it in inputs.values()) / max(1.0, max(it["steps"] for it in inputs.values()))
+                           for _, inputs in tables], marker="o", markersize=3, label=label)
+    times.set_ylim(bottom=0)
+    times.set_ylabel("of a step [ms]")
+    times.set_xlabel("step")
+    times.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=2, fontsize="medium", frameon=False, borderaxespad=0.2)
+    write(figure, target)
+
+
 USES = {
     "step": (3, 3, lambda words: draw_step(*read_spans(words[1]), words[2])),
     "trace": (3, 3, lambda words: draw_trace(*read_trace(words[1]), words[2])),
+    "noise": (3, 3, lambda words: draw_noise(read_noise(words[1]), words[2])),
     "policies": (3, 4, lambda words: draw_policies(read_policies(words[1], words[3] if len(words) > 3 else ""), words[2])),
 }
 
@@ -421,8 +483,8 @@ USES = {
 def main(arguments):
     least, most, use = USES.get(arguments[0] if arguments else "", (1, 0, None))
     if not least <= len(arguments) <= most:
-        raise Mistake("write: plot.py step <timeline.csv> <picture>, plot.py trace <trace.json> <picture> or plot.py policies <table.csv> "
-                      "<picture> [part of a model's name]; pictures are .svg, .png or .pdf")
+        raise Mistake("write: plot.py step <timeline.csv> <picture>, plot.py trace <trace.json> <picture>, plot.py noise <report.json> "
+                      "<picture> or plot.py policies <table.csv> <picture> [part of a model's name]; pictures are .svg, .png or .pdf")
     try:
         use(arguments)
     except ImportError as failure:

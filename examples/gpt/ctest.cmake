@@ -25,6 +25,10 @@ foreach(choice IN ITEMS keep recompute karma planned sample=0.3)
   chunkmem_test(example.gpt_activations.${choice} LABELS example TIMEOUT 120
                 COMMAND gpt ${gpt_small} --activations ${choice} --transfer planned --accumulate 2)
 endforeach()
+if(TARGET chunkmem::checkpoint)
+  chunkmem_test(example.gpt_activations.sampling LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/sampling.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_sampling")
+endif()
 chunkmem_test(example.gpt_activations.ranks LABELS example TIMEOUT 120
               COMMAND gpt --layers 3 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --verify --ranks 2 --activations recompute)
 # What the README shows of the first command.

@@ -3,6 +3,7 @@
 
 #include "size_text.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <string>
@@ -107,6 +108,23 @@ void display::step(const step_figures& figures) const
   const double left = figures.seconds * static_cast<double>(figures.steps - figures.number);
   if (left >= worth_telling) std::fprintf(out_, "  %.0f s left", left);
   if (!terminal_ || figures.skipped || figures.number == figures.steps) std::fputc('\n', out_);
+  std::fflush(out_);
+}
+
+void display::noise(std::size_t step, const chunkmem::activation::sampling_report& of) const
+{
+  std::uint64_t steps = 0;
+  for (const auto& it : of.inputs) steps = std::max(steps, it.steps);
+  if (terminal_) std::fputs("\r\x1b[K", out_);
+  std::fprintf(out_, "noise of sampled gradients, mean of %" PRIu64 " steps before step %zu\n", steps, step + 1);
+  std::fprintf(out_, "  %-20s %8s %12s %14s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "spent",
+               "products");
+  const auto row = [&](const chunkmem::activation::sampling_costs& it) {
+    std::fprintf(out_, "  %-20s %8.5f %12s %14.4g %8.4f s %8.4f s\n", it.name.c_str(), it.ratio,
+                 size_text(it.saved()).c_str(), it.noise(), it.spent_seconds, it.product_seconds);
+  };
+  for (const auto& it : of.inputs) row(it);
+  if (of.inputs.size() > 1) row(of.whole());
   std::fflush(out_);
 }
 

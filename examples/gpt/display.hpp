@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/activation/sampling_report.hpp>
 #include <chunkmem/chunkmem.hpp>
 
 #include "options.hpp"
@@ -60,6 +61,8 @@ class display {
   void memory_made(double seconds) const;
   void note(const char* what, float loss) const;
   void step(const step_figures& figures) const;
+  /// Of the steps since the last such table.
+  void noise(std::size_t step, const chunkmem::activation::sampling_report& of) const;
   void closing(const options& chosen, const memory_figures& figures) const;
   /// Bytes outside printable ASCII appear as `?`.
   void sample(std::string_view prompt, std::string_view written) const;

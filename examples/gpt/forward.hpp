@@ -34,7 +34,10 @@ class forward_pass {
     attend(saved, where);
     project(n_.handles().layers[which], saved, where);
     if constexpr (network<Manager>::can_sample)
-      if (auto* const samples = n_.samples()) samples->of(which, row).keep(samples->batch(row), saved.attended);
+      if (auto* const samples = n_.samples()) {
+        samples->of(which, row).keep(samples->batch(row), saved.attended);
+        samples->look(samples->of(which, row));
+      }
     mlp(n_.handles().layers[which], saved, last ? all.output : all.layers[which + 1].input, where);
   }
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <initializer_list>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@ struct raw_options {
   std::string ranks, shard, nodes;
   std::string stages, micro_batches, schedule, replicas;
   std::string plan, cluster, write_model;
+  std::string sample_room, sample_file, noise;
 };
 
 /// The words that choose one policy of a list: their names, without the family where they end in it.
@@ -69,10 +72,19 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
-  app.add_option("--activations", raw.activations,
-                 std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned"} +
-                     "; or sample=0.3: that share of the rows of projections' inputs" +
-                     (is_cuda ? " (recompute)" : " (swap)"));
+  app.add_option(
+      "--activations", raw.activations,
+      std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned; or sample=0.3: that "
+                  "share of the rows of projections' inputs"} +
+          (is_cuda ? " (recompute)"
+                   : ", sample=auto: shares by measured rows, sample=FILE: shares of a file that auto wrote (swap)"));
+  if (!is_cuda) {
+    app.add_option("--sample-room", raw.sample_room,
+                   "of sample=auto: bytes for the rows that are kept of all inputs, or a part of all rows as 40% (what "
+                   "sample=0.3 takes)");
+    app.add_option("--sample-file", raw.sample_file, "of sample=auto: where ratios are written to (sample_ratios.txt)");
+    app.add_option("--noise", raw.noise, "of sample: print the noise of the gradients each so many steps");
+  }
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
     app.add_option("--link-rate", raw.link_rate, "for planners: bytes a second from and to the host (2.5e10)");
@@ -182,22 +194,70 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
   out = types[read_word("--precision", text, {"fp32", "bf16", "fp16"})];
 }
 
+constexpr std::string_view sampling = "sample=";
+
+/// A ratio, `auto`, or a file that has ratios.
+void read_sampling(const raw_options& raw, program whose, options& out)
+{
+  const std::string how = raw.activations.substr(sampling.size());
+  out.activations = activation_mode::sample;
+  out.sample_ratio = 1;  // of inputs without one of their own
+  const bool takes_more = whose == program::gpt;
+  if (how == "auto" && takes_more) {
+    out.measures_ratios = true;
+    return;
+  }
+  double number = 0;
+  const auto [end, wrong] = std::from_chars(how.data(), how.data() + how.size(), number);
+  const bool is_number = wrong != std::errc::invalid_argument && end == how.data() + how.size();
+  std::error_code ignored;
+  if (!is_number && takes_more && std::filesystem::is_regular_file(how, ignored)) {
+    out.sample_file = how;
+    return;
+  }
+  if (!is_number)
+    throw problem{"--activations sample= '" + how + "' is not a number above 0 and at most 1" +
+                  (takes_more ? ", nor auto, nor a file that is there" : "")};
+  if (wrong != std::errc{} || !(number > 0) || !(number <= 1))
+    throw problem{"--activations sample= '" + how + "' is not a number above 0 and at most 1"};
+  out.sample_ratio = number;
+}
+
+/// What goes with a sample alone.
+void read_sampling_options(const raw_options& raw, options& out)
+{
+  const auto expect = [](const char* option, const std::string& text, bool may, const char* with) {
+    if (!text.empty() && !may)
+      throw problem{std::string{option} + " goes with --activations " + with + " alone (leave it out)"};
+  };
+  expect("--sample-room", raw.sample_room, out.measures_ratios, "sample=auto");
+  expect("--sample-file", raw.sample_file, out.measures_ratios, "sample=auto");
+  expect("--noise", raw.noise, out.activations == activation_mode::sample, "sample=");
+  if (!raw.sample_file.empty()) out.ratio_file = raw.sample_file;
+  read_whole("--noise", raw.noise, std::size_t{1}, std::size_t{1000000}, out.noise);
+  if (raw.sample_room.ends_with('%')) {
+    float percent = 0.0f;
+    read_real(
+        "--sample-room", raw.sample_room.substr(0, raw.sample_room.size() - 1), "above 0 and at most 100, before its %",
+        [](float it) { return it > 0.0f && it <= 100.0f; }, percent);
+    if (percent == 0.0f) throw problem{"--sample-room '%' has no number before its %"};
+    out.room.share = static_cast<double>(percent) / 100;
+  } else if (!raw.sample_room.empty()) {
+    out.room.size = parse_size("--sample-room", raw.sample_room);
+  }
+}
+
 void read_activations(const raw_options& raw, program whose, options& out)
 {
   out.activations = whose == program::gpt_cuda ? activation_mode::recompute : activation_mode::swap;
-  constexpr std::string_view sample = "sample=";
-  if (raw.activations.starts_with(sample)) {
-    float ratio = 0.0f;
-    read_real(
-        "--activations sample=", raw.activations.substr(sample.size()), "above 0 and at most 1",
-        [](float it) { return it > 0.0f && it <= 1.0f; }, ratio);
-    out.activations = activation_mode::sample;
-    out.sample_ratio = static_cast<double>(ratio);
+  if (raw.activations.starts_with(sampling)) {
+    read_sampling(raw, whose, out);
   } else {
     const std::size_t word =
         read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
     if (!raw.activations.empty()) out.activations = static_cast<activation_mode>(word);
   }
+  read_sampling_options(raw, out);
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
     if (text.empty()) return;
     if (!is_planned(out.activations))
@@ -290,6 +350,15 @@ void check_gradient(const options& chosen)
   }
 }
 
+/// Ratios are measured by one rank with the whole model.
+void check_measured(const options& chosen)
+{
+  if (chosen.measures_ratios)
+    throw problem{
+        "--activations sample=auto is for one rank without stages, which measures the whole model (choose swap, keep "
+        "or recompute)"};
+}
+
 /// What trains over ranks has no way to yet, or would do once for each rank.
 void check_ranks(const raw_options& raw, const options& chosen)
 {
@@ -298,7 +367,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
     return;
   }
   const std::pair<const char*, const std::string&> refused[] = {
-      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}};
+      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}, {"--noise", raw.noise}};
   for (const auto& [option, text] : refused)
     if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
   if (!raw.sample.empty() && chosen.sample > 0)
@@ -307,6 +376,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
     throw problem{
         "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
         "separate)"};
+  check_measured(chosen);
   if (is_planned(chosen.activations) || chosen.activations == activation_mode::sample)
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
   if (chosen.update == update_choice::gpu)
@@ -344,6 +414,7 @@ void check_stages(const raw_options& raw, const options& chosen)
   refuse({{"--trace", raw.trace},
           {"--report", raw.report},
           {"--export", raw.exported},
+          {"--noise", raw.noise},
           {"--ranks", raw.ranks},
           {"--nodes", raw.nodes},
           {"--sample", raw.sample},
@@ -367,6 +438,7 @@ void check_stages(const raw_options& raw, const options& chosen)
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
         "--gradient in_place does not go with --stages: several micro-batches add up (choose --gradient separate)"};
+  check_measured(chosen);
   if (chosen.activations != activation_mode::swap && chosen.activations != activation_mode::recompute)
     throw problem{"--activations " + raw.activations + " does not go with --stages (choose swap or recompute)"};
 }

@@ -4,6 +4,7 @@
 #include "activation_mode.hpp"
 #include "extents.hpp"
 #include "policies.hpp"
+#include "sample_ratios.hpp"
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace gpt {
 
@@ -39,7 +41,13 @@ struct options {
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   activation_mode activations = activation_mode::swap;
-  double sample_ratio = 0;      ///< of the rows that --activations sample keeps; 0: exact
+  double sample_ratio = 0;                                 ///< of the rows that --activations sample keeps; 0: exact
+  std::vector<input_ratio> sample_ratios;                  ///< of inputs that have their own: measured, or from a file
+  std::optional<std::filesystem::path> sample_file;        ///< that has them
+  bool measures_ratios = false;                            ///< before the training
+  sample_room room;                                        ///< for rows that are kept, where ratios are measured
+  std::filesystem::path ratio_file = "sample_ratios.txt";  ///< where measured ones are written to
+  std::size_t noise = 0;                                   ///< steps between two tables of the noise; 0: none
   double device_rate = 156e12;  ///< of gpt_cuda, for planners: operations a second; half the peak of an A100
   double link_rate = 25e9;      ///< of gpt_cuda, for planners: bytes a second, each way; of PCIe 4.0 x16, rounded
   update_choice update = update_choice::placement;  ///< of gpt_cuda

@@ -5,8 +5,12 @@
 #include "budget.hpp"
 #include "file_trace.hpp"
 #include "run.hpp"
+#include "sample_ratios.hpp"
+#include "size_text.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/activation/ratio_search.hpp>
+#include <chunkmem/activation/sampled_input.hpp>
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <algorithm>
@@ -19,13 +23,16 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace gpt {
 
 /// A file that can be written, or a sentence before the training starts.
 using output_file = command_line::output_file<problem>;
 
-inline void write_report(std::ostream& out, const training_result& result, const std::string& memory)
+/// @param noise   tables; empty: there are none
+inline void write_report(std::ostream& out, const training_result& result, const std::string& memory,
+                         const std::string& noise)
 {
   out << "{\n\"losses\": [";
   char number[32];
@@ -35,7 +42,9 @@ inline void write_report(std::ostream& out, const training_result& result, const
     out << (i == 0 ? "" : ", ") << (std::isfinite(result.losses[i]) ? number : "null");
   }
   std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
-  out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory << "\n}\n";
+  out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory;
+  if (!noise.empty()) out << ",\n\"noise\": " << noise;
+  out << "\n}\n";
 }
 
 [[nodiscard]] inline unsigned default_threads()
@@ -81,7 +90,8 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   const training_result result = limited.train(&show, &saves);
   show.closing(chosen, limited.figures());
   if (report_file) {
-    write_report(report_file->text(), result, limited.report_json());
+    write_report(report_file->text(), result, limited.report_json(),
+                 chosen.noise > 0 ? limited.noise_json() : std::string{});
     report_file->finish();
   }
   if (chosen.trace) {
@@ -103,6 +113,103 @@ training_result train_unlimited(const training_setup& setup, const memory_budget
   return unlimited.train(nullptr, nullptr);
 }
 
+/// A row of each input that is sampled: its name, and how many rows it has.
+struct named_input {
+  std::string name;
+  chunkmem::activation::sampling_options options;
+};
+template <class Training>
+[[nodiscard]] std::vector<named_input> inputs_of(session<Training>& of)
+{
+  std::vector<named_input> all;
+  of.sampled_inputs()->for_each_input([&](const std::string& name, const auto& how) { all.push_back({name, how}); });
+  return all;
+}
+
+/// Bytes for kept rows, of one row of a batch.
+/// @throws problem   they are too few for the smallest ratio of each input
+[[nodiscard]] inline chunkmem::bytes room_for(const options& chosen, const std::vector<named_input>& inputs)
+{
+  const auto all_with = [&](double ratio) {
+    chunkmem::bytes sum;
+    for (named_input it : inputs) {
+      it.options.ratio = ratio;
+      sum += it.options.size(chunkmem::dtype::float32);
+    }
+    return sum * chosen.size.batch;
+  };
+  chunkmem::bytes exact;
+  for (const named_input& it : inputs) exact += it.options.size_of_all(chunkmem::dtype::float32) * chosen.size.batch;
+  chunkmem::bytes room = chosen.room.size.value_or(all_with(0.3));
+  if (chosen.room.share)
+    room = chunkmem::bytes{static_cast<std::uint64_t>(static_cast<double>(exact.count()) * *chosen.room.share)};
+  const chunkmem::bytes least = all_with(1.0 / chunkmem::activation::ratio_search::steps);
+  if (room < least)
+    throw problem{"--sample-room leaves " + std::to_string(room.count()) +
+                  " B for the rows that are kept of all inputs of a batch, and " + std::to_string(least.count()) +
+                  " B are needed for a 32nd of each (give that much, which is " +
+                  std::to_string(least.count() * 100 / exact.count() + 1) + "%)"};
+  return chunkmem::bytes{room.count() / chosen.size.batch};
+}
+
+/// Ratios by the rows of the first steps, in which all are kept: of a training that is thrown away.
+/// @throws problem   see room_for; as budget_for
+template <class Training>
+[[nodiscard]] std::vector<input_ratio> measured_ratios(const options& asked, const training_text& text,
+                                                       chunkmem::optimizer::thread_pool& workers)
+{
+  options exact = asked;
+  exact.device_memory.reset();  // all rows may need more than some
+  exact.host_memory.reset();
+  exact.verify = false;
+  exact.noise = 0;
+  training_setup setup{exact, text, workers, chunk_for<Training>(exact, text, workers)};
+  choose_activations<Training>(setup);
+  const memory_budget budget = budget_for<Training>(setup);
+  session<Training> measured{setup, budget.device, budget.host, either_gradient{exact.gradient}};
+  const std::vector<named_input> inputs = inputs_of(measured);
+  const chunkmem::bytes room = room_for(asked, inputs);
+  (void)measured.rehearse();
+  measured.fill();
+  chunkmem::activation::ratio_search search;
+  measured.measure(search, measured_steps);
+  const chunkmem::activation::sampling_ratios found = search.within(room);
+  std::vector<input_ratio> ratios;
+  for (std::size_t at = 0; at < found.ratios.size(); ++at) {
+    const auto input = std::ranges::find(inputs, found.names[at], &named_input::name);
+    ratios.push_back({found.names[at], found.ratios[at], found.sizes[at] * asked.size.batch,
+                      input->options.size_of_all(chunkmem::dtype::float32) * asked.size.batch, found.noises[at]});
+  }
+  return ratios;
+}
+
+/// The ratios of inputs that have some of their own: measured and written to a file, or of a file.
+/// @throws problem   the file is of another model or broken, or cannot be written; as measured_ratios
+template <class Training>
+void settle_ratios(options& chosen, const training_text& text, chunkmem::optimizer::thread_pool& workers,
+                   const display& show)
+{
+  if (chosen.measures_ratios) {
+    output_file out{"--sample-file", chosen.ratio_file};
+    chosen.sample_ratios = measured_ratios<Training>(chosen, text, workers);
+    write_ratios(out.text(), chosen.size, chosen.sample_ratios);
+    out.finish();
+    chunkmem::bytes kept, exact;
+    for (const input_ratio& it : chosen.sample_ratios) kept += it.kept, exact += it.exact;
+    show.line("ratios of " + std::to_string(chosen.sample_ratios.size()) + " inputs by " +
+              std::to_string(measured_steps) + " measured steps, " + size_text(kept) + " of " + size_text(exact) +
+              " kept: written to " + chosen.ratio_file.string());
+  }
+  if (chosen.sample_file) {
+    chosen.sample_ratios = read_ratios(*chosen.sample_file, chosen.size);
+    const auto chunk = align_up(chunkmem::bytes{Training::largest_tensor_bytes(chosen.size)}, chunkmem::bytes{4096});
+    session<Training> none{{chosen, text, workers, chunk}, boundless, boundless, either_gradient{chosen.gradient}};
+    std::vector<std::string> names;
+    for (const named_input& it : inputs_of(none)) names.push_back(it.name);
+    expect_inputs(*chosen.sample_file, chosen.sample_ratios, names);
+  }
+}
+
 /// A whole run: trains as the command line says and, where it asks for it, once more without a limit to compare.
 /// @return   what the program exits with
 template <class Training>
@@ -110,6 +217,7 @@ template <class Training>
 {
   options chosen = asked;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
+  if constexpr (session<Training>::samples) settle_ratios<Training>(chosen, text, workers, show);
   const chunkmem::bytes chunk = chunk_for<Training>(chosen, text, workers);
   if constexpr (requires { Training::settle(chosen, text, workers, chunk); })
     Training::settle(chosen, text, workers, chunk);

@@ -8,6 +8,8 @@
 #include "progress.hpp"
 #include "settings.hpp"
 
+#include <chunkmem/activation/ratio_search.hpp>
+#include <chunkmem/activation/sampling_report.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
@@ -39,6 +41,8 @@ struct training_setup {
             .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
             .sample_ratio = chosen.sample_ratio,
+            .sample_ratios = chosen.sample_ratios,
+            .measures_noise = chosen.noise > 0,
             .update = chosen.update};
   }
 };
@@ -95,6 +99,8 @@ template <class Training>
 class session {
  public:
   using manager_type = typename Training::manager_type;
+  /// Its trainer keeps rows of inputs where it is told to.
+  static constexpr bool samples = requires(typename Training::trainer_type& it) { it.samples(); };
 
   template <class... Policies>
   session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
@@ -132,7 +138,24 @@ class session {
   {
     std::string found = from.resume(manager_);
     progress_.check();
+    if constexpr (samples)
+      if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     return found;
+  }
+
+  /// Inputs of which some rows are kept. Null: of none.
+  [[nodiscard]] auto* sampled_inputs() noexcept
+    requires samples
+  {
+    return trainer_.samples();
+  }
+  /// Shows some steps to a search of ratios. What they did to the model stays. @pre filled
+  void measure(chunkmem::activation::ratio_search& search, std::size_t steps)
+    requires samples
+  {
+    trainer_.samples()->search_with(&search);
+    for (std::size_t number = 0; number < steps; ++number) (void)trainer_.step(number);
+    trainer_.samples()->search_with(nullptr);
   }
 
   /// @param show   null trains silently
@@ -143,6 +166,7 @@ class session {
     if (show != nullptr) show->note("held-out", progress_.first());
     while (progress_.step() < setup_.chosen.steps) {
       progress_.step_is_done(one_step(progress_.step(), show));
+      tell_noise(progress_.step(), show);
       const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
@@ -157,12 +181,28 @@ class session {
   }
 
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
+  /// The tables of noise that were shown, as a JSON array: `step`, the `steps` before it that it is of, and `inputs`.
+  [[nodiscard]] std::string noise_json() const { return "[" + noise_tables_ + "]"; }
   /// Where everything lies.
   [[nodiscard]] auto places() const { return manager_.residency(); }
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
 
  private:
+  /// Where it is time, the noise since the last time.
+  void tell_noise(std::size_t step, const display* show)
+  {
+    const std::size_t every = setup_.chosen.noise;
+    if (show == nullptr || every == 0 || step % every != 0) return;
+    if constexpr (samples) {
+      const chunkmem::activation::sampling_report now = trainer_.samples()->report();
+      const chunkmem::activation::sampling_report since = now.since(noise_before_);
+      show->noise(step, since);
+      if (!noise_tables_.empty()) noise_tables_ += ",\n";
+      noise_tables_ += "{\"step\": " + std::to_string(step) + ", \"inputs\": " + since.json() + "}";
+      noise_before_ = now;
+    }
+  }
   [[nodiscard]] chunkmem::bytes moved() const
   {
     const auto& report = manager_.report();
@@ -191,6 +231,8 @@ class session {
   typename Training::model_type net_;
   typename Training::trainer_type trainer_;
   progress progress_;
+  chunkmem::activation::sampling_report noise_before_;
+  std::string noise_tables_;
 };
 
 /// A session with the policies of the command line, and others beside them.

@@ -3,6 +3,7 @@
 
 #include "activations.hpp"
 #include "options.hpp"
+#include "sample_ratios.hpp"
 #include "schedule.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
@@ -10,6 +11,7 @@
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstdint>
+#include <vector>
 
 namespace gpt {
 
@@ -26,6 +28,8 @@ struct trainer_settings {
   activation_mode activations = activation_mode::swap;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
   double sample_ratio = 0;  ///< of the rows that are kept of the projections' inputs; 0: their gradients are exact
+  std::vector<input_ratio> sample_ratios{};   ///< of inputs that have ratios of their own
+  bool measures_noise = false;                ///< of those gradients
   update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu
 };
 

@@ -34,7 +34,10 @@ class trainer {
     manager.use(adam_);
     manager.use(scale_);
     if constexpr (network<Manager>::can_sample)
-      if (settings.sample_ratio > 0) net_.use(samples_.emplace(manager, net, settings.sample_ratio, settings.seed));
+      if (settings.sample_ratio > 0)
+        net_.use(samples_.emplace(
+            manager, net, sample_settings{settings.sample_ratio, settings.sample_ratios, settings.measures_noise},
+            settings.seed));
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   trainer(const trainer&) = delete;
@@ -88,6 +91,8 @@ class trainer {
   /// A hash of all parameters, byte by byte in the order they were declared.
   [[nodiscard]] std::uint64_t parameter_hash() const { return hash_of_parameters(m_, net_.handles()); }
 
+  /// Inputs of which some rows are kept; null where gradients are exact.
+  [[nodiscard]] projection_samples<Manager>* samples() noexcept { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.

@@ -481,7 +481,7 @@ TEST_CASE("a step of sampled training allocates nothing when it is repeated", "[
 
 namespace {
 
-/// The mean of |estimate - G|^2 over all draws that a choice can make, each by its probability. @param gram   <g_i, g_j>
+/// The mean of |estimate - G|^2 over all draws of a choice, each by its probability. @param gram   <g_i, g_j>
 double mean_error_of_all_draws(const support::row_sampling::division& by, const std::vector<double>& gram)
 {
   std::vector<std::vector<support::row_sampling::overlap>> places;

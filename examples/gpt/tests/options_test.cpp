@@ -157,7 +157,35 @@ TEST_CASE("the choice of activations is read, and refused over ranks where a pla
     CHECK_THAT(refusal({"--activations", wrong}), ContainsSubstring("above 0 and at most 1"));
   CHECK(!refusal({"--activations", "sample="}).empty());
   for (const char* const option : {"--ranks", "--stages"})
-    CHECK_THAT(refusal({"--activations", "sample=0.3", option, "2"}), ContainsSubstring("choose swap"));
+    for (const char* const how : {"sample=0.3", "sample=auto"})
+      CHECK_THAT(refusal({"--activations", how, option, "2"}), ContainsSubstring("choose swap"));
+}
+
+TEST_CASE("ratios of sampled inputs are measured or read, and their options go with nothing else", "[gpt]")
+{
+  CHECK(parse({"--activations", "sample=0.3"}).sample_ratio == 0.3);
+  const gpt::options measured = parse({"--activations", "sample=auto"});
+  CHECK(measured.measures_ratios);
+  CHECK(measured.sample_ratio == 1);
+  CHECK((!measured.room.size && !measured.room.share && measured.noise == 0));
+  const gpt::options file = parse({"--activations", "sample=" __FILE__, "--noise", "5"});
+  CHECK(file.sample_file == __FILE__);
+  CHECK((!file.measures_ratios && file.noise == 5));
+  CHECK(parse({"--activations", "sample=auto", "--sample-room", "12.5%"}).room.share == 0.125);
+  CHECK(parse({"--activations", "sample=auto", "--sample-room", "3MiB"}).room.size == chunkmem::bytes{3U << 20U});
+  CHECK(parse({"--activations", "sample=auto", "--sample-file", "a.txt"}).ratio_file == "a.txt");
+  for (const char* const wrong : {"0%", "101%", "%", "x%", "-1%"})
+    CHECK_THAT(refusal({"--activations", "sample=auto", "--sample-room", wrong}), ContainsSubstring("before its %"));
+  CHECK_THAT(refusal({"--activations", "sample=auto", "--sample-room", "5"}), ContainsSubstring("has no unit"));
+  for (const char* const option : {"--sample-room", "--sample-file"}) {
+    CHECK_THAT(refusal({option, "1KiB"}), ContainsSubstring("goes with --activations sample=auto alone"));
+    CHECK_THAT(refusal({"--activations", "sample=0.3", option, "1KiB"}),
+               ContainsSubstring("goes with --activations sample=auto alone"));
+  }
+  CHECK_THAT(refusal({"--noise", "5"}), ContainsSubstring("goes with --activations sample= alone"));
+  CHECK_THAT(refusal({"--activations", "sample=0.3", "--noise", "0"}), ContainsSubstring("from 1 to"));
+  for (const char* const option : {"--ranks", "--stages"})
+    CHECK(!refusal({"--activations", "sample=0.3", "--noise", "5", option, "2"}).empty());
 }
 
 TEST_CASE("the program of the GPU computes activations again by default, and tells planners its rates", "[gpt]")

@@ -24,7 +24,7 @@ namespace activation {
 
 /// Measures the noise of sampled gradients, by random projections: see sampling_report for what its numbers mean.
 ///
-/// A part of norm_cache. Nothing of a training depends on it: it reads rows and slopes, and has random signs of its own.
+/// A part of norm_cache. Nothing of a training depends on it: it reads rows and slopes, and has signs of its own.
 ///
 ///     meter.look(site, step, input, count, lengths, workers);                   // forward: u^T h of each row
 ///     meter.add(site, step, loss_scale, slope, outputs, 0, lengths, indices, scales);  // backward: of each product

@@ -26,6 +26,9 @@ namespace activation {
 ///     for (std::size_t input = 0; input < found.ratios.size(); ++input) std::cout << found.ratios[input] << '\n';
 struct sampling_ratios {
   std::vector<double> ratios;  ///< by input, in the order of `ratio_search::add`
+  std::vector<std::string> names;
+  std::vector<bytes> sizes;    ///< of kept rows, indices and scales, by input
+  std::vector<double> noises;  ///< by input: as `noise`, the mean over measured batches
   bytes size;                  ///< of all kept rows, indices and scales
   double noise = 0;            ///< sum over inputs of the variance over S^2, at most
 };
@@ -58,6 +61,7 @@ class ratio_search {
     double sum = 0;
     for (const double weight : weights) sum += weight;
     if (!(sum > 0) || !(sum <= std::numeric_limits<double>::max())) return;  // nothing to learn
+    ++mine.batches;
     for (std::uint32_t step = 1; step <= steps; ++step) {
       const std::uint64_t kept = with_ratio(sizes, step).kept_of(weights.size());
       mine.noise[step - 1] += choice_.noise_of(weights, static_cast<std::size_t>(kept)) / sum / sum;
@@ -99,6 +103,9 @@ class ratio_search {
     }
     sampling_ratios found;
     found.ratios.resize(inputs_.size());
+    found.names.resize(inputs_.size());
+    found.sizes.resize(inputs_.size());
+    found.noises.resize(inputs_.size());
     found.noise = noise.back();
     std::size_t at = places - 1;
     for (std::size_t input = inputs_.size(); input-- > 0;) {
@@ -106,7 +113,11 @@ class ratio_search {
       const std::uint64_t more = (size_of(inputs_[input], step) - size_of(inputs_[input], 1)).count();
       at -= static_cast<std::size_t>(more / slot + (more % slot != 0 ? 1 : 0));
       found.ratios[input] = static_cast<double>(step) / steps;
-      found.size += size_of(inputs_[input], step);
+      found.sizes[input] = size_of(inputs_[input], step);
+      found.size += found.sizes[input];
+      found.names[input] = inputs_[input].name;
+      if (inputs_[input].batches > 0)
+        found.noises[input] = inputs_[input].noise[step - 1] / static_cast<double>(inputs_[input].batches);
     }
     return found;
   }
@@ -117,6 +128,7 @@ class ratio_search {
     sampling_options sizes;
     dtype of;
     std::array<double, steps> noise{};
+    std::uint64_t batches = 0;  // that are in it
   };
 
   [[nodiscard]] static sampling_options with_ratio(sampling_options sizes, std::uint32_t step) noexcept
@@ -139,7 +151,7 @@ class ratio_search {
                                         << " before (measure batches of one size)"};
       return each;
     }
-    return inputs_.emplace_back(one_input{std::string{name}, sizes, of, {}});
+    return inputs_.emplace_back(one_input{std::string{name}, sizes, of, {}, 0});
   }
 
   std::vector<one_input> inputs_;

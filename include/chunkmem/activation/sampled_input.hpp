@@ -85,6 +85,11 @@ struct sampling_options {
     return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment) +
            align_up(bytes{4 * kept}, tensor_alignment);
   }
+  /// Bytes of all rows, as exact training keeps them.
+  [[nodiscard]] bytes size_of_all(dtype of) const
+  {
+    return align_up(bytes{rows * width * size_of(of)}, tensor_alignment);
+  }
 };
 
 /// What the product for a weight's gradient is made of: kept rows of the input, and gradients of the output times the
@@ -160,8 +165,8 @@ class sampled_input {
         indices_{declared<std::int32_t>({kept()}, " indices")},
         scales_{declared<float>({kept()}, " scales")}
   {
-    const bytes exact = align_up(bytes{options_.rows * options_.width * sizeof(Element)}, tensor_alignment);
-    norms_.noise().declare(site_.index, options_.ratio, exact, options_.size(dtype_of<Element>));
+    constexpr dtype of = dtype_of<Element>;
+    norms_.noise().declare(site_.index, options_.ratio, options_.size_of_all(of), options_.size(of));
     if constexpr (is_on_stream) {
       if (measures())
         throw config_error{error_text{} << "chunkmem: the noise of the sampled input \"" << name()

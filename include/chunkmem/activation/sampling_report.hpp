@@ -32,7 +32,7 @@ struct sampling_costs {
   double product_seconds = 0;  ///< of the products that make the weights' gradients
 
   [[nodiscard]] bytes saved() const { return exact > kept ? exact - kept : bytes{}; }
-  /// Noise to signal: the mean of |estimate - gradient|^2 over the mean of |gradient|^2. NaN where nothing was measured,
+  /// Noise to signal: the mean of |estimate - gradient|^2 over that of |gradient|^2. NaN where nothing was measured,
   /// or gradients were 0.
   [[nodiscard]] double noise() const noexcept
   {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sample_ratios.hpp"
+
+#include "problem.hpp"
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/text_reader.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <ostream>
+#include <system_error>
+
+namespace gpt {
+namespace {
+
+constexpr std::size_t longest_line = 1'000;
+constexpr std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
+
+std::string about(const std::filesystem::path& where)
+{
+  return "--activations sample=" + where.string() + ' ';
+}
+
+double real(const chunkmem::text_reader& text, std::string_view digits)
+{
+  double value = 0;
+  const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (wrong != std::errc{} || end != digits.data() + digits.size()) text.refuse("a number is wanted");
+  return value;
+}
+
+void read_model(chunkmem::text_reader& text, const std::filesystem::path& where, const extents& size)
+{
+  (void)text.next_line();
+  text.key("model");
+  constexpr std::uint64_t most = UINT32_MAX;
+  for (const auto& [name, here] : {std::pair<const char*, std::size_t>{"layers", size.layers},
+                                   {"width", size.width},
+                                   {"heads", size.heads},
+                                   {"context", size.context}}) {
+    const std::uint64_t there = text.value(name, most);
+    if (there != here)
+      throw problem{about(where) + "has ratios of another model: its " + name + " are " + std::to_string(there) +
+                    ", and here they are " + std::to_string(here) + " (measure this model: --activations sample=auto)"};
+  }
+  text.expect_end();
+}
+
+input_ratio read_input(chunkmem::text_reader& text)
+{
+  input_ratio it;
+  text.key("ratio");
+  it.ratio = real(text, text.word());
+  if (!(it.ratio > 0) || !(it.ratio <= 1)) text.refuse("a ratio is above 0 and at most 1");
+  it.kept = chunkmem::bytes{text.value("kept", most_bytes)};
+  it.exact = chunkmem::bytes{text.value("exact", most_bytes)};
+  text.key("noise");
+  it.noise = real(text, text.word());
+  text.key("name");
+  do it.name += (it.name.empty() ? "" : " ") + std::string{text.word()};
+  while (text.has_word());
+  return it;
+}
+
+}  // namespace
+
+std::string ratio_text(double ratio)
+{
+  char digits[32];
+  const auto [end, failed] = std::to_chars(digits, digits + sizeof digits, ratio);
+  return failed == std::errc{} ? std::string(digits, end) : "?";
+}
+
+void write_ratios(std::ostream& out, const extents& size, const std::vector<input_ratio>& inputs)
+{
+  out << "sampling ratios 1\n";
+  out << "model layers " << size.layers << " width " << size.width << " heads " << size.heads << " context "
+      << size.context << '\n';
+  for (const input_ratio& it : inputs)
+    out << "input ratio " << ratio_text(it.ratio) << " kept " << it.kept.count() << " exact " << it.exact.count()
+        << " noise " << ratio_text(it.noise) << " name " << it.name << '\n';
+  out << "end\n";
+}
+
+std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const extents& size)
+{
+  std::ifstream in{where, std::ios::binary};
+  if (!in) throw problem{about(where) + "cannot be read (name a file that sample=auto wrote, or give a ratio)"};
+  try {
+    chunkmem::text_reader text{in, "ratios", longest_line};
+    if (text.next_line() != "sampling ratios 1") text.refuse("it is not 'sampling ratios 1'");
+    read_model(text, where, size);
+    std::vector<input_ratio> found;
+    for (;;) {
+      (void)text.next_line();
+      const std::string_view first = text.word();
+      if (first == "end") break;
+      if (first != "input") text.refuse("it begins neither with input nor with end");
+      if (found.size() == most_rows_of_layers) text.refuse("there are more inputs than any model has");
+      input_ratio next = read_input(text);
+      if (std::ranges::find(found, next.name, &input_ratio::name) != found.end())
+        text.refuse("an input of this name was there before");
+      found.push_back(std::move(next));
+    }
+    text.expect_end();
+    return found;
+  } catch (const chunkmem::format_error& broken) {
+    throw problem{about(where) + "is broken: " + broken.what()};
+  }
+}
+
+void expect_inputs(const std::filesystem::path& where, const std::vector<input_ratio>& inputs,
+                   const std::vector<std::string>& names)
+{
+  for (const std::string& name : names)
+    if (std::ranges::find(inputs, name, &input_ratio::name) == inputs.end())
+      throw problem{about(where) + "has no ratio of \"" + name +
+                    "\": it is of another model (measure this one: --activations sample=auto)"};
+  for (const input_ratio& it : inputs)
+    if (std::ranges::find(names, it.name) == names.end())
+      throw problem{about(where) + "has a ratio of \"" + it.name +
+                    "\", which is no input that is sampled here: it is of another model (measure this one: " +
+                    "--activations sample=auto)"};
+}
+
+}  // namespace gpt

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "extents.hpp"
+
+#include <chunkmem/core/bytes.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpt {
+
+/// How many rows are kept of one input, in all rows of a batch.
+struct input_ratio {
+  std::string name;
+  double ratio = 1;
+  chunkmem::bytes kept, exact;  ///< rows, indices and scales that are kept; all rows
+  double noise = 0;             ///< what ratio_search expects: variance over S^2, the mean over measured batches
+};
+
+/// How rows of inputs are sampled.
+struct sample_settings {
+  double ratio = 0;                   ///< of inputs that have none of their own
+  std::vector<input_ratio> inputs{};  ///< those that have
+  bool measures_noise = false;
+
+  [[nodiscard]] double of(std::string_view name) const noexcept
+  {
+    for (const input_ratio& it : inputs)
+      if (it.name == name) return it.ratio;
+    return ratio;
+  }
+};
+
+/// Bytes for the rows that are kept of all inputs of a batch: a number of them, or a share of all rows.
+struct sample_room {
+  std::optional<chunkmem::bytes> size;
+  std::optional<double> share;  ///< neither: what a ratio of 0.3 takes
+};
+
+/// Steps that are measured.
+inline constexpr std::size_t measured_steps = 4;
+
+/// `0.28125`: as many digits as tell it from other numbers.
+[[nodiscard]] std::string ratio_text(double ratio);
+
+/// Writes ratios as lines of words, for people and for read_ratios.
+///
+///     sampling ratios 1
+///     model layers 2 width 32 heads 2 context 32
+///     input ratio 0.28125 kept 4096 exact 8192 noise 0.015 name layer 0 attended
+///     end
+void write_ratios(std::ostream& out, const extents& size, const std::vector<input_ratio>& inputs);
+
+/// @throws problem   the file cannot be read, is broken, or is of another model: names the file, and what is wrong
+[[nodiscard]] std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const extents& size);
+
+/// The file has these inputs and no others. @throws problem   names one that it lacks, or has too many
+void expect_inputs(const std::filesystem::path& where, const std::vector<input_ratio>& inputs,
+                   const std::vector<std::string>& names);
+
+}  // namespace gpt
