@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/activation/checkpointed.hpp>
+#include <chunkmem/activation/karma.hpp>
 #include <chunkmem/activation/norm_cache.hpp>
+#include <chunkmem/activation/planned_activations.hpp>
 #include <chunkmem/activation/planners.hpp>
+#include <chunkmem/activation/pofo.hpp>
+#include <chunkmem/activation/rotor.hpp>
 #include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/activation/sampled_input.hpp>
 #include <chunkmem/backend/host_arena.hpp>
@@ -263,6 +267,8 @@ struct trainer {
     bool threads = false;  ///< three, else one
     double ratio = 0.4;
     bool measures = false;  ///< noise
+    cm::bytes chunk = 512_B;
+    cm::bytes room = 7_KiB;  ///< of activations, for planners
   };
   using network_type = act::checkpointed<manager, act::keep_all>;
   static constexpr std::uint32_t blocks = 4;
@@ -271,7 +277,7 @@ struct trainer {
       : how_{how},
         memory{{.device_capacity = how.device, .host_capacity = 256_KiB}},
         norms{{.name = "sampling", .samples = samples, .seed = 42, .measures_noise = how.measures}},
-        network{m, {.budget = budget, .name = "net"}}
+        network{m, {.budget = budget_of(how), .name = "net"}}
   {
     m.use(sgd);
     std::array<act::norm_cache::site, blocks> sites{};
@@ -293,13 +299,14 @@ struct trainer {
       block.forward = [this, index, before, mask, output](auto& run) { forward(index, before, mask, output, run); };
       block.backward = [this, index, mask, output](auto& run) { backward(index, mask, output, run); };
       block.forward_seconds = block.backward_seconds = 1e-3;
+      if (how.chunk == 256_B) block.working = input.options().workspace(width);
       before = output;
     }
     for (std::uint32_t index = 0; index < blocks; ++index) {
       const auto first = numbers(50 + index, width * width);
       std::ranges::copy(first, m.acquire(weights.slice(index), cm::access::write).span().begin());
     }
-    if (how.again) network.use(act::recompute_all{}.plan(network.chain(), budget));
+    if (how.again) network.use(act::recompute_all{}.plan(network.chain(), budget_of(how)));
   }
 
   void step(std::uint64_t step)
@@ -335,11 +342,13 @@ struct trainer {
     return all;
   }
 
-  static constexpr act::activation_budget budget{
-      .device = 7_KiB, .to_host_bytes_per_second = 1e9, .to_device_bytes_per_second = 1e9};
+  [[nodiscard]] static act::activation_budget budget_of(const settings& how)
+  {
+    return {.device = how.room, .to_host_bytes_per_second = 1e9, .to_device_bytes_per_second = 1e9};
+  }
   settings how_;
   arena memory;
-  manager m{memory, {.chunk_bytes = 512_B}};
+  manager m{memory, {.chunk_bytes = how_.chunk}};
   cm::optimizer::sgd sgd{{.momentum = 0}};
   act::norm_cache norms;
   network_type network;
@@ -441,6 +450,64 @@ TEST_CASE("sampled training has the same bits with any capacity, with blocks tha
   CHECK(measured);
   const bool other_ratio = trained({.ratio = 0.5}) == right;
   CHECK(!other_ratio);
+}
+
+TEST_CASE("planners count sampled blocks as the manager then holds them, to the byte, and change no bit",
+          "[activation]")
+{
+  struct held {
+    cm::bytes planned, beside;  // of the device at most: activations by the plan; all else
+  };
+  for (const bool again : {false, true}) {
+    std::vector<held> of_ratio;  // where blocks are kept, and where they run again
+    for (const double ratio : {1.0, 0.4, 0.1}) {
+      const trainer::settings how{.ratio = ratio, .chunk = 256_B, .room = 64_KiB};
+      std::vector<float> right;
+      held most{};
+      const auto run = [&](const auto& planner, cm::bytes room) {
+        trainer it{how};
+        act::activation_budget budget = trainer::budget_of(how);
+        budget.device = room;
+        const act::activation_plan plan = planner.plan(it.network.chain(), budget);
+        REQUIRE(plan.costs.fits);
+        it.network.use(plan);
+        for (std::uint64_t step = 0; step < 3; ++step) it.step(step);
+        const std::vector<float> left = it.left();
+        if (right.empty()) right = left;
+        const bool is_right = left == right;
+        INFO(plan.planner << ", ratio " << ratio);
+        CHECK(is_right);
+        const cm::bytes peak = it.m.report().peak[cm::tier::device];
+        REQUIRE(peak > plan.costs.device_peak);
+        if (most.planned == 0_B) most = {plan.costs.device_peak, peak - plan.costs.device_peak};
+        // A plan that moves tensors says less than a manager holds that finds room for them.
+        if (plan.costs.moved == 0_B) CHECK(peak <= plan.costs.device_peak + most.beside + (again ? 512_B : 0_B));
+        return plan.costs.device_peak;
+      };
+      const auto up = [](std::uint64_t size) { return (size + 255) / 256 * 256; };
+      // Rows, indices and scales; 384 bytes of mask and of output, in multiples of 256.
+      const std::uint64_t kept = static_cast<std::uint64_t>(ratio * rows + 0.5);
+      const std::uint64_t of_block = up(kept * width * 4) + 256 + 256 + 512 + 512, lease = up(kept * width * 4);
+      if (again) {
+        (void)run(act::recompute_all{}, 64_KiB);
+        CHECK(most.planned == cm::bytes{3 * 512 + of_block + lease});
+        const cm::bytes tight = most.planned;
+        CHECK(run(act::rotor{}, tight) <= tight);
+        CHECK(run(act::planned{}, tight) <= tight);
+      } else {
+        (void)run(act::keep_all{}, 64_KiB);
+        CHECK(most.planned == cm::bytes{trainer::blocks * of_block + lease});
+        CHECK(run(act::swap_all{}, 64_KiB) <= most.planned);
+        (void)run(act::karma{}, 64_KiB);
+        (void)run(act::capacity_prefix{}, 64_KiB);
+        if (ratio == 0.4) (void)run(act::pofo{12}, most.planned);
+      }
+      of_ratio.push_back(most);
+    }
+    for (const held& each : of_ratio) CHECK(each.beside.count() == of_ratio.front().beside.count());
+    CHECK(of_ratio[1].planned < of_ratio[0].planned);
+    CHECK(of_ratio[2].planned <= of_ratio[1].planned);
+  }
 }
 
 TEST_CASE("a sampled training that is resumed has the bits of one that was not interrupted", "[activation]")

@@ -75,10 +75,9 @@ TEST_CASE("a script runs the layers forward again that it is told to, and no oth
     CAPTURE(round, name_of(shape.style));
     CHECK(script.nanoseconds() == once + what.recomputed() * costs.layer().forward_flops);
     if (what.moves) continue;
-    const bytes least = workload::transformer_costs{
-        shape,
-        {setup.micro_batch, true, setup.fuses_attention, setup.has_dropout,
-         setup.has_logits}}.peak();
+    workload::training_setup again = setup;
+    again.recomputes_layers = true;
+    const bytes least = workload::transformer_costs{shape, again}.peak();
     CHECK(most_leased_by(script) >= least);
     CHECK(most_leased_by(script) <= workload::transformer_costs{shape, setup}.peak());
   }
@@ -184,7 +183,8 @@ TEST_CASE("no simulated step is shorter than the joint bound, whatever runs agai
       const double device_share = norm ? 0.6 : 0;
       rank_settings settings = settings_of(device_share);
       settings.takes_norm = norm;
-      const workload::training_setup setup{.micro_batch = 2};
+      workload::training_setup setup{.micro_batch = 2};
+      if (norm) setup.sampled = {.projection = 0.3, .mlp_up = 0.5, .mlp_down = 0.1};
       const workload::rank_share share = tiny_plan::share_of(device, 2_MiB);
       const joint_step_bound bound = joint_step_bound_of(tiny_plan::shape, setup, share, settings);
       for (std::uint32_t pattern = 0; pattern < 16; ++pattern) {
@@ -199,6 +199,49 @@ TEST_CASE("no simulated step is shorter than the joint bound, whatever runs agai
       }
     }
   CHECK(compared > 20);
+}
+
+TEST_CASE("sampled inputs take the bytes and the time of their kept rows in the plan of a rank", "[planner]")
+{
+  const workload::training_setup exact{.micro_batch = 2};
+  workload::training_setup sampled = exact;
+  sampled.sampled = {.projection = 0.5, .mlp_down = 0.25};
+  // 32 tokens, width 32, 64 inside the MLP: 16 and 8 rows stay, of 2 bytes a number, with an index and a scale each.
+  constexpr std::uint64_t saved = (2 * 32 * 32 - 16 * (2 * 32 + 8)) + (2 * 32 * 64 - 8 * (2 * 64 + 8));
+  const workload::transformer_costs of_exact{tiny_plan::shape, exact}, of_sampled{tiny_plan::shape, sampled};
+  CHECK(of_exact.layer().kept - of_sampled.layer().kept == bytes{saved});
+  // FLOP of a layer: the weights' products take 16 and 8 of 32 rows. Norms of input rows, then of gradients, and scales.
+  constexpr std::uint64_t spared = 2 * 16 * 32 * 32 + 2 * 24 * 64 * 32;
+  constexpr std::uint64_t spent = 2 * 32 * (32 + 64) + 2 * 32 * (32 + 32) + (16 + 8) * 32;
+  const workload::rank_share share = tiny_plan::share_of(4_MiB, 4_MiB);
+  for (const bool moves : {false, true}) {
+    const layer_activations what = layer_activations::all(3, false, moves);
+    const training_forecast all = forecast_training(tiny_plan::shape, exact, share, settings_of(1), what);
+    const training_forecast some = forecast_training(tiny_plan::shape, sampled, share, settings_of(1), what);
+    REQUIRE((all.fits && some.fits));
+    CHECK(all.step.computing - some.step.computing == 3 * (spared - spent));
+    CHECK(all.need.smallest_device >= some.need.smallest_device);
+    if (moves) {  // what layers keep are tensors of the manager
+      const bytes saved_by_all = all.need.by_role[role::activation] - some.need.by_role[role::activation];
+      CHECK(saved_by_all.count() == 3 * saved);
+      continue;
+    }
+    const parameter_groups groups{tiny_plan::shape, sampled, 2'048};
+    const training_script script{groups, what, 1e9};
+    CHECK(some.need.largest_leases >= most_leased_by(script));
+    CHECK(some.need.largest_leases <= most_leased_by(script) + bytes{256 * 8});  // as many are open at once, at most
+  }
+  // Where layers run again, they choose their rows again.
+  const layer_activations again = layer_activations::all(3, true, true);
+  const training_forecast twice = forecast_training(tiny_plan::shape, exact, share, settings_of(1), again);
+  const training_forecast rows = forecast_training(tiny_plan::shape, sampled, share, settings_of(1), again);
+  CHECK(twice.step.computing - rows.step.computing == 3 * (spared - spent - 2 * 32 * (32 + 64)));
+  CHECK(twice.need.by_role[role::activation] == rows.need.by_role[role::activation]);
+  for (const double wrong : {0.0, -1.0, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    sampled.sampled.mlp_up = wrong;
+    CHECK_THROWS_WITH(plan_activations(tiny_plan::shape, sampled, share, settings_of(1)),
+                      Catch::Matchers::ContainsSubstring("the input of mlp_up is sampled at a ratio of"));
+  }
 }
 
 TEST_CASE("activations of another model are refused, and a choice that does not fit tells the least need", "[planner]")

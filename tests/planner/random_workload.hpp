@@ -27,7 +27,10 @@ inline chunkmem::workload::transformer_shape random_shape(support::dice& dice)
 
 inline chunkmem::workload::training_setup random_setup(support::dice& dice)
 {
-  return {dice.between(1, 4), dice.one_in(2), dice.one_in(2), dice.one_in(2), !dice.one_in(4)};
+  chunkmem::workload::training_setup it{dice.between(1, 4), dice.one_in(2), dice.one_in(2), dice.one_in(2),
+                                        !dice.one_in(4)};
+  if (dice.one_in(3)) it.sampled = {dice.one_in(2) ? 1 : 0.3, 0.3, dice.one_in(2) ? 1 : 0.1, dice.one_in(2) ? 1 : 0.7};
+  return it;
 }
 
 }  // namespace planner_test

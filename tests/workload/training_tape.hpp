@@ -9,6 +9,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 /// A training step, tensor by tensor and product by product: what the formulas are held against. It shares none with
 /// them.
@@ -59,8 +60,14 @@ class step {
   }
   /// Gradients, and outputs that no backward pass wants. The stream's gradient is an operator's own where one ends or
   /// starts it.
-  static bool is_passing(const std::string& name)
+  bool is_passing(const std::string& name) const
   {
+    if (name.ends_with("rows")) return false;
+    for (const auto& [input, ratio] : {std::pair{"y1.", t.sampled.qkv},
+                                       {"context", t.sampled.projection},
+                                       {"y2.", t.sampled.mlp_up},
+                                       {"active", t.sampled.mlp_down}})
+      if (ratio != 1 && name.starts_with(input)) return true;
     for (const char* start : {"d_", "scores", "projected", "down", "logits16"})
       if (name.starts_with(start) && name.find("mask") == name.npos) return true;
     return false;
@@ -80,16 +87,48 @@ class step {
   {
     if (tensors.contains(name)) drop(name);
   }
+  [[nodiscard]] std::uint64_t kept_of(double ratio) const
+  {
+    const auto nearest = static_cast<std::uint64_t>(static_cast<double>(n) * ratio + 0.5);
+    return ratio == 1 ? n : std::max<std::uint64_t>(1, std::min(nearest, n));
+  }
+  /// Of a product's input some rows stay, with an index and a scale each, and the input goes.
+  void keep_rows(const char* input, double ratio, std::uint64_t width)
+  {
+    if (ratio == 1) return;
+    make(of(input) + "rows", kept_of(ratio) * (2 * width + 8));
+    drop_here(input);
+  }
+  /// Gradients of the output for the kept rows, times their scales.
+  void scale_rows(double ratio, std::uint64_t outputs)
+  {
+    if (ratio == 1) return;
+    make_here("d_scaled", 4 * kept_of(ratio) * outputs);
+    drop_here("d_scaled");
+  }
+  void drop_input(const char* input)
+  {
+    tensors.contains(of(input) + "rows") ? drop(of(input) + "rows") : drop(of(input));
+  }
   [[nodiscard]] std::uint64_t half(std::uint64_t width) const { return 2 * n * width; }
   [[nodiscard]] std::uint64_t pairs() const { return t.micro_batch * s.heads * s.sequence * s.sequence; }
 
   // Products of an [m, k] with a [k, c]; a backward pass has one for each factor.
   enum class when { forward, again, backward };
-  void multiply(when phase, std::uint64_t m, std::uint64_t k, std::uint64_t c)
+  void multiply(when phase, std::uint64_t m, std::uint64_t k, std::uint64_t c, double ratio = 1)
   {
+    const std::uint64_t rows = ratio == 1 ? m : kept_of(ratio);
     if (phase == when::forward) forward_flops += 2 * m * k * c;
     if (phase == when::again) recomputed_flops += 2 * m * k * c;
-    if (phase == when::backward) backward_flops += 2 * m * c * k + 2 * k * m * c;
+    if (phase == when::backward) backward_flops += 2 * m * c * k + 2 * k * rows * c;
+  }
+  // Norms of the rows of an input, or of a gradient and the scales of its kept rows.
+  void pass_over(when phase, double ratio, std::uint64_t inputs, std::uint64_t outputs)
+  {
+    if (ratio == 1) return;
+    if (phase == when::forward) forward_flops += 2 * n * inputs;
+    if (phase == when::again) recomputed_flops += 2 * n * inputs;
+    if (phase == when::backward) backward_flops += 2 * n * outputs + kept_of(ratio) * outputs;
   }
   void multiply_heads(when phase, bool with_values)
   {
@@ -101,15 +140,19 @@ class step {
   void multiply_layer(when phase)
   {
     const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
-    multiply(phase, n, s.hidden, s.hidden);
-    multiply(phase, n, s.hidden, kv);
-    multiply(phase, n, s.hidden, kv);
+    multiply(phase, n, s.hidden, s.hidden, t.sampled.qkv);
+    multiply(phase, n, s.hidden, kv, t.sampled.qkv);
+    multiply(phase, n, s.hidden, kv, t.sampled.qkv);
+    pass_over(phase, t.sampled.qkv, s.hidden, s.hidden + 2 * kv);
     multiply_heads(phase, false);
     multiply_heads(phase, true);
-    multiply(phase, n, s.hidden, s.hidden);
-    multiply(phase, n, s.hidden, s.ffn);
-    if (s.has_gate()) multiply(phase, n, s.hidden, s.ffn);
-    multiply(phase, n, s.ffn, s.hidden);
+    multiply(phase, n, s.hidden, s.hidden, t.sampled.projection);
+    pass_over(phase, t.sampled.projection, s.hidden, s.hidden);
+    multiply(phase, n, s.hidden, s.ffn, t.sampled.mlp_up);
+    if (s.has_gate()) multiply(phase, n, s.hidden, s.ffn, t.sampled.mlp_up);
+    pass_over(phase, t.sampled.mlp_up, s.hidden, s.has_gate() ? 2 * s.ffn : s.ffn);
+    multiply(phase, n, s.ffn, s.hidden, t.sampled.mlp_down);
+    pass_over(phase, t.sampled.mlp_down, s.ffn, s.hidden);
   }
   void multiply_ends(when phase)
   {
@@ -137,6 +180,7 @@ class step {
       feed_forward();
       enter(op::mlp_down);
       make_here("down", half(s.hidden));
+      keep_rows("active", t.sampled.mlp_down, s.ffn);
       make(x(layer + 1), half(s.hidden));
       drop_here("down");
       multiply_layer(when::forward);
@@ -163,6 +207,7 @@ class step {
     make_here("q", half(s.hidden));
     make_here("k", half(kv));
     make_here("v", half(kv));
+    keep_rows("y1.", t.sampled.qkv, s.hidden);
     enter(op::attention_scores);
     if (t.fuses_attention) {
       make_here("statistics", 4 * t.micro_batch * s.heads * s.sequence);
@@ -176,6 +221,7 @@ class step {
     make_here("context", half(s.hidden));
     enter(op::projection);
     make_here("projected", half(s.hidden));
+    keep_rows("context", t.sampled.projection, s.hidden);
     if (has_dropout) make_here("projected_mask", n * s.hidden);
     make_here("middle", half(s.hidden));
     drop_here("projected");
@@ -187,6 +233,7 @@ class step {
     enter(op::mlp_up);
     make_here("up", half(s.ffn));
     if (s.has_gate()) make_here("gate", half(s.ffn));
+    keep_rows("y2.", t.sampled.mlp_up, s.hidden);
     make_here("active", half(s.ffn));
     if (has_dropout) make_here("down_mask", n * s.hidden);
   }
@@ -194,7 +241,7 @@ class step {
   {
     for (const char* name : {"y1.", "q", "k", "v", "statistics", "softmax", "softmax_mask", "dropped", "context",
                              "projected_mask", "middle", "y2.", "up", "gate", "active", "down_mask"})
-      drop_if_there(of(name));
+      drop_if_there(of(name)), drop_if_there(of(name) + "rows");
   }
 
   void backward()
@@ -229,13 +276,20 @@ class step {
       drop(x(s.layers)), drop("d_y"), make("stream", half(s.hidden));  // d_y under another name
     }
     for (layer = s.layers; layer-- > 0;) {
-      if (t.recomputes_layers) attend(), feed_forward(), multiply_layer(when::again);
+      if (t.recomputes_layers) {
+        attend(), feed_forward(), multiply_layer(when::again);
+        enter(op::mlp_down);
+        keep_rows("active", t.sampled.mlp_down, s.ffn);
+      }
       multiply_layer(when::backward);
       go_back_through_mlp();
       t.fuses_attention ? go_back_through_fused_attention() : go_back_through_attention();
       enter(op::qkv);
       make_here("d_y1.", half(s.hidden));
-      for (const char* name : {"d_q", "d_k", "d_v", "y1."}) drop_here(name);
+      const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+      scale_rows(t.sampled.qkv, s.splits_qkv() ? s.hidden : s.hidden + 2 * kv);
+      for (const char* name : {"d_q", "d_k", "d_v"}) drop_here(name);
+      drop_input("y1.");
       enter(op::attention_norm);
       make_here("d_x", half(s.hidden));
       drop_here("d_x"), drop_here("d_y1."), drop(x(layer));
@@ -251,22 +305,26 @@ class step {
     enter(op::mlp_down);
     if (has_dropout) make_here("d_down", half(s.hidden));
     make_here("d_active", half(s.ffn));
+    scale_rows(t.sampled.mlp_down, s.hidden);
     if (has_dropout) drop_here("d_down"), drop_here("down_mask");
-    drop_here("active");
+    drop_input("active");
     enter(op::mlp_up);
     make_here("d_up", half(s.ffn));
     if (s.has_gate()) make_here("d_gate", half(s.ffn));
     drop_here("d_active");
     make_here("d_y2.", half(s.hidden));
-    for (const char* name : {"d_up", "d_gate", "up", "gate", "y2."}) drop_if_there(of(name));
+    scale_rows(t.sampled.mlp_up, s.ffn);
+    for (const char* name : {"d_up", "d_gate", "up", "gate"}) drop_if_there(of(name));
+    drop_input("y2.");
     enter(op::mlp_norm);
     make_here("d_middle", half(s.hidden));
     drop_here("d_middle"), drop_here("d_y2."), drop_here("middle");
     enter(op::projection);
     if (has_dropout) make_here("d_projected", half(s.hidden));
     make_here("d_context", half(s.hidden));
+    scale_rows(t.sampled.projection, s.hidden);
     if (has_dropout) drop_here("d_projected"), drop_here("projected_mask");
-    drop_here("context");
+    drop_input("context");
   }
   void go_back_through_attention()
   {

@@ -42,7 +42,12 @@ transformer_shape random_shape(support::dice& dice)
 
 training_setup random_setup(support::dice& dice)
 {
-  return {dice.between(1, 4), dice.one_in(2), dice.one_in(2), dice.one_in(2), !dice.one_in(4)};
+  training_setup it{dice.between(1, 4), dice.one_in(2), dice.one_in(2), dice.one_in(2), !dice.one_in(4)};
+  constexpr double ratios[] = {0.02, 0.1, 0.3, 0.6, 0.99, 1};
+  if (dice.one_in(2))
+    for (double* const each : {&it.sampled.qkv, &it.sampled.projection, &it.sampled.mlp_up, &it.sampled.mlp_down})
+      *each = dice.one_in(2) ? 1 : ratios[dice.below(6)];
+  return it;
 }
 
 /// Elements of the matrices that a token meets: each costs two FLOP forward and four backward.
@@ -67,7 +72,8 @@ TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor"
     const training_setup setup = random_setup(dice);
     CAPTURE(round, name_of(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
             shape.vocabulary, shape.embedding, shape.sequence, setup.micro_batch, setup.recomputes_layers,
-            setup.fuses_attention, setup.has_dropout, setup.has_logits);
+            setup.fuses_attention, setup.has_dropout, setup.has_logits, setup.sampled.qkv, setup.sampled.projection,
+            setup.sampled.mlp_up, setup.sampled.mlp_down);
     const transformer_costs costs{shape, setup};
     const training_tape::step tape{shape, setup};
     REQUIRE(costs.held().count() == tape.held);

@@ -16,6 +16,7 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/workload/kept_rows.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -73,17 +74,19 @@ struct sampling_options {
   double ratio = 1;         ///< of the rows that are kept: above 0, 1 for the exact gradient
 
   /// Of so many rows: the nearest number, and one at least. @pre ratio is in (0, 1]
-  [[nodiscard]] std::uint64_t kept_of(std::uint64_t all) const noexcept
-  {
-    const auto nearest = static_cast<std::uint64_t>(static_cast<double>(all) * ratio + 0.5);
-    return std::clamp<std::uint64_t>(nearest, 1, all);
-  }
+  [[nodiscard]] std::uint64_t kept_of(std::uint64_t all) const noexcept { return workload::kept_rows(all, ratio); }
   /// Bytes between the forward and the backward pass: kept rows, and an index and a scale of each.
   [[nodiscard]] bytes size(dtype of) const
   {
     const std::uint64_t kept = kept_of(rows);
     return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment) +
            align_up(bytes{4 * kept}, tensor_alignment);
+  }
+  /// Bytes of the lease of `sampled`, for a product with so many outputs; of several products the widest counts. A
+  /// part of the `working` bytes of a block of `checkpointed`.
+  [[nodiscard]] bytes workspace(std::uint64_t outputs) const
+  {
+    return align_up(bytes{kept_of(rows) * outputs * sizeof(float)}, tensor_alignment);
   }
   /// Bytes of all rows, as exact training keeps them.
   [[nodiscard]] bytes size_of_all(dtype of) const

@@ -43,9 +43,14 @@ struct group_work {
   const double token_seconds = static_cast<double>(costs.tokens()) / flops_per_second;
   const bool shares_head = shape.ties_embedding && setup.has_logits;
   constexpr double both_ways = 6;  // FLOP of a parameter and a token: a product forward, two backward
+  // Of a sampled input, the weight's product takes a share of the rows.
+  using enum workload::transformer_operator;
+  const std::uint64_t least_rows =
+      std::min({costs.rows_of(qkv), costs.rows_of(projection), costs.rows_of(mlp_up), costs.rows_of(mlp_down)});
+  const double of_layers = 4 + 2 * static_cast<double>(least_rows) / static_cast<double>(costs.tokens());
   group_work made;
   // a head of its own is the last matrix, and no head is computed again
-  made.parameter_seconds = token_seconds * (both_ways + (shares_head && setup.recomputes_layers ? 2 : 0));
+  made.parameter_seconds = token_seconds * (of_layers + (shares_head && setup.recomputes_layers ? 2 : 0));
   for (const workload::transformer_tensor& it : workload::tensors_of(shape)) {
     const auto elements = static_cast<double>(it.elements());
     made.parameters += elements;

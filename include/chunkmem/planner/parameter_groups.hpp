@@ -95,6 +95,7 @@ class parameter_groups {
       in_layers = is_layer;
       layer = declared.layer;
       use(declared, offsets[index], multiplies(shape, tensors, index));
+      sample(tensors, index);
       if (declared.part == workload::transformer_operator::qkv) attend(tensors, index);
     }
     begin_stage();
@@ -121,9 +122,17 @@ class parameter_groups {
       const std::uint64_t group = offset / in_group_;
       const std::uint64_t part = std::min(end, (group + 1) * in_group_) - offset;
       const std::uint64_t flops = multiplies ? 2 * costs_.tokens() * part : 0;
-      add({static_cast<std::uint32_t>(group), flops, 2 * flops, is_tied});
+      const std::uint64_t of_weight = multiplies ? 2 * costs_.rows_of(declared.part) * part : 0;
+      add({static_cast<std::uint32_t>(group), flops, flops + of_weight, is_tied});
       offset += part;
     }
+  }
+  /// After the last tensor of an operator whose input is sampled: the passes over rows.
+  void sample(std::span<const workload::transformer_tensor> all, std::size_t index)
+  {
+    if (index + 1 < all.size() && all[index + 1].part == all[index].part) return;
+    const auto& passes = costs_.passes_of(all[index].part);
+    if (passes.forward > 0) add({uses_.back().group, passes.forward, passes.backward});
   }
   /// After the last matrix of queries, keys and values.
   void attend(std::span<const workload::transformer_tensor> all, std::size_t index)

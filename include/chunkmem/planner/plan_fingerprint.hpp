@@ -22,6 +22,7 @@ namespace planner {
                                                        const workload::rank_share& share,
                                                        const rank_settings& settings) noexcept
 {
+  constexpr std::uint64_t all_rows = std::bit_cast<std::uint64_t>(1.0);  // so of exact training each is 0
   std::uint64_t hash = 0;
   for (const std::uint64_t value : {static_cast<std::uint64_t>(shape.style),
                                     shape.layers,
@@ -39,6 +40,10 @@ namespace planner {
                                     std::uint64_t{setup.fuses_attention},
                                     std::uint64_t{setup.has_dropout},
                                     std::uint64_t{setup.has_logits},
+                                    std::bit_cast<std::uint64_t>(setup.sampled.qkv) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.projection) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_up) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_down) ^ all_rows,
                                     share.ranks,
                                     std::uint64_t{share.of_node},
                                     share.device_bytes.count(),

@@ -151,7 +151,7 @@ class training_script {
     });
     for (std::uint32_t layer = layers; layer-- > 0;) {
       if (activations_.moves) hold(act_kind::restore, layer);
-      within(layer_peak() - kept(layer), [&] {
+      within(layer_peak(layer) - kept(layer), [&] {
         if (activations_.again[layer] != 0) forward(layer + 1);
         backward(layer + 1);
       });
@@ -166,25 +166,33 @@ class training_script {
     give(ends.embedding);
   }
 
-  /// The most that the operators from `first` to `last` hold at once, one after the other. Each keeps its bytes, and
-  /// works in addition to `all`.
-  [[nodiscard]] bytes most_held(part first, part last, bytes all) const
+  /// The most that the operators from `first` to `last` hold at once, one after the other. Each keeps its bytes.
+  [[nodiscard]] bytes most_held(part first, part last) const
   {
     bytes kept;
     bytes most;
     for (auto at = static_cast<std::size_t>(first); at <= static_cast<std::size_t>(last); ++at) {
       const workload::operator_cost& cost = groups_.costs().of(static_cast<part>(at));
       kept += cost.kept;
-      most = std::max(most, kept + all + cost.working);
+      most = std::max(most, kept + cost.working);
     }
     return most;
   }
   /// On its way back, a layer holds the gradient of the stream in addition to its kept bytes.
-  [[nodiscard]] bytes layer_peak() const
+  [[nodiscard]] bytes layer_peak(std::uint32_t layer) const
   {
-    return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint());
+    const workload::transformer_costs& costs = groups_.costs();
+    bytes kept;
+    bytes most;
+    for (auto at = static_cast<std::size_t>(part::attention_norm); at <= static_cast<std::size_t>(part::mlp_down);
+         ++at) {
+      kept += costs.of(static_cast<part>(at)).kept;
+      const bytes working = costs.beside_stream(static_cast<part>(at), activations_.again[layer] != 0);
+      most = std::max(most, kept + costs.checkpoint() + working);
+    }
+    return most;
   }
-  [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
+  [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss); }
   [[nodiscard]] bytes kept(std::uint32_t layer) const noexcept { return activations_.kept(groups_.costs(), layer); }
   void hold(act_kind kind, std::uint32_t layer) { acts_.push_back({.kind = kind, .id = layer, .size = kept(layer)}); }
   /// The bytes that a layer needs on its way forward, in addition to the bytes that it holds. If it keeps its input
@@ -192,7 +200,7 @@ class training_script {
   [[nodiscard]] bytes forward_working(std::uint32_t layer) const
   {
     const workload::transformer_costs& costs = groups_.costs();
-    if (activations_.again[layer] == 0) return most_held(part::attention_norm, part::mlp_down, bytes{}) - kept(layer);
+    if (activations_.again[layer] == 0) return most_held(part::attention_norm, part::mlp_down) - kept(layer);
     bytes most = costs.of(part::attention_norm).working;
     for (auto at = static_cast<std::size_t>(part::qkv); at <= static_cast<std::size_t>(part::mlp_down); ++at)
       most = std::max(most, costs.of(static_cast<part>(at)).kept + costs.of(static_cast<part>(at)).working);

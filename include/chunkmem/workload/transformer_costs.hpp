@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/workload/kept_rows.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ struct training_setup {
   bool fuses_attention = false;   ///< scores are never stored (Dao et al. 2022, arXiv 2205.14135)
   bool has_dropout = true;        ///< where the style has one
   bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not worth counting
+  layer_sampling sampled{};       ///< inputs of which some rows are kept
 };
 
 /// The costs of one operator for one micro-batch.
@@ -45,6 +47,12 @@ struct operator_cost {
 /// attention keeps four bytes of softmax statistics for each row of scores. Weights and their gradients are model data
 /// and not counted. Cost: O(1), no allocation.
 ///
+/// Of a sampled input (`training_setup::sampled`, see activation::sampled) the kept rows are counted, with eight bytes
+/// for each, in place of all of them; and of the weight's product their share. On its way back the operator has a lease
+/// of kept rows x outputs in single precision. Norms and scales are passes over the input and over the gradient of the
+/// output: two FLOP for a number, and one for a number that is scaled. They are bound by memory, and take longer than
+/// these FLOP say. An input that is also kept for another reason, as that of a norm, stays.
+///
 /// Use:
 ///
 ///     const transformer_costs costs{shape_of("PatrickStar", "GPT2_1B"), {.micro_batch = 4}};
@@ -52,18 +60,20 @@ struct operator_cost {
 ///     ... costs.step_flops()     // work that is done again included
 class transformer_costs {
  public:
-  /// @throws config_error    no such shape, or no rows
+  /// @throws config_error    no such shape, no rows, or a ratio of sampled inputs that is not in (0, 1]
   /// @throws size_overflow   a number of FLOP or bytes needs more than 64 bits
   explicit constexpr transformer_costs(const transformer_shape& shape, const training_setup& setup = {})
       : setup_{setup}, layers_{shape.layers}, hidden_{shape.hidden}
   {
     shape.check();
+    setup.sampled.check();
     if (setup.micro_batch == 0) throw config_error{"a micro-batch has 0 rows (give it one at least)"};
     tokens_ = checked{setup.micro_batch} * shape.sequence;
     has_dropout_ = setup.has_dropout && shape.style != transformer_style::llama;
     fill_ends(shape);
     fill_attention(shape);
     fill_mlp(shape);
+    sample_inputs(shape);
     sum_up();
   }
 
@@ -71,6 +81,28 @@ class transformer_costs {
   [[nodiscard]] constexpr const operator_cost& of(transformer_operator which) const noexcept
   {
     return costs_[static_cast<std::size_t>(which)];
+  }
+  /// Rows of an operator's input that the weight's gradient is made of.
+  [[nodiscard]] constexpr std::uint64_t rows_of(transformer_operator which) const
+  {
+    return kept_[static_cast<std::size_t>(which)] != 0 ? kept_[static_cast<std::size_t>(which)] : tokens_.value();
+  }
+  /// FLOP of norms and scales of a sampled input, for its operator in one layer: a part of that operator's.
+  struct pass_flops {
+    std::uint64_t forward = 0;
+    std::uint64_t backward = 0;
+  };
+  [[nodiscard]] constexpr const pass_flops& passes_of(transformer_operator which) const noexcept
+  {
+    return passes_[static_cast<std::size_t>(which)];
+  }
+  /// The most that an operator works with beside the gradient of the stream: on its way back, and where its layer runs
+  /// forward `again`, which makes no output of the layer.
+  [[nodiscard]] constexpr bytes beside_stream(transformer_operator which, bool again) const noexcept
+  {
+    const auto index = static_cast<std::size_t>(which);
+    const bool is_back_alone = !again || which == transformer_operator::mlp_down;
+    return kept_[index] != 0 && is_back_alone ? back_[index] : costs_[index].working;
   }
   /// A layer's operators together; `working` is the largest of theirs.
   [[nodiscard]] constexpr const operator_cost& layer() const noexcept { return layer_; }
@@ -189,6 +221,41 @@ class transformer_costs {
         std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
   }
 
+  constexpr void sample_inputs(const transformer_shape& s)
+  {
+    using enum transformer_operator;
+    const checked stream = halves(s.hidden);
+    const checked dropped = has_dropout_ ? stream : checked{0};
+    const checked before = s.has_gate() ? halves(s.ffn) * 2 : halves(s.ffn);
+    const checked heads = checked{s.hidden} + checked{2} * s.kv_width();
+    const layer_sampling& ratios = setup_.sampled;
+    sample(qkv, ratios.qkv, s.hidden, heads, s.splits_qkv() ? checked{s.hidden} : heads, stream + halves(heads));
+    sample(projection, ratios.projection, s.hidden, s.hidden, s.hidden, stream + dropped);
+    sample(mlp_up, ratios.mlp_up, s.hidden, checked{s.ffn} * (s.has_gate() ? 2 : 1), s.ffn, before + stream);
+    sample(mlp_down, ratios.mlp_down, s.ffn, s.hidden, s.hidden, halves(s.ffn) + dropped);
+  }
+  /// @param widest      outputs of one product
+  /// @param gradients   bytes of those of the output and of the input, which are there beside the lease
+  constexpr void sample(transformer_operator which, double ratio, checked inputs, checked outputs, checked widest,
+                        checked gradients)
+  {
+    const auto index = static_cast<std::size_t>(which);
+    if (ratio == 1) return;
+    operator_cost& it = at(which);
+    kept_[index] = kept_rows(tokens_.value(), ratio);
+    const checked rows = kept_[index];
+    passes_[index] = {(checked{2} * tokens_ * inputs).value(),
+                      (checked{2} * tokens_ * outputs + rows * outputs).value()};
+    const checked product = it.forward_flops;  // of the input's gradient too
+    it.backward_flops = (product + checked{2} * rows * inputs * outputs + passes_[index].backward).value();
+    it.forward_flops = (product + passes_[index].forward).value();
+    it.recomputed_flops = setup_.recomputes_layers ? it.forward_flops : 0;
+    it.kept = bytes{it.kept.count() - halves(inputs).value()} + bytes{(rows * (inputs * 2 + 8)).value()};
+    back_[index] = std::max(it.working, bytes{(gradients + rows * widest * 4).value()});
+    // On its way forward, all rows of the input are there beside the output.
+    it.working = std::max(back_[index], bytes{(halves(inputs) + halves(outputs)).value()});
+  }
+
   static constexpr void add(operator_cost& sum, const operator_cost& it, std::uint64_t times)
   {
     const auto add_to = [&](std::uint64_t& left, std::uint64_t right) {
@@ -219,7 +286,8 @@ class transformer_costs {
       if (which == 0) continue;
       sum += costs_[which].kept;
       const bytes stream = is_in_layer(static_cast<transformer_operator>(which)) ? checkpoint_ : bytes{};
-      peak_ = std::max(peak_, sum + stream + costs_[which].working);
+      const bytes back = beside_stream(static_cast<transformer_operator>(which), setup_.recomputes_layers);
+      peak_ = std::max({peak_, sum + stream + back, sum + costs_[which].working});
     }
     held_ = sum;
   }
@@ -230,6 +298,9 @@ class transformer_costs {
   checked tokens_;
   bool has_dropout_ = false;
   operator_cost costs_[transformer_operator_count];
+  std::uint64_t kept_[transformer_operator_count] = {};  // rows; 0: all
+  pass_flops passes_[transformer_operator_count] = {};
+  bytes back_[transformer_operator_count] = {};  // what a sampled one works with on its way back
   operator_cost layer_;
   operator_cost model_;
   bytes checkpoint_;
