@@ -25,9 +25,13 @@ foreach(choice IN ITEMS keep recompute karma planned sample=0.3)
   chunkmem_test(example.gpt_activations.${choice} LABELS example TIMEOUT 120
                 COMMAND gpt ${gpt_small} --activations ${choice} --transfer planned --accumulate 2)
 endforeach()
+find_program(gpt_python python3)
+if(gpt_python)
+  set(gpt_plots "${gpt_python}" "${PROJECT_SOURCE_DIR}/tools/plot.py")
+endif()
 if(TARGET chunkmem::checkpoint)
   chunkmem_test(example.gpt_activations.sampling LABELS example TIMEOUT 120
-                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/sampling.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_sampling")
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/sampling.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_sampling" ${gpt_plots})
 endif()
 chunkmem_test(example.gpt_activations.ranks LABELS example TIMEOUT 120
               COMMAND gpt --layers 3 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --verify --ranks 2 --activations recompute)

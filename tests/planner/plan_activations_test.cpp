@@ -210,7 +210,7 @@ TEST_CASE("sampled inputs take the bytes and the time of their kept rows in the 
   constexpr std::uint64_t saved = (2 * 32 * 32 - 16 * (2 * 32 + 8)) + (2 * 32 * 64 - 8 * (2 * 64 + 8));
   const workload::transformer_costs of_exact{tiny_plan::shape, exact}, of_sampled{tiny_plan::shape, sampled};
   CHECK(of_exact.layer().kept - of_sampled.layer().kept == bytes{saved});
-  // FLOP of a layer: the weights' products take 16 and 8 of 32 rows. Norms of input rows, then of gradients, and scales.
+  // FLOP of a layer: the weights' products take 16 and 8 of 32 rows. Norms of rows, then of gradients, and scales.
   constexpr std::uint64_t spared = 2 * 16 * 32 * 32 + 2 * 24 * 64 * 32;
   constexpr std::uint64_t spent = 2 * 32 * (32 + 64) + 2 * 32 * (32 + 32) + (16 + 8) * 32;
   const workload::rank_share share = tiny_plan::share_of(4_MiB, 4_MiB);

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ratios of sampled inputs that are measured before a training, and tables of their noise.
-# Usage: sampling.sh <gpt> <folder for files>
+# Usage: sampling.sh <gpt> <folder for files> [python3 plot.py]
 set -eu
 gpt=$1
 place=$2
+shift 2
 rm -rf "$place"
 mkdir -p "$place"
 cd "$place"
@@ -68,6 +69,12 @@ cmp of_plain of_noisy || fail "the measurement of noise changes bits"
   fail "no tables in the report: $(cat noisy.json)"
 trains 32 2 --activations sample=1 --noise 4
 [ "$(grep -c '^  layer [01] attended .* 0 B  *0 ' said)" = 2 ] || fail "noise where all rows are kept"
+
+if [ $# -gt 0 ]; then
+  "$@" noise noisy.json noise.svg > said 2>&1 || grep -q 'drawing needs matplotlib' said || fail "no picture of tables"
+  ! "$@" noise plain.json noise.svg > said 2>&1 || fail "a picture of no tables"
+  grep -q 'is no report with tables of noise' said || fail "no sentence on a report without tables"
+fi
 
 # A resumed training has the ratios that it began with.
 trains 32 2 --activations sample=first.txt --checkpoint saved --every 2
