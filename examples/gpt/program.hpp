@@ -32,7 +32,7 @@ using output_file = command_line::output_file<problem>;
 
 /// @param noise   tables; empty: there are none
 inline void write_report(std::ostream& out, const training_result& result, const std::string& memory,
-                         const std::string& noise)
+                         const std::string& noise = {})
 {
   out << "{\n\"losses\": [";
   char number[32];
