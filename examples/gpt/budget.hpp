@@ -132,7 +132,7 @@ template <class Training>
   const auto need =
       session_as_chosen<Training>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
   memory_budget budget;
-  budget.weights = need.by_role[role::parameter];
+  budget.weights = need.by_role[role::parameter] + need.by_role[role::frozen];
   budget.gradients = need.by_role[role::gradient];
   budget.optimizer_states = need.by_role[role::optimizer_state];
   budget.activations = need.by_role[role::activation];

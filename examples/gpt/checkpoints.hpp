@@ -17,12 +17,15 @@
 #include <vector>
 
 #ifdef GPT_HAS_CHECKPOINTS
+#include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
+#include <chunkmem/sharding/rank_import.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 
@@ -35,9 +38,10 @@ namespace gpt {
 inline void check_checkpoints([[maybe_unused]] const options& chosen)
 {
 #ifndef GPT_HAS_CHECKPOINTS
-  if (chosen.checkpoint || chosen.resume)
+  if (chosen.checkpoint || chosen.resume || chosen.init || chosen.export_weights)
     throw problem{
-        "--checkpoint and --resume need a build with nlohmann/json.hpp and xxhash.h (Debian: apt-get install "
+        "--checkpoint, --resume, --init and --export-weights need a build with nlohmann/json.hpp and xxhash.h (Debian: "
+        "apt-get install "
         "nlohmann-json3-dev libxxhash-dev)"};
 #endif
 }
@@ -202,7 +206,86 @@ class checkpoints {
   std::optional<folder> resumed_;
 };
 
+/// A folder of this run alone, which goes with it.
+class temporary_folder {
+ public:
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem_gpt_XXXXXX").string()}
+  {
+    if (::mkdtemp(path_.data()) == nullptr) throw problem{"no folder can be made at " + path_ + " (set TMPDIR)"};
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  ~temporary_folder()
+  {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A folder and a file in it.
+[[nodiscard]] inline std::pair<std::string, std::string> folder_of(const std::filesystem::path& file)
+{
+  const std::filesystem::path folder = file.parent_path();
+  return {folder.empty() ? "." : folder.string(), file.filename().string()};
+}
+
+/// Fills weights as --init says: from a file of weights, or from the newest checkpoint of a folder. Adapters that are
+/// not there stay as they are. @return   a sentence, or nothing
+/// @throws problem   there is no such file; and as import_values
+template <class Manager>
+[[nodiscard]] std::string import_weights(Manager& manager, const options& chosen)
+{
+  if (!chosen.init) return {};
+  std::error_code ignored;
+  const chunkmem::checkpoint::import_options how{.takes_part = chosen.size.adapter_rank > 0};
+  const auto import = [&](const std::string& folder, const std::string& file) {
+    const auto found = chunkmem::checkpoint::import_values(manager, chunkmem::io::posix_folder{folder}, file, how);
+    for (const std::string& name : found.kept)
+      if (!name.ends_with("_down") && !name.ends_with("_up"))
+        throw problem{"--init '" + chosen.init->string() + "' has no '" + name +
+                      "', which --lora freezes (name a file of a model of the same sizes)"};
+    return "began with " + std::to_string(found.tensors) + " tensors of " + chosen.init->string();
+  };
+  if (std::filesystem::is_directory(*chosen.init, ignored)) {
+    const temporary_folder exported;
+    chunkmem::io::posix_folder to{exported.path()};
+    chunkmem::checkpoint::export_generation(chunkmem::io::posix_folder{chosen.init->string()}, to,
+                                            "weights.safetensors");
+    return import(exported.path(), "weights.safetensors");
+  }
+  if (!std::filesystem::is_regular_file(*chosen.init, ignored))
+    throw problem{"--init '" + chosen.init->string() +
+                  "' is no file and no folder (name one that --export-weights or --checkpoint wrote)"};
+  const auto [folder, file] = folder_of(*chosen.init);
+  return import(folder, file);
+}
+
+/// @return   a sentence, or nothing
+template <class Manager>
+[[nodiscard]] std::string save_weights(Manager& manager, const options& chosen)
+{
+  if (!chosen.export_weights) return {};
+  const auto [folder, file] = folder_of(*chosen.export_weights);
+  chunkmem::io::posix_folder to{folder};
+  chunkmem::checkpoint::export_values(manager, to, file);
+  return "wrote the weights to " + chosen.export_weights->string();
+}
+
 #else
+
+template <class Manager>
+[[nodiscard]] std::string import_weights(Manager&, const options&)
+{
+  return {};
+}
+template <class Manager>
+[[nodiscard]] std::string save_weights(Manager&, const options&)
+{
+  return {};
+}
 
 struct files_of_one {};
 struct files_of_stages {};

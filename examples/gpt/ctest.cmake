@@ -149,6 +149,9 @@ if(TARGET chunkmem::checkpoint)
 rm '${folder}/generation-000003.manifest' && \
 \"$1\" ${small} --precision bf16 --resume '${folder}' --layout size_class --eviction cost_aware --device-memory 760KiB"
                         resume $<TARGET_FILE:gpt>)
+  chunkmem_test(example.gpt.fine_tuning LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/fine_tuning.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/LICENSE"
+                        "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_BINARY_DIR}/gpt_fine_tuning")
   chunkmem_test(example.gpt.checkpoints LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/checkpoints.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_checkpoints")
   chunkmem_test(example.gpt_stages.resume LABELS example TIMEOUT 120

@@ -12,6 +12,12 @@ inline constexpr std::size_t vocabulary = 256;
 /// Layers times rows of a micro-batch: each pair has tensors of its own.
 inline constexpr std::size_t most_rows_of_layers = 16384;
 
+/// What is between the two products of the MLP.
+enum class nonlinearity : std::uint8_t {
+  gelu,
+  relu,  ///< its backward pass needs a bit for each number, so rows of the second product's input can be sampled
+};
+
 /// How large the model and its batches are.
 struct extents {
   std::size_t layers = 6;
@@ -20,6 +26,8 @@ struct extents {
   std::size_t context = 128;
   std::size_t batch = 4;          ///< windows that go through the model together
   std::size_t micro_batches = 1;  ///< batches whose gradients add up to one step
+  std::size_t adapter_rank = 0;   ///< of the adapters beside frozen weights (LoRA); 0: all weights are trained
+  nonlinearity mlp = nonlinearity::gelu;
 
   [[nodiscard]] constexpr std::uint64_t layer_parameters() const noexcept { return 12 * width * width + 13 * width; }
   [[nodiscard]] constexpr std::uint64_t parameters() const noexcept

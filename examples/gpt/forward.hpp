@@ -32,6 +32,7 @@ class forward_pass {
     const bool last = which + 1 == all.layers.size();
     normed_qkv(n_.handles().layers[which], saved, where);
     attend(saved, where);
+    if (n_.runs_qkv_again()) m_.drop(saved.qkv);
     project(n_.handles().layers[which], saved, where);
     if constexpr (network<Manager>::can_sample)
       if (auto* const samples = n_.samples()) {
@@ -39,6 +40,8 @@ class forward_pass {
         samples->look(samples->of(which, row));
       }
     mlp(n_.handles().layers[which], saved, last ? all.output : all.layers[which + 1].input, where);
+    if constexpr (network<Manager>::can_sample)
+      if (n_.samples_hidden()) keep_hidden(*n_.samples(), which, row, saved);
   }
 
  private:
@@ -63,8 +66,8 @@ class forward_pass {
       norm(input, weights.attention_norm, saved.attention_statistics, floats(normed), where);
     }
     const auto qkv = m_.acquire(saved.qkv, where.how());
-    n_.linear(floats(normed), weights.qkv, weights.qkv_bias, qkv.data() + where.first * 3 * width, where.count, width,
-              3 * width);
+    n_.linear(floats(normed), weights.qkv, weights.qkv_bias, weights.beside_qkv, qkv.data() + where.first * 3 * width,
+              where.count, width, 3 * width);
   }
 
   void attend(const saved_layer& saved, const window& where) const
@@ -83,8 +86,8 @@ class forward_pass {
     const index begin = where.first * width;
     const auto attended = n_.read(saved.attended);
     const auto middle = m_.acquire(saved.middle, where.how());
-    n_.linear(attended.data() + begin, weights.projection, weights.projection_bias, middle.data() + begin, where.count,
-              width, width);
+    n_.linear(attended.data() + begin, weights.projection, weights.projection_bias, weights.beside_projection,
+              middle.data() + begin, where.count, width, width);
     const auto input = n_.read(saved.input);
     if (n_.computes()) kernels::add(input.data() + begin, middle.data() + begin, where.count * width);
   }
@@ -95,14 +98,30 @@ class forward_pass {
     const index width = n_.width();
     const index begin = where.first * width;
     expand(weights, saved, where);
+    if (n_.handles().size.mlp == nonlinearity::relu) {
+      {
+        const auto hidden = m_.acquire(saved.hidden, chunkmem::access::read_write);
+        if (n_.computes()) kernels::relu(hidden.data() + 4 * begin, where.count * 4 * width);
+      }
+      const auto hidden = n_.read(saved.hidden);
+      return contract(weights, hidden.data() + 4 * begin, saved, next, where);
+    }
     const auto activated = n_.scratch(where.count * 4 * width);
     {
       const auto hidden = n_.read(saved.hidden);
       if (n_.computes()) kernels::gelu_forward(hidden.data() + 4 * begin, floats(activated), where.count * 4 * width);
     }
+    contract(weights, floats(activated), saved, next, where);
+  }
+
+  void contract(const layer_weights& weights, const float* activated, const saved_layer& saved,
+                chunkmem::tensor<float> next, const window& where) const
+  {
+    const index width = n_.width();
+    const index begin = where.first * width;
     const auto out = m_.acquire(next, where.how());
-    n_.linear(floats(activated), weights.contract, weights.contract_bias, out.data() + begin, where.count, 4 * width,
-              width);
+    n_.linear(activated, weights.contract, weights.contract_bias, weights.beside_contract, out.data() + begin,
+              where.count, 4 * width, width);
     const auto middle = n_.read(saved.middle);
     if (n_.computes()) kernels::add(middle.data() + begin, out.data() + begin, where.count * width);
   }
@@ -116,8 +135,21 @@ class forward_pass {
       norm(middle, weights.mlp_norm, saved.mlp_statistics, floats(normed), where);
     }
     const auto hidden = m_.acquire(saved.hidden, where.how());
-    n_.linear(floats(normed), weights.expand, weights.expand_bias, hidden.data() + where.first * 4 * width, where.count,
-              width, 4 * width);
+    n_.linear(floats(normed), weights.expand, weights.expand_bias, weights.beside_expand,
+              hidden.data() + where.first * 4 * width, where.count, width, 4 * width);
+  }
+
+  /// Of what came out of ReLU some rows stay, and a bit for each number.
+  void keep_hidden(projection_samples<Manager>& samples, std::size_t which, std::size_t row,
+                   const saved_layer& saved) const
+  {
+    {
+      const auto hidden = n_.read(saved.hidden);
+      const auto bits = m_.acquire(samples.positive(which, row), chunkmem::access::write);
+      if (n_.computes()) kernels::positive_bits(hidden.data(), bits.data(), n_.context() * 4 * n_.width());
+    }
+    samples.hidden(which, row).keep(samples.batch(row), saved.hidden);
+    samples.look(samples.hidden(which, row));
   }
 
   const network<Manager>& n_;

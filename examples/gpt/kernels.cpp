@@ -120,6 +120,17 @@ void multiply_transposed(const float* dy, const float* weight, float* dx, index 
       const_matrix{dy, rows, outputs} * const_matrix{weight, inputs, outputs}.transpose();
 }
 
+void add_product(const float* x, const float* weight, float* y, index rows, index inputs, index outputs)
+{
+  matrix{y, rows, outputs}.noalias() += const_matrix{x, rows, inputs} * const_matrix{weight, inputs, outputs};
+}
+
+void add_product_transposed(const float* dy, const float* weight, float* dx, index rows, index inputs, index outputs)
+{
+  matrix{dx, rows, inputs}.noalias() +=
+      const_matrix{dy, rows, outputs} * const_matrix{weight, inputs, outputs}.transpose();
+}
+
 void multiply(const float* x, const float* weight, float* out, index rows, index inputs, index outputs)
 {
   matrix{out, rows, outputs}.noalias() = const_matrix{x, rows, inputs} * const_matrix{weight, inputs, outputs};
@@ -185,6 +196,32 @@ void gelu_backward(const float* dy, float* x, index elements)
     const auto inner = gelu_scale * (1.0f + 3.0f * gelu_cubic * from.square());
     row{x + start, size} = slope * (0.5f * (1.0f + bend) + 0.5f * from * (1.0f - bend.square()) * inner);
   }
+}
+
+void relu(float* x, index elements)
+{
+  for (index i = 0; i < elements; ++i) x[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN stays
+}
+
+void relu_backward(const float* dy, float* x, index elements)
+{
+  for (index i = 0; i < elements; ++i) x[i] = x[i] <= 0.0f ? 0.0f : dy[i];
+}
+
+void positive_bits(const float* x, std::uint8_t* bits, index elements)
+{
+  for (index start = 0; start < elements; start += 8) {
+    unsigned byte = 0;
+    for (index i = 0; i < 8; ++i) byte |= (x[start + i] <= 0.0f ? 0U : 1U) << static_cast<unsigned>(i);
+    bits[start / 8] = static_cast<std::uint8_t>(byte);
+  }
+}
+
+void clear_others(const std::uint8_t* bits, float* dy, index elements)
+{
+  for (index start = 0; start < elements; start += 8)
+    for (index i = 0; i < 8; ++i)
+      if ((bits[start / 8] >> static_cast<unsigned>(i) & 1U) == 0) dy[start + i] = 0.0f;
 }
 
 void attention_forward(const float* qkv, float* scores, float* out, const attention_extents& extents)

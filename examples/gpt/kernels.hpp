@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 /// The arithmetic of a transformer on plain row-major arrays: nothing here knows where the bytes come from.
 ///
@@ -34,6 +35,12 @@ void layer_norm_backward_norm(const float* dy, const float* x, const float* stat
 void linear_forward(const float* x, const float* weight, const float* bias, float* y, index rows, index inputs,
                     index outputs);
 
+/// y[rows, outputs] += x[rows, inputs] * weight[inputs, outputs]
+void add_product(const float* x, const float* weight, float* y, index rows, index inputs, index outputs);
+
+/// dx[rows, inputs] += dy[rows, outputs] * weight[inputs, outputs]^T
+void add_product_transposed(const float* dy, const float* weight, float* dx, index rows, index inputs, index outputs);
+
 /// dx[rows, inputs] = dy[rows, outputs] * weight[inputs, outputs]^T. With weight = a table of embeddings and dy = the
 /// activations this is also the tied head.
 void multiply_transposed(const float* dy, const float* weight, float* dx, index rows, index inputs, index outputs);
@@ -62,6 +69,18 @@ void gelu_forward(const float* x, float* y, index elements);
 
 /// x: in what was before GELU, out the gradient with respect to it.
 void gelu_backward(const float* dy, float* x, index elements);
+
+/// x = max(x, 0). What is no number stays.
+void relu(float* x, index elements);
+
+/// x: in what came out of ReLU, out the gradient with respect to what went in.
+void relu_backward(const float* dy, float* x, index elements);
+
+/// bits[i / 8], bit i % 8: whether x[i] is above 0, or no number. @pre elements is a multiple of 8
+void positive_bits(const float* x, std::uint8_t* bits, index elements);
+
+/// dy[i] = 0 where the bit of i is 0.
+void clear_others(const std::uint8_t* bits, float* dy, index elements);
 
 /// Extents of one row of a batch in attention.
 struct attention_extents {

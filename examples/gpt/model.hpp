@@ -20,7 +20,7 @@ struct saved_layer {
   chunkmem::tensor<float> attended;              ///< [context, width]
   chunkmem::tensor<float> middle;                ///< [context, width], between attention and MLP
   chunkmem::tensor<float> mlp_statistics;        ///< [context, 2]
-  chunkmem::tensor<float> hidden;                ///< [context, 4 width], before GELU
+  chunkmem::tensor<float> hidden;                ///< [context, 4 width], before GELU or behind ReLU
 };
 
 /// All tensors of a layer's activations, in the order of their first uses.

@@ -36,7 +36,7 @@ class network {
   using index = kernels::index;
   using tensor = chunkmem::tensor<float>;
   using gradient_type = wide_gradient<Manager>;
-  static constexpr bool can_sample = !requires(Manager& m) { m.ranks(); };  // a model over ranks keeps all rows
+  static constexpr bool can_sample = true;
   using lease_type = decltype(lease_floats(std::declval<Manager&>(), 1));
 
   network(Manager& manager, const model& net)
@@ -55,13 +55,21 @@ class network {
   [[nodiscard]] index context() const noexcept { return context_; }
   /// Weights are read from this list from now on: the newest ones, or an older version.
   void read_from(chunkmem::list_id list) noexcept { list_ = list; }
+  [[nodiscard]] chunkmem::list_id list() const noexcept { return list_; }
   /// From now on some rows alone are kept of the projections' inputs, in the passes of training.
   void use(projection_samples<Manager>& samples) noexcept { samples_ = &samples; }
   /// Null where gradients are exact, and where nothing is trained.
-  [[nodiscard]] projection_samples<Manager>* samples() const noexcept
+  [[nodiscard]] projection_samples<Manager>* samples() const noexcept { return is_training_ ? samples_ : nullptr; }
+  /// Rows of what comes out of ReLU are kept, and its bits.
+  [[nodiscard]] bool samples_hidden() const noexcept
   {
-    return samples_ != nullptr && samples_->is_training() ? samples_ : nullptr;
+    return samples() != nullptr && net_.size.mlp == nonlinearity::relu;
   }
+  /// Queries, keys and values are not kept between the passes of training: the product runs again.
+  void run_qkv_again(bool again) noexcept { runs_qkv_again_ = again; }
+  [[nodiscard]] bool runs_qkv_again() const noexcept { return runs_qkv_again_ && is_training_; }
+  /// A micro-batch of training begins, or has ended: then everything stays as it is written.
+  void set_training(bool is_training) noexcept { is_training_ = is_training; }
   [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
 
   [[nodiscard]] auto read(tensor which) const { return m_.acquire(which, chunkmem::access::read); }
@@ -114,15 +122,28 @@ class network {
       m_.drop(saved);
   }
 
-  /// y = x * weight + bias
-  void linear(const float* x, const weight& weight, const gpt::weight& bias, float* y, index rows, index inputs,
-              index outputs) const
+  /// y = x * weight + bias, and what an adapter adds
+  void linear(const float* x, const weight& weight, const gpt::weight& bias, const adapter& beside, float* y,
+              index rows, index inputs, index outputs) const
   {
-    const auto wide = widened(weight);
-    const auto wide_bias = widened(bias);
-    const auto weights = wide.open();
-    const auto biases = wide_bias.open();
-    if (computes()) kernels::linear_forward(x, weights.data(), biases.data(), y, rows, inputs, outputs);
+    {
+      const auto wide = widened(weight);
+      const auto wide_bias = widened(bias);
+      const auto weights = wide.open();
+      const auto biases = wide_bias.open();
+      if (computes()) kernels::linear_forward(x, weights.data(), biases.data(), y, rows, inputs, outputs);
+    }
+    if (beside.rank == 0) return;
+    const auto rank = static_cast<index>(beside.rank);
+    const auto narrow = scratch(rows * rank);
+    {
+      const auto wide = widened(beside.down);
+      const auto down = wide.open();
+      if (computes()) kernels::multiply(x, down.data(), floats(narrow), rows, inputs, rank);
+    }
+    const auto wide = widened(beside.up);
+    const auto up = wide.open();
+    if (computes()) kernels::add_product(floats(narrow), up.data(), y, rows, rank, outputs);
   }
 
   /// Adds x^T * dy to the gradient of a weight and the rows of dy to that of its bias.
@@ -169,6 +190,8 @@ class network {
   chunkmem::list_id list_ = chunkmem::value_list;
   projection_samples<Manager>* samples_ = nullptr;
   bool keeps_saved_ = false;
+  bool runs_qkv_again_ = false;
+  bool is_training_ = false;
   mutable std::map<std::uint32_t, lease_type> copies_;  // by tensor, while saved activations are kept
   index width_;
   index heads_;

@@ -24,6 +24,7 @@ struct raw_options {
   std::string precision, gradient, activations, device_rate, link_rate, accumulate, update, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
+  std::string mlp, recompute, windows, init, lora, export_weights;
   std::string ranks, shard, nodes;
   std::string stages, micro_batches, schedule, replicas;
   std::string plan, cluster, write_model;
@@ -84,6 +85,19 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
                    "sample=0.3 takes)");
     app.add_option("--sample-file", raw.sample_file, "of sample=auto: where ratios are written to (sample_ratios.txt)");
     app.add_option("--noise", raw.noise, "of sample: print the noise of the gradients each so many steps");
+    app.add_option("--recompute", raw.recompute,
+                   "what is not kept between the passes, and computed again: none, or qkv: queries, keys and values, "
+                   "with --activations swap or sample (none)");
+    app.add_option("--mlp", raw.mlp,
+                   "between its two products: gelu or relu. Behind relu --activations sample keeps rows too (gelu)");
+    app.add_option("--windows", raw.windows,
+                   "of the text: random: they begin anywhere; or fixed: the text is cut, each window comes once in an "
+                   "epoch, and sampling knows it again (random)");
+    app.add_option("--init", raw.init,
+                   "begin with the weights of this safetensors file, or of the newest checkpoint of this folder");
+    app.add_option("--lora", raw.lora,
+                   "freeze all weights, and train adapters of this rank beside the four products of each layer");
+    app.add_option("--export-weights", raw.export_weights, "write the weights to this safetensors file at the end");
   }
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
@@ -271,6 +285,23 @@ void read_activations(const raw_options& raw, program whose, options& out)
   read_rate("--link-rate", raw.link_rate, out.link_rate);
 }
 
+/// How a model is tuned that was trained before, and what that goes with.
+void read_tuning(const raw_options& raw, options& out)
+{
+  out.size.mlp = static_cast<nonlinearity>(read_word("--mlp", raw.mlp, {"gelu", "relu"}));
+  out.windows = static_cast<window_choice>(read_word("--windows", raw.windows, {"random", "fixed"}));
+  out.runs_qkv_again = read_word("--recompute", raw.recompute, {"none", "qkv"}) == 1;
+  if (!raw.lora.empty()) read_whole("--lora", raw.lora, std::size_t{1}, out.size.width, out.size.adapter_rank);
+  if (!raw.init.empty()) out.init = raw.init;
+  if (!raw.export_weights.empty()) out.export_weights = raw.export_weights;
+  if (out.runs_qkv_again && out.activations != activation_mode::swap && out.activations != activation_mode::sample)
+    throw problem{"--recompute qkv goes with --activations swap or sample alone (leave it out, or choose one)"};
+  if (out.size.adapter_rank > 0 && raw.init.empty() && raw.resume.empty())
+    throw problem{"--lora tunes a model that was trained before (add --init, or --resume)"};
+  if (!raw.exported.empty() && (out.size.mlp != nonlinearity::gelu || out.size.adapter_rank > 0))
+    throw problem{"--export writes a training with GELU of all weights (leave it out, or --mlp relu and --lora)"};
+}
+
 void read_choices(const raw_options& raw, options& out)
 {
   out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
@@ -377,8 +408,13 @@ void check_ranks(const raw_options& raw, const options& chosen)
         "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
         "separate)"};
   check_measured(chosen);
-  if (is_planned(chosen.activations) || chosen.activations == activation_mode::sample)
+  if (is_planned(chosen.activations))
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
+  if (chosen.sample_file)
+    throw problem{"--activations " + raw.activations + " is for one rank (give one share for all inputs: sample=0.3)"};
+  if (chosen.noise > 0) throw problem{"--noise is for one rank (leave it out)"};
+  if (chosen.export_weights)
+    throw problem{"--export-weights is for one rank (leave it out, and give --init the folder of --checkpoint)"};
   if (chosen.update == update_choice::gpu)
     throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
   if (chosen.shard == 0u && chosen.nodes > 1)
@@ -418,6 +454,12 @@ void check_stages(const raw_options& raw, const options& chosen)
           {"--ranks", raw.ranks},
           {"--nodes", raw.nodes},
           {"--sample", raw.sample},
+          {"--recompute", raw.recompute},
+          {"--mlp", raw.mlp},
+          {"--windows", raw.windows},
+          {"--init", raw.init},
+          {"--lora", raw.lora},
+          {"--export-weights", raw.export_weights},
           {"--accumulate", raw.accumulate}},
          chosen.plan ? " does not go with --plan" : " does not go with --stages");
   if (chosen.plan)
@@ -473,6 +515,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
   read_choices(raw, out);
   read_activations(raw, whose, out);
+  read_tuning(raw, out);
   check_gradient(out);
   read_policies(raw, out);
   if (!raw.text.empty()) out.text = raw.text;

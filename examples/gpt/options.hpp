@@ -5,6 +5,7 @@
 #include "extents.hpp"
 #include "policies.hpp"
 #include "sample_ratios.hpp"
+#include "windows.hpp"
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -41,6 +42,8 @@ struct options {
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   activation_mode activations = activation_mode::swap;
+  bool runs_qkv_again = false;  ///< in the backward pass, in place of being kept
+  window_choice windows = window_choice::random;
   double sample_ratio = 0;                                 ///< of the rows that --activations sample keeps; 0: exact
   std::vector<input_ratio> sample_ratios;                  ///< of inputs that have their own: measured, or from a file
   std::optional<std::filesystem::path> sample_file;        ///< that has them
@@ -55,6 +58,8 @@ struct options {
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, exported;
   std::optional<std::filesystem::path> checkpoint, resume;  ///< folders
+  std::optional<std::filesystem::path> init;                ///< a file of weights, or a folder of checkpoints
+  std::optional<std::filesystem::path> export_weights;      ///< a file
   std::size_t every = 10;                                   ///< steps between two checkpoints
   /// threads that train together; 0: one, or with `shard` the processes of a launcher
   std::size_t ranks = 0;

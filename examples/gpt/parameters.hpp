@@ -28,10 +28,11 @@ enum class start : std::uint8_t {
   norm,    ///< {gain, bias} of a layer norm: ones, then zeros
 };
 
-/// A trained tensor, whose element type is known when the program runs.
+/// A tensor of the model, whose element type is known when the program runs.
 struct weight : chunkmem::tensor_handle {
   chunkmem::dtype type = chunkmem::dtype::float32;
   std::uint64_t elements = 0;
+  bool is_trained = true;  ///< else it is frozen, and has no gradient
 
   /// @pre   `Element` is what it was declared with
   template <class Element>
@@ -41,7 +42,7 @@ struct weight : chunkmem::tensor_handle {
   }
 };
 
-/// A trained tensor and its first values.
+/// A tensor of the model and its first values.
 struct parameter {
   weight tensor;
   start from = start::zero;
@@ -49,13 +50,20 @@ struct parameter {
   std::uint32_t number = 0;  ///< in the whole model, whatever part of it is here; copies of a tied weight have one
 };
 
+/// Two narrow matrices beside a frozen one: x * down * up is added to its product (Hu et al. 2021, arXiv 2106.09685).
+struct adapter {
+  weight down, up;       ///< [inputs, rank] and [rank, outputs]; up is zero at first
+  std::size_t rank = 0;  ///< 0: there is none
+};
+
 /// The weights of one layer. Products are row vectors times [inputs, outputs]; a norm is {gain, bias}.
 struct layer_weights {
   weight attention_norm, qkv, qkv_bias, projection, projection_bias;
   weight mlp_norm, expand, expand_bias, contract, contract_bias;
+  adapter beside_qkv, beside_projection, beside_expand, beside_contract;
 };
 
-/// Handles of all trained tensors of a model: no data.
+/// Handles of all tensors of a model: no data.
 struct parameter_set {
   extents size;
   weight token_table, position_table, final_norm;
@@ -66,29 +74,48 @@ struct parameter_set {
 
 namespace detail {
 
-/// Adds trained tensors to a manager and notes them.
+/// Adds tensors to a manager and notes them. Beside adapters all others are frozen.
 template <class Manager>
 struct parameter_declaration {
+  static constexpr std::uint32_t first_adapter = 1U << 20U;  ///< behind the numbers of all others
+
   Manager& manager;
   parameter_set& net;
   chunkmem::dtype precision;
   std::uint32_t number = 0;  ///< of the next one
   chunkmem::group_id group{0};
+  std::uint32_t next_adapter = first_adapter;
 
   gpt::weight weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
   {
-    return trained({inputs, outputs}, start::random, deviation);
+    return declared({inputs, outputs}, start::random, deviation);
   }
-  gpt::weight bias(std::uint64_t outputs) { return trained({outputs}, start::zero, 0.0f); }
-  gpt::weight norm(std::uint64_t width) { return trained({2, width}, start::norm, 0.0f); }
+  gpt::weight bias(std::uint64_t outputs) { return declared({outputs}, start::zero, 0.0f); }
+  gpt::weight norm(std::uint64_t width) { return declared({2, width}, start::norm, 0.0f); }
+  /// None where all weights are trained.
+  gpt::adapter adapter(std::uint64_t inputs, std::uint64_t outputs)
+  {
+    const std::uint64_t rank = net.size.adapter_rank;
+    if (rank == 0) return {};
+    const float deviation = 1.0f / std::sqrt(static_cast<float>(inputs));
+    const gpt::weight down = add({inputs, rank}, start::random, deviation, chunkmem::role::parameter, next_adapter++);
+    const gpt::weight up = add({rank, outputs}, start::zero, 0.0f, chunkmem::role::parameter, next_adapter++);
+    return {down, up, rank};
+  }
 
  private:
-  gpt::weight trained(const chunkmem::shape& size, start from, float deviation)
+  gpt::weight declared(const chunkmem::shape& size, start from, float deviation)
+  {
+    const bool is_frozen = net.size.adapter_rank > 0;
+    return add(size, from, deviation, is_frozen ? chunkmem::role::frozen : chunkmem::role::parameter, number++);
+  }
+  gpt::weight add(const chunkmem::shape& size, start from, float deviation, chunkmem::role part, std::uint32_t which)
   {
     const chunkmem::tensor_handle handle = with_element(precision, [&](auto element) -> chunkmem::tensor_handle {
-      return manager.template add<decltype(element)>(size, chunkmem::role::parameter, group);
+      return manager.template add<decltype(element)>(size, part, group);
     });
-    net.parameters.push_back({{handle, precision, size.elements()}, from, deviation, number++});
+    net.parameters.push_back(
+        {{handle, precision, size.elements(), part == chunkmem::role::parameter}, from, deviation, which});
     return net.parameters.back().tensor;
   }
 };
@@ -103,13 +130,17 @@ layer_weights declare_weights(parameter_declaration<Manager>& make, const extent
   layer.attention_norm = make.norm(width);
   layer.qkv = make.weight(width, 3 * width, deviation);
   layer.qkv_bias = make.bias(3 * width);
+  layer.beside_qkv = make.adapter(width, 3 * width);
   layer.projection = make.weight(width, width, residual);
   layer.projection_bias = make.bias(width);
+  layer.beside_projection = make.adapter(width, width);
   layer.mlp_norm = make.norm(width);
   layer.expand = make.weight(width, 4 * width, deviation);
   layer.expand_bias = make.bias(4 * width);
+  layer.beside_expand = make.adapter(width, 4 * width);
   layer.contract = make.weight(4 * width, width, residual);
   layer.contract_bias = make.bias(width);
+  layer.beside_contract = make.adapter(4 * width, width);
   return layer;
 }
 
@@ -128,12 +159,19 @@ void name_layers(Manager& manager, const parameter_set& net, std::size_t first =
     name(it.mlp_norm, "mlp_norm");
     name(it.expand, "expand"), name(it.expand_bias, "expand_bias");
     name(it.contract, "contract"), name(it.contract_bias, "contract_bias");
+    const auto name_adapter = [&](const adapter& which, const std::string& what) {
+      if (which.rank == 0) return;
+      name(which.down, (what + "_down").c_str());
+      name(which.up, (what + "_up").c_str());
+    };
+    name_adapter(it.beside_qkv, "qkv"), name_adapter(it.beside_projection, "projection");
+    name_adapter(it.beside_expand, "expand"), name_adapter(it.beside_contract, "contract");
   }
 }
 
 }  // namespace detail
 
-/// Declares all trained tensors in the order of their use, with their names.
+/// Declares all tensors in the order of their use, with their names.
 /// @param precision   what weights are stored in: float32, bfloat16 or float16
 template <class Manager>
 void declare_parameters(Manager& manager, parameter_set& net, const extents& size, chunkmem::dtype precision)

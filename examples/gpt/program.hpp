@@ -88,6 +88,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
     }
   }
   const training_result result = limited.train(&show, &saves);
+  if (const std::string written = limited.save_weights(); !written.empty()) show.line(written);
   show.closing(chosen, limited.figures());
   if (report_file) {
     write_report(report_file->text(), result, limited.report_json(),

@@ -21,7 +21,11 @@ class progress {
  public:
   /// @param ranks   that take rows of each step
   progress(const options& chosen, std::size_t ranks)
-      : rows_{rows_of(chosen, ranks)}, saved_rows_{rows_}, losses_(chosen.steps + 2)
+      : rows_{rows_of(chosen, ranks)},
+        saved_rows_{rows_},
+        losses_(chosen.steps + 2),
+        is_relu_{chosen.size.mlp == nonlinearity::relu},
+        is_fixed_{chosen.windows == window_choice::fixed}
   {
   }
   progress(const progress&) = delete;  // a manager knows where its states are
@@ -32,6 +36,9 @@ class progress {
     manager.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
     manager.state("gpt/rows", std::as_writable_bytes(std::span{&saved_rows_, 1}));
     manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
+    // What makes another training of the same weights has a state of its own: a file with another choice is refused.
+    if (is_relu_) manager.state("gpt/mlp relu", std::as_writable_bytes(std::span{&marks_[0], 1}));
+    if (is_fixed_) manager.state("gpt/windows fixed", std::as_writable_bytes(std::span{&marks_[1], 1}));
   }
   /// What was loaded goes on here with the rows that it would have seen.
   /// @throws problem   steps have more or fewer rows
@@ -61,6 +68,9 @@ class progress {
   std::uint64_t saved_rows_;
   std::uint64_t step_ = 0;     ///< steps that are done
   std::vector<float> losses_;  ///< held-out before, every step, held-out after
+  bool is_relu_;
+  bool is_fixed_;
+  std::uint64_t marks_[2] = {};
 };
 
 }  // namespace gpt

@@ -20,36 +20,52 @@
 
 namespace gpt {
 
-/// Inputs of the projections behind attention. Some rows of each are kept for the gradient of the weight.
+/// Inputs of the projections behind attention, and with ReLU those of the last product of the MLP. Some rows of each
+/// are kept for the gradient of the weight.
 ///
 /// Of what a layer saves they alone have no other use in the backward pass: the other products read what a norm or GELU
-/// computes again from numbers that their own backward pass needs. Windows lie anywhere in the text, so none comes
-/// back, and there are no norms of earlier visits.
+/// computes again from numbers that their own backward pass needs. ReLU needs a bit for each number. Windows that lie
+/// anywhere in the text do not come back, and have no norms of earlier visits. Fixed ones do.
 ///
-///     projection_samples<Manager> samples{m, net, {.ratio = 0.3}, seed};
-///     samples.begin(step), samples.set(row, where);   // then forward and backward
+///     projection_samples<Manager> samples{m, net, {.ratio = 0.3}, seed, windows};
+///     samples.begin(step, scale), samples.set(row, number);   // then forward and backward
 ///     samples.of(layer, row).keep(samples.batch(row), attended);
+///     samples.commit(ranks...);                               // behind the step
 template <class Manager>
 class projection_samples {
  public:
   using input_type = chunkmem::activation::sampled_input<Manager, float>;
 
-  /// @param how   many rows are kept of each input
-  projection_samples(Manager& manager, const model& net, const sample_settings& how, std::uint64_t seed)
-      : norms_{{.name = "sampling", .samples = 0, .seed = seed, .measures_noise = how.measures_noise}},
+  /// @param how       many rows are kept of each input
+  /// @param windows   that come back, by number; 0: none does
+  projection_samples(Manager& manager, const model& net, const sample_settings& how, std::uint64_t seed,
+                     std::uint64_t windows)
+      : norms_{{.name = "sampling", .samples = windows, .seed = seed, .measures_noise = how.measures_noise}},
         batch_{net.rows.size()},
+        sites_of_layer_{net.size.mlp == nonlinearity::relu ? std::size_t{2} : std::size_t{1}},
         numbers_(batch_)
   {
-    const auto context = static_cast<std::uint32_t>(net.size.context);
     for (std::size_t layer = 0; layer < net.layers.size(); ++layer) {
-      const std::string name = "layer " + std::to_string(layer) + " attended";
-      const auto site = norms_.add(name, context);
-      ratios_.push_back(how.of(name));
+      const layer_weights& weights = net.layers[layer];
+      const auto read_by = [](const weight& whole, const adapter& beside) {
+        return beside.rank > 0 ? beside.down : whole;
+      };
+      const auto add = [&](const char* what, std::size_t width, const weight& reader) {
+        const std::string name = "layer " + std::to_string(layer) + ' ' + what;
+        const auto site = norms_.add(name, static_cast<std::uint32_t>(net.size.context));
+        ratios_.push_back(how.of(name));
+        for (std::size_t row = 0; row < batch_; ++row)
+          inputs_.emplace_back(
+              manager, norms_, site,
+              chunkmem::activation::sampling_options{.rows = net.size.context, .width = width, .ratio = ratios_.back()},
+              std::initializer_list<chunkmem::tensor_handle>{reader});
+      };
+      add("attended", net.size.width, read_by(weights.projection, weights.beside_projection));
+      if (net.size.mlp != nonlinearity::relu) continue;
+      add("hidden", 4 * net.size.width, read_by(weights.contract, weights.beside_contract));
       for (std::size_t row = 0; row < batch_; ++row)
-        inputs_.emplace_back(manager, norms_, site,
-                             chunkmem::activation::sampling_options{
-                                 .rows = net.size.context, .width = net.size.width, .ratio = ratios_.back()},
-                             std::initializer_list<chunkmem::tensor_handle>{net.layers[layer].projection});
+        positive_.push_back(
+            manager.template add<std::uint8_t>({net.size.context * net.size.width / 2}, chunkmem::role::activation));
     }
     manager.use(norms_);
     saved_ratios_ = ratios_;
@@ -82,32 +98,51 @@ class projection_samples {
   /// Between two steps.
   [[nodiscard]] chunkmem::activation::sampling_report report() { return norms_.report(); }
 
-  /// A micro-batch begins. Between the two passes of a training step alone rows are kept.
-  void begin(std::uint64_t step) noexcept
+  /// A micro-batch begins. @param loss_scale   of its gradients
+  void begin(std::uint64_t step, float loss_scale) noexcept
   {
     step_ = step;
-    is_training_ = true;
+    loss_scale_ = loss_scale;
   }
-  void end() noexcept { is_training_ = false; }
-  /// @param where   its window begins in the text
-  void set(std::size_t row, std::uint64_t where) noexcept { numbers_[row] = where; }
+  /// @param number   of its window: where it begins in the text, or which of the fixed ones it is
+  void set(std::size_t row, std::uint64_t number) noexcept { numbers_[row] = number; }
+  /// Takes in the norms of a step. @param ranks   that train together, each of which calls it
+  template <class... Ranks>
+  void commit(Ranks&... ranks)
+  {
+    norms_.commit(ranks...);
+  }
 
-  [[nodiscard]] bool is_training() const noexcept { return is_training_; }
-  [[nodiscard]] input_type& of(std::size_t layer, std::size_t row) noexcept { return inputs_[layer * batch_ + row]; }
+  /// The input of a projection.
+  [[nodiscard]] input_type& of(std::size_t layer, std::size_t row) noexcept { return input(layer, 0, row); }
+  /// What came out of ReLU.
+  [[nodiscard]] input_type& hidden(std::size_t layer, std::size_t row) noexcept { return input(layer, 1, row); }
+  /// Which of its numbers are above 0, a bit each.
+  [[nodiscard]] chunkmem::tensor<std::uint8_t> positive(std::size_t layer, std::size_t row) const noexcept
+  {
+    return positive_[layer * batch_ + row];
+  }
   [[nodiscard]] chunkmem::activation::sampled_batch batch(std::size_t row) const noexcept
   {
-    return {.step = step_, .samples = std::span{numbers_}.subspan(row, 1)};
+    return {.step = step_, .samples = std::span{numbers_}.subspan(row, 1), .loss_scale = loss_scale_};
   }
 
  private:
+  [[nodiscard]] input_type& input(std::size_t layer, std::size_t site, std::size_t row) noexcept
+  {
+    return inputs_[(layer * sites_of_layer_ + site) * batch_ + row];
+  }
+
   chunkmem::activation::norm_cache norms_;
   std::size_t batch_;
+  std::size_t sites_of_layer_;
   std::vector<std::uint64_t> numbers_;         // by row
-  std::deque<input_type> inputs_;              // by layer, then by row
+  std::deque<input_type> inputs_;              // by layer, then by site, then by row
   std::vector<double> ratios_, saved_ratios_;  // of a row's inputs
+  std::vector<chunkmem::tensor<std::uint8_t>> positive_;
   chunkmem::activation::ratio_search* search_ = nullptr;
   std::uint64_t step_ = 0;
-  bool is_training_ = false;
+  float loss_scale_ = 1;
 };
 
 }  // namespace gpt

@@ -94,7 +94,11 @@ class rank_session {
   /// What one step needs. Ranks do not talk in it.
   [[nodiscard]] auto rehearse()
   {
-    return manager_.rehearse([this] { (void)trainer_.step(0); });
+    return manager_.rehearse([this] {
+      (void)trainer_.step(0);
+      if constexpr (requires { trainer_.keeps_less(); })
+        if (trainer_.keeps_less()) (void)trainer_.evaluate();
+    });
   }
 
   /// Rehearses, fills the weights or takes up a training that was saved, and trains.
@@ -104,8 +108,11 @@ class rank_session {
   {
     (void)rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers, memory_watch<typename Place::backend_type>{show});
+    const std::string begun = import_weights(manager_, setup_.chosen);
+    if (show != nullptr && !begun.empty()) show->line(begun);
     const std::string found = saves == nullptr ? std::string{} : saves->resume(manager_);
     progress_.check();
+    if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     if (show != nullptr && !found.empty()) show->line(found);
     if (progress_.step() == 0) progress_.begin(mean(trainer_.evaluate()));
     if (show != nullptr) show->note("held-out", progress_.first());
@@ -181,7 +188,7 @@ template <class Place>
   using chunkmem::role;
   const auto need = rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
   memory_budget budget;
-  budget.weights = need.by_role[role::parameter];
+  budget.weights = need.by_role[role::parameter] + need.by_role[role::frozen];
   budget.gradients = need.by_role[role::gradient];
   budget.optimizer_states = need.by_role[role::optimizer_state];
   budget.activations = need.by_role[role::activation];

@@ -40,6 +40,8 @@ struct training_setup {
             .clip = chosen.clip,
             .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
+            .windows = chosen.windows,
+            .runs_qkv_again = chosen.runs_qkv_again,
             .sample_ratio = chosen.sample_ratio,
             .sample_ratios = chosen.sample_ratios,
             .measures_noise = chosen.noise > 0,
@@ -121,7 +123,11 @@ class session {
   /// What one step needs. Nothing is allocated and nothing is computed.
   [[nodiscard]] auto rehearse()
   {
-    return manager_.rehearse([this] { (void)trainer_.step(0); });
+    return manager_.rehearse([this] {
+      (void)trainer_.step(0);
+      if constexpr (requires { trainer_.keeps_less(); })
+        if (trainer_.keeps_less()) (void)trainer_.evaluate();
+    });
   }
 
   /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
@@ -131,6 +137,17 @@ class session {
   void fill(const display* show = nullptr)
   {
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers, memory_watch<typename Training::backend_type>{show});
+    if constexpr (Training::exports) {
+      const std::string found = import_weights(manager_, setup_.chosen);
+      if (show != nullptr && !found.empty()) show->line(found);
+    }
+  }
+
+  /// Writes the weights where the command line says so. @return   a sentence, or nothing
+  [[nodiscard]] std::string save_weights()
+  {
+    if constexpr (Training::exports) return gpt::save_weights(manager_, setup_.chosen);
+    return {};
   }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing

@@ -5,6 +5,7 @@
 #include "options.hpp"
 #include "sample_ratios.hpp"
 #include "schedule.hpp"
+#include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -27,7 +28,9 @@ struct trainer_settings {
   std::size_t ranks = 1;
   activation_mode activations = activation_mode::swap;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
-  double sample_ratio = 0;  ///< of the rows that are kept of the projections' inputs; 0: their gradients are exact
+  window_choice windows = window_choice::random;
+  bool runs_qkv_again = false;  ///< in the backward pass, in place of being kept
+  double sample_ratio = 0;      ///< of the rows that are kept of the projections' inputs; 0: their gradients are exact
   std::vector<input_ratio> sample_ratios{};   ///< of inputs that have ratios of their own
   bool measures_noise = false;                ///< of those gradients
   update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu

@@ -37,7 +37,8 @@ class trainer {
       if (settings.sample_ratio > 0)
         net_.use(samples_.emplace(
             manager, net, sample_settings{settings.sample_ratio, settings.sample_ratios, settings.measures_noise},
-            settings.seed));
+            settings.seed, windows_.count()));
+    net_.run_qkv_again(settings.runs_qkv_again);
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   trainer(const trainer&) = delete;
@@ -77,8 +78,11 @@ class trainer {
                                                             .clip = {.norm = settings_.clip},
                                                             .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
+    if (samples_ && net_.computes()) take_norms();
   }
 
+  /// A step keeps less than a forward pass alone, so a rehearsal has both.
+  [[nodiscard]] bool keeps_less() const noexcept { return samples_.has_value() || settings_.runs_qkv_again; }
   /// The mean loss per token on windows of the held-out text, always the same ones [nats].
   [[nodiscard]] float evaluate()
   {
@@ -102,8 +106,7 @@ class trainer {
   /// @param row   counted over all micro-batches of the step; those of other ranks come before and behind
   [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
   {
-    const std::size_t first = settings_.rank * size().micro_batches * size().batch;
-    return {training_tokens(text_, size().context, settings_.seed, number, first + row), 0, net_.context()};
+    return {windows_.tokens(number, row_of_all(row)), 0, net_.context()};
   }
   [[nodiscard]] const network<Manager>& net() const noexcept { return net_; }
   [[nodiscard]] const forward_pass<Manager>& forward() const noexcept { return forward_; }
@@ -122,6 +125,18 @@ class trainer {
   static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
 
   [[nodiscard]] const extents& size() const noexcept { return net_.handles().size; }
+  /// A row of the step, counted over all ranks.
+  [[nodiscard]] std::size_t row_of_all(std::size_t row) const noexcept
+  {
+    return settings_.rank * size().micro_batches * size().batch + row;
+  }
+  void take_norms()
+  {
+    if constexpr (trains_over_ranks)
+      samples_->commit(m_.ranks());
+    else
+      samples_->commit();
+  }
 
   auto update(const chunkmem::optimizer::step_options& options)
   {
@@ -144,12 +159,11 @@ class trainer {
   void forward(std::size_t number, std::size_t micro_batch)
   {
     const std::size_t batch = size().batch;
+    net_.set_training(true);
     if (samples_) {
-      samples_->begin(number);
-      for (std::size_t row = 0; row < batch; ++row) {
-        const unsigned char* const where = training_window(number, micro_batch * batch + row).tokens;
-        samples_->set(row, static_cast<std::uint64_t>(where - text_.training().data()));
-      }
+      samples_->begin(number, loss_scale());
+      for (std::size_t row = 0; row < batch; ++row)
+        samples_->set(row, windows_.number(number, row_of_all(micro_batch * batch + row)));
     }
     for (std::size_t row = 0; row < batch; ++row)
       forward_.embed(row, training_window(number, micro_batch * batch + row));
@@ -169,7 +183,7 @@ class trainer {
     runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
                    [&](std::size_t layer) { backward_.layer(layer, last); });
     backward_.embed(tokens_of, last, last);
-    if (samples_) samples_->end();
+    net_.set_training(false);
     return loss;
   }
 
@@ -198,6 +212,8 @@ class trainer {
   head<Manager> head_{net_};
   const training_text& text_;
   trainer_settings settings_;
+  training_windows windows_{text_, size().context, settings_.seed, settings_.windows,
+                            size().tokens_per_step() / size().context* settings_.ranks};
   layer_runs<Manager> runs_{net_, settings_.activations, settings_.plan};
   chunkmem::optimizer::thread_pool& workers_;
   chunkmem::optimizer::adam adam_{settings_.adam};

@@ -98,10 +98,11 @@ class wide_weight {
 template <class Manager>
 class wide_gradient {
  public:
-  /// @param is_wanted   else nothing of it happens
-  wide_gradient(Manager& manager, const weight& of, bool is_wanted = true) : m_{manager}, of_{of}, is_wanted_{is_wanted}
+  /// @param is_wanted   else nothing of it happens, as with a frozen weight
+  wide_gradient(Manager& manager, const weight& of, bool is_wanted = true)
+      : m_{manager}, of_{of}, is_wanted_{is_wanted && of.is_trained}
   {
-    if (is_wanted && of.type != chunkmem::dtype::float32) lease_.emplace(lease_floats(manager, of.elements));
+    if (is_wanted_ && of.type != chunkmem::dtype::float32) lease_.emplace(lease_floats(manager, of.elements));
   }
   wide_gradient(const wide_gradient&) = delete;
   wide_gradient& operator=(const wide_gradient&) = delete;

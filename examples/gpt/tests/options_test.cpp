@@ -156,9 +156,10 @@ TEST_CASE("the choice of activations is read, and refused over ranks where a pla
   for (const char* const wrong : {"sample=0", "sample=1.5", "sample=x", "sample=nan"})
     CHECK_THAT(refusal({"--activations", wrong}), ContainsSubstring("above 0 and at most 1"));
   CHECK(!refusal({"--activations", "sample="}).empty());
-  for (const char* const option : {"--ranks", "--stages"})
-    for (const char* const how : {"sample=0.3", "sample=auto"})
-      CHECK_THAT(refusal({"--activations", how, option, "2"}), ContainsSubstring("choose swap"));
+  for (const char* const how : {"sample=0.3", "sample=auto"})
+    CHECK_THAT(refusal({"--activations", how, "--stages", "2"}), ContainsSubstring("choose swap"));
+  CHECK_THAT(refusal({"--activations", "sample=auto", "--ranks", "2"}), ContainsSubstring("choose swap"));
+  CHECK(parse({"--activations", "sample=0.3", "--ranks", "2"}).sample_ratio > 0.29);
 }
 
 TEST_CASE("ratios of sampled inputs are measured or read, and their options go with nothing else", "[gpt]")
@@ -186,6 +187,32 @@ TEST_CASE("ratios of sampled inputs are measured or read, and their options go w
   CHECK_THAT(refusal({"--activations", "sample=0.3", "--noise", "0"}), ContainsSubstring("from 1 to"));
   for (const char* const option : {"--ranks", "--stages"})
     CHECK(!refusal({"--activations", "sample=0.3", "--noise", "5", option, "2"}).empty());
+  CHECK_THAT(refusal({"--activations", "sample=" __FILE__, "--ranks", "2"}), ContainsSubstring("is for one rank"));
+}
+
+TEST_CASE("what tunes a model is read, and refused where it has no use", "[gpt]")
+{
+  CHECK((parse({}).size.adapter_rank == 0 && parse({}).size.mlp == gpt::nonlinearity::gelu));
+  CHECK((parse({}).windows == gpt::window_choice::random && !parse({}).runs_qkv_again && !parse({}).init));
+  const gpt::options tuned = parse({"--mlp", "relu", "--windows", "fixed", "--recompute", "qkv", "--lora", "8",
+                                    "--init", "x", "--export-weights", "y", "--activations", "sample=0.3"});
+  CHECK((tuned.size.mlp == gpt::nonlinearity::relu && tuned.size.adapter_rank == 8 && tuned.runs_qkv_again));
+  CHECK((tuned.windows == gpt::window_choice::fixed && tuned.init == "x" && tuned.export_weights == "y"));
+  CHECK_THAT(refusal({"--mlp", "swish"}), ContainsSubstring("choose gelu or relu"));
+  CHECK_THAT(refusal({"--windows", "sliding"}), ContainsSubstring("choose random or fixed"));
+  CHECK_THAT(refusal({"--lora", "0"}), ContainsSubstring("--lora"));
+  CHECK_THAT(refusal({"--lora", "4"}), ContainsSubstring("add --init"));
+  CHECK_THAT(refusal({"--lora", "4", "--init", "y", "--export", "x"}), ContainsSubstring("leave it out"));
+  CHECK_THAT(refusal({"--export-weights", "x", "--ranks", "2"}), ContainsSubstring("for one rank"));
+  for (const char* const choice : {"keep", "recompute", "karma"})
+    CHECK_THAT(refusal({"--recompute", "qkv", "--activations", choice}), ContainsSubstring("swap or sample"));
+  for (const char* const option : {"--recompute", "--mlp", "--windows", "--init", "--lora", "--export-weights"})
+    CHECK_THAT(refusal({"--stages", "2", option,
+                        option == std::string{"--recompute"} ? "qkv"
+                        : option == std::string{"--mlp"}     ? "relu"
+                        : option == std::string{"--windows"} ? "fixed"
+                                                             : "2"}),
+               ContainsSubstring(option));
 }
 
 TEST_CASE("the program of the GPU computes activations again by default, and tells planners its rates", "[gpt]")
