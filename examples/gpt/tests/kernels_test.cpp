@@ -4,6 +4,7 @@
 #include "finite_difference.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace kernels_test {
@@ -37,6 +38,28 @@ TEST_CASE("layer norm has the gradient of its finite differences", "[gpt]")
   kernels::layer_norm_backward_norm(slope.data(), x.data(), statistics.data(), 0.0f, d_norm.data(), rows, width);
   expects_gradient(loss, x.span(), dx.span());
   expects_gradient(loss, norm.span(), d_norm.span());
+}
+
+TEST_CASE("ReLU goes back by its numbers or by a bit of each, and keeps what is no number", "[gpt]")
+{
+  numbers before{24}, x{24}, slope{24}, by_bits{24};
+  before.draw(1, 2.0f);
+  slope.draw(2);
+  before[3] = 0.0f;
+  before[7] = not_a_number;
+  for (std::size_t i = 0; i < before.size(); ++i) x[i] = before[i], by_bits[i] = slope[i];
+  kernels::relu(x.data(), 24);
+  std::uint8_t bits[3];
+  kernels::positive_bits(x.data(), bits, 24);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (i != 7) CHECK(x[i] == (before[i] > 0.0f ? before[i] : 0.0f));
+  CHECK(std::isnan(x[7]));
+  kernels::clear_others(bits, by_bits.data(), 24);
+  kernels::relu_backward(slope.data(), x.data(), 24);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CHECK(x[i] == (before[i] > 0.0f || i == 7 ? slope[i] : 0.0f));
+    CHECK(by_bits[i] == x[i]);
+  }
 }
 
 TEST_CASE("a norm computed again has the bits of the first time", "[gpt]")
