@@ -14,10 +14,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
 
-int main()
+namespace {
+
+using namespace support::sampling;
+
+/// Closed forms at many ratios, for tools/plot_sampling.py: the variance over that of a smaller batch of as many rows.
+int write_variances(const char* path)
 {
-  using namespace support::sampling;
+  std::ofstream out{path};
+  out << "distribution,ratio,variance\n";
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+    for (int twentieths = 1; twentieths < 20; ++twentieths) {
+      const double ratio = twentieths / 20.0;
+      const study_case one = variance_case(kind, ratio);
+      const std::vector<double> gram = one.of.gram();
+      const double other = support::row_sampling::smaller_batch_variance(one.kept, one.of.rows, gram);
+      if (!(other > 0)) continue;
+      const auto by = support::row_sampling::divide(one.weights, one.kept);
+      out << one.kind << ',' << ratio << ',' << support::row_sampling::variance_of(by, gram) / other << '\n';
+    }
+  return out.flush() ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+
+/// With the name of a file it writes that file alone.
+int main(int count, char** arguments)
+{
+  if (count > 1) return write_variances(arguments[1]);
   bias_summary bias;
   for (std::uint64_t number = 0; number < 100; ++number) add_case(bias, number, 0.01, 2'000, 0.01);
   std::printf(
