@@ -211,7 +211,7 @@ double gain_of(const char* what, const summary& sampled, const summary& exact)
   std::printf("gain of %s:", what);
   for (std::size_t seed = 0; seed < seeds; ++seed) {
     const outcome &mine = sampled.each[seed], &whole = exact.each[seed];
-    const double one = (mine.first - mine.last) / (whole.first - whole.last);
+    const double one = (whole.first - mine.last) / (whole.first - whole.last);
     std::printf(" %.4f", one);
     fell = fell && whole.last <= whole.first * 2 / 3;
     gain += one / seeds;
