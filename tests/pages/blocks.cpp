@@ -51,6 +51,11 @@ inline void several_ranks(memory_type& memory, cm::collective::local_threads& ra
 {
 #include "ranks.inc"
 }
+inline void late_updates_over_ranks(cm::sharded_model<memory_type, cm::collective::local_threads>& m,
+                                    cm::optimizer::adam& adam, cm::optimizer::thread_pool& pool)
+{
+#include "late_ranks.inc"
+}
 inline void first_values(cm::sharded_model<memory_type, cm::collective::local_threads>& m,
                          std::span<const cm::tensor<float>> weights, float (*random)())
 {
