@@ -46,7 +46,7 @@ chunkmem_page_block(docs/training.md "cm::gradient::in_place> m" "${blocks}/sixt
 chunkmem_page_block(docs/training.md "cm::bf16::from_bits" "${blocks}/sixteen_bit_values.inc")
 chunkmem_page_block(docs/training.md "cm::optimizer::early_updates early" "${blocks}/early_updates.inc")
 chunkmem_page_block(docs/ranks.md "cm::sharded_model<memory_type" "${blocks}/ranks.inc")
-chunkmem_page_block(docs/ranks.md "cm::optimizer::late_updates late{m, adam, pool};" "${blocks}/late_ranks.inc")
+chunkmem_page_block(docs/ranks.md "cm::optimizer::late_updates late{m, adam, pool}" "${blocks}/late_ranks.inc")
 chunkmem_page_block(docs/ranks.md "m.broadcast(" "${blocks}/first_values.inc")
 chunkmem_page_block(docs/checkpoints.md "cm::checkpoint::save(m, folder)" "${blocks}/checkpoints.inc")
 chunkmem_page_block(docs/gpu.md "my_kernel<<<" "${blocks}/gpu.inc")
