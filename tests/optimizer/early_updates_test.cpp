@@ -227,6 +227,52 @@ TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishe
   }
 }
 
+TEMPLATE_TEST_CASE("a gradient that comes between two tries of an early step is of the step, if nothing is updated yet",
+                   "[optimizer]", single, separate)
+{
+  const auto differentiate_first = [](TestType& it) {
+    const auto gradient = it.m.gradient(it.weights.slice(0));
+    for (auto& each : gradient.span()) each = cm::round_to<typename TestType::element_type>(0.03F);
+  };
+  const auto differentiate_others = [](TestType& it) {
+    for (std::uint32_t index = count; index-- > 1;)
+      for (auto& each : it.m.gradient(it.weights.slice(index)).span())
+        each = cm::round_to<typename TestType::element_type>(0.02F);
+  };
+  TestType plain{std::nullopt};
+  plain.step(small), plain.step(small);
+  differentiate_others(plain), differentiate_first(plain);
+  plain.update();
+  const auto expected = plain.everything();
+  std::uint32_t joined = 0;
+  for (std::uint64_t k = 0;; ++k) {
+    CAPTURE(k);
+    TestType it{80_KiB, false, 128_KiB};
+    it.step(small), it.step(small);
+    differentiate_others(it);
+    it.memory.set_plan({.copy = it.memory.copies() + k, .persistent = true});
+    bool failed = false;
+    try {
+      it.update();
+    } catch (const cm::device_error&) {
+      failed = true;
+    }
+    it.memory.set_plan({});
+    if (!failed) break;
+    if (it.kernel.progress.decision != cm::optimizer::step_decision::guessed) continue;
+    try {
+      differentiate_first(it);
+    } catch (const cm::usage_error&) {
+      continue;  // some parameter is updated
+    }
+    it.update();
+    ++joined;
+    const bool same = it.everything() == expected;
+    REQUIRE(same);
+  }
+  CHECK(joined > 0);
+}
+
 TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes with its own", "[optimizer]", single,
                    separate, in_place)
 {

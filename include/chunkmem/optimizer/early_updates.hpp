@@ -156,7 +156,10 @@ class early_updates {
 
     void begin(driver_type& driver, typename driver_type::place_type from) const
     {
-      if (self.room_ && self.is_guessed() && !driver.is_forgotten()) return;
+      if (self.room_ && self.is_guessed() && !driver.is_forgotten()) {
+        if (!self.done_.empty() || !driver.has_other_gradients()) return;
+        driver.forget_guess();  // nothing is updated yet: the gradients that came since belong to the step
+      }
       driver.keep_kernel();
       self.forget();
       driver.begin(from);

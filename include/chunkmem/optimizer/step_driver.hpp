@@ -461,6 +461,13 @@ class step_driver {
     kernel_.progress.settings = word_of(options_);
     kernel_.progress.reached = 0;
   }
+  /// Gradients were asked for since the step was begun.
+  [[nodiscard]] bool has_other_gradients() const noexcept
+  {
+    return kernel_.progress.gradients != owner_.updates().gradients_opened();
+  }
+  /// A step that was begun by a guess is to be begun anew. @pre it has updated nothing
+  void forget_guess() noexcept { kernel_.progress.decision = step_decision::open; }
   /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
   std::size_t rehearse_turns(std::size_t count) noexcept { return owner_.updates().rehearse_turns(count); }
   /// The iteration that runs does what few others do: its record stays as it was.
