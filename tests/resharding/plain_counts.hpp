@@ -81,7 +81,8 @@ struct phase {
     for (std::uint64_t steps = 1 + random.below(5); steps > 0; --steps, ++number) {
       step& it = now.steps.emplace_back();
       it.number = number;
-      it.when = now.where == place::alone ? static_cast<timing>(random.below(4)) : timing::at_once;
+      const std::uint32_t ways = now.where == place::alone ? 4 : now.where == place::device ? 1 : 2;
+      it.when = static_cast<timing>(random.below(ways));
       constexpr std::array<float, 3> clips{0.0F, 0.5F, 1000.0F};
       it.clip = clips[random.below(clips.size())];
       it.is_spoilt = random.below(6) == 0;

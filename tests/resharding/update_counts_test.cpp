@@ -190,11 +190,12 @@ folders_type train_on_ranks(const phase& now, const folders_type& from, training
       if (!from.empty()) (void)cm::checkpoint::load(m, from[0]);
       training twin = before;
       compare_counts(kernel.progress, twin);
+      cm::optimizer::late_updates late{m, kernel};
       for (const step& it : now.steps) {
         const auto scope = m.iteration();
         own.differentiate(it, rank == 0);
         twin.take(it);
-        (void)m.step(kernel, options_of(it));
+        (void)(it.when == timing::late ? late.step(options_of(it)) : m.step(kernel, options_of(it)));
       }
       compare_counts(kernel.progress, twin);
       own.compare(twin);
@@ -226,14 +227,17 @@ folders_type train_on_stages(const phase& now, const folders_type& from, trainin
       own.fill();
       if (!from.empty()) (void)cm::pipeline::load_from_stages(all, m, std::span<const memory_folder>{from});
       cm::pipeline::stage_step steps{all};
+      cm::optimizer::late_updates late{m, kernel};
       training twin = before;
       for (const step& it : now.steps) {
         const auto scope = m.iteration();
         own.differentiate(it);
         twin.take(it);
-        (void)steps.take(m, kernel, options_of(it), cm::on_this_thread, [&](cm::tensor_handle weight) {
+        const auto number = [&](cm::tensor_handle weight) {
           return static_cast<std::uint32_t>(own.first + cm::index_of(weight.id));
-        });
+        };
+        (void)(it.when == timing::late ? steps.take(m, late, options_of(it), number)
+                                       : steps.take(m, kernel, options_of(it), cm::on_this_thread, number));
       }
       compare_states(own, twin);
       (void)cm::pipeline::save_stages(all, m, to[stage]);
