@@ -112,7 +112,8 @@ class rank_session {
     if (show != nullptr && !begun.empty()) show->line(begun);
     const std::string found = saves == nullptr ? std::string{} : saves->resume(manager_);
     progress_.check();
-    if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
+    if constexpr (requires { trainer_.samples(); })
+      if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     if (show != nullptr && !found.empty()) show->line(found);
     if (progress_.step() == 0) progress_.begin(mean(trainer_.evaluate()));
     if (show != nullptr) show->note("held-out", progress_.first());
