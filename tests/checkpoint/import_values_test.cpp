@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
 
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
@@ -168,6 +169,31 @@ TEST_CASE("a weight that a file does not have gets the update that waited for it
   CHECK(late.waiting() == 1);
   CHECK(checkpoint::import_values(m, folder, "weights", {.takes_part = true}).kept.size() == 1);
   CHECK(m.acquire(weight, cm::access::read).span()[4] == 8.0F);
+}
+
+TEST_CASE("an optimizer begins anew behind an import, also lists that an update which waited has just filled",
+          "[checkpoint]")
+{
+  const memory_folder folder = file_of(2.0F);
+  for (const bool is_late : {false, true}) {
+    cm::optimizer::sgd sgd{{.momentum = 0.5F}};
+    arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+    cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+    m.use(sgd);
+    const auto weight = m.add<float>({6, 3}, cm::role::parameter);
+    m.name(weight, "w");
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 9;
+    cm::optimizer::late_updates late{m, sgd};
+    const auto train = [&](float slope, bool waits) {
+      const auto scope = m.iteration();
+      for (float& it : m.gradient(weight).span()) it = slope;
+      waits ? (void)late.step({.learning_rate = 1}) : (void)cm::optimizer::step(m, sgd, {.learning_rate = 1});
+    };
+    train(64, is_late);
+    (void)checkpoint::import_values(m, folder, "weights", {.takes_part = true});
+    train(1, false);
+    CHECK(m.acquire(weight, cm::access::read).span()[0] == 1.0F);
+  }
 }
 
 TEST_CASE("what a file calls as an optimizer's states is not read as those", "[checkpoint]")

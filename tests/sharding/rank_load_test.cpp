@@ -4,9 +4,12 @@
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
+#include <support/rank_threads.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -69,6 +72,47 @@ TEST_CASE("what some ranks saved loads on others, in other stages and nodes, and
       expect(checkpoint::load(model, folder).number == 2 && again.holds(5), "other weights than the manager's");
       const auto scope = model.iteration();
     });
+  }
+}
+
+TEST_CASE("a load leaves nothing of updates that wait: lists that they would have filled begin anew", "[sharding]")
+{
+  constexpr std::uint32_t ranks = 2;
+  constexpr cm::bytes frame{ranks * 16'384};
+  using whole_ranks = cm::sharded_model<arena, threads>;
+  for (const cm::sharding::zero divided : {cm::sharding::zero_1, cm::sharding::zero_3}) {
+    memory_folder folder;
+    const cm::collective::thread_group group{ranks, {}};
+    std::vector<std::vector<float>> found(ranks);
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      arena memory{{.device_capacity = frame * 20, .host_capacity = frame * 60}};
+      threads here{group, cm::rank_id{rank}};
+      whole_ranks m{memory, here, {.chunk_bytes = frame}, {.divided = divided}};
+      cm::optimizer::adam adam{{}};
+      m.use(adam);
+      std::vector<cm::tensor<float>> weights;
+      for (std::uint32_t index = 0; index < 2; ++index)
+        weights.push_back(m.add<float>({14'000}, cm::role::parameter, cm::group_id{index}));
+      for (const auto it : weights)
+        for (float& value : m.acquire(it, cm::access::write).span()) value = 8;
+      cm::optimizer::late_updates late{m, adam};
+      const auto train = [&](std::size_t count, float slope, bool is_late) {
+        const auto scope = m.iteration();
+        for (std::size_t index = 0; index < count; ++index) {
+          auto gradient = m.gradient(weights[index]);
+          for (float& value : gradient.span()) value = slope;
+          m.gradient_done(std::move(gradient));
+        }
+        (void)(is_late ? late.step({.learning_rate = 0.25F}) : m.step(adam, {.learning_rate = 0.25F}));
+      };
+      train(1, 1, false);
+      (void)checkpoint::save(m, folder);  // the second weight has no states yet
+      train(2, 100, true);
+      (void)checkpoint::load(m, folder);
+      train(2, 1, false);
+      for (const auto it : weights) found[rank].push_back(m.acquire(it, cm::access::read).span()[0]);
+    });
+    for (const auto& each : found) CHECK(each == std::vector<float>{7.5F, 7.75F});
   }
 }
 

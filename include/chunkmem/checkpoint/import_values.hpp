@@ -169,6 +169,7 @@ template <class Manager, file_folder Folder>
 imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name,
                               const import_options& options = {})
 {
+  if (m.updates().can_finish_updates()) m.updates().finish_updates();  // of weights that the file does not have
   std::vector<model_item> items = detail::items_of(m);
   safetensors_file<typename Folder::reader> file{folder.open(file_name), std::string{file_name}, options.limits};
   const stored_index index{file.tensors(), file.payload()};
@@ -184,7 +185,6 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
   for (const model_item& item : items)
     if (detail::is_imported(item, index)) check_narrowing(item, index, file, found);
   result.rounded = found.total();
-  m.updates().finish_updates();  // of weights that the file does not have
   m.content().begin_load();
   for (const model_item& item : items)
     if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file, again);

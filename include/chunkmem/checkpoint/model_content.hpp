@@ -178,7 +178,7 @@ void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::
     numbers.make_room(tensors);
     for_each_parameter([&](std::uint32_t tensor, const std::string& of) {
       model_item state{std::string{name} + '/' + of, dtype::uint8, {}};
-      name_rules::expect_state(state.name);
+      if (numbers.of(tensor) != 0) name_rules::expect_state(state.name);  // others are not written
       state.name.insert(0, state_prefix);
       state.state = numbers.bytes_of(tensor);
       state.extents = {state.state.size()};

@@ -181,6 +181,13 @@ class pending_updates {
     who_ = nullptr;
   }
 
+  /// Somebody does what waits.
+  [[nodiscard]] bool is_served() const noexcept { return any() && update_ != nullptr; }
+  /// @throws usage_error   updates wait, and the object that had to do them is gone
+  void expect_served() const
+  {
+    if (any()) expect_served(first_that_waits());
+  }
   /// The update of this parameter waits, and comes before those of its chunk that wait already. @pre it does not wait
   void add(slot_id value_slot) noexcept { add(value_slot, chunk_of(value_slot)); }
 

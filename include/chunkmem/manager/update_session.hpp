@@ -525,6 +525,12 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
+  /// @throws usage_error   updates wait, and the object that had to do them is gone
+  void expect_served() const { engine_->pending().expect_served(); }
+  /// Updates wait, and someone can do them.
+  [[nodiscard]] bool can_finish_updates() const noexcept { return engine_->pending().is_served(); }
+  /// What waits will not be done, as where a load gives every weight another value.
+  void discard_updates() noexcept { engine_->pending().discard(); }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
   void finish_updates()
   try {

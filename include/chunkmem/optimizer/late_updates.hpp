@@ -81,16 +81,16 @@ class late_updates {
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {},
                     typename taker_type::place_type from = typename taker_type::place_type{})
   {
-    taker_.begin(options, first);
-    return taker_.take(kept(options), timing{*this, first}, from);
+    const bool begins = taker_.begin(options, first);
+    return taker_.take(begins ? kept(options) : options, timing{*this, first}, from);
   }
   /// The same as a part of a larger step: see pipeline::stage_step, which also says what is wrong with the options.
   /// @param take   `take(taker, options, timing)` takes it, with options that are good until the last update
   template <class Take>
   step_outcome step_by(const step_options& options, Take take)
   {
-    driver().finish_waiting();
-    return take(taker_, kept(options), timing{*this, {}});
+    const bool begins = taker_.begin_part();
+    return take(taker_, begins ? kept(options) : options, timing{*this, {}});
   }
 
   /// Does all updates that wait.

@@ -679,11 +679,15 @@ class step_driver {
                                  {rate_of(info.group), number, info.group},
                                  options_.seed,
                                  callers_,
-                                 &kernel_.progress.missed};
+                                 &decided_kernel().progress.missed};
+    site_.update(decided_kernel(), all, request, place);
+  }
+  /// The kernel as it was when the step was decided, where it was kept.
+  [[nodiscard]] Kernel& decided_kernel() noexcept
+  {
     if constexpr (keeps_kernel)
-      site_.update(kept_ ? *kept_ : kernel_, all, request, place);
-    else
-      site_.update(kernel_, all, request, place);
+      if (kept_) return *kept_;
+    return kernel_;
   }
 
   /// An update reads the kernel. In virtual time it may count in it.
@@ -728,12 +732,20 @@ class lone_taker {
   [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
   [[nodiscard]] driver_type& driver() noexcept { return driver_; }
   [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
+  /// What waits of the last step is done. @return   a step begins: none is half done
   /// @throws as step_driver::check, and where one of `first` is no parameter: before anything is decided
-  void begin(const step_options& options, std::span<const tensor_handle> first)
+  bool begin(const step_options& options, std::span<const tensor_handle> first)
   {
     driver_.check(options);
     driver_.finish_waiting();
     for (const tensor_handle parameter : first) (void)driver_.has_gradient(parameter);
+    return true;
+  }
+  /// The same where others look at the options.
+  bool begin_part()
+  {
+    driver_.finish_waiting();
+    return true;
   }
   template <class Timing>
   step_outcome take(const step_options& options, Timing timing, place_type from)

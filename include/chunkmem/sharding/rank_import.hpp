@@ -87,6 +87,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
 {
   auto& ranks = model.ranks();
   std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
+  model.finish_updates();  // of weights that the file does not have, before anybody asks which lists are filled
   collective::all_or_none(ranks, [&] { content.emplace(model); });
   content->agree_on_names();
   model.agree_on_model();
@@ -110,7 +111,6 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   narrowing found{options.allow_overflow}, again{true};
   sharding::detail::check_narrowing_over_ranks(model, *content, items, *index, *file, true, found);
   result.rounded = sharding::detail::sum_over_ranks(ranks, found.total());
-  model.finish_updates();  // units are gathered in it, by all ranks
   collective::all_or_none(ranks, [&] { model.drop_gradients(); });
   collective::all_or_none(ranks, [&] { model.shares().content().begin_load(); });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file, again);

@@ -143,6 +143,7 @@ class generation_load_over_ranks {
   void fill(Executor& workers, narrowing& found)
   {
     auto& ranks = model_.ranks();
+    model_.discard_updates();  // before anything does them: lists that they would fill count as empty
     collective::all_or_none(ranks, [&] { model_.drop_gradients(); });
     collective::all_or_none(ranks, [&] { scope_.emplace(model_.shares()); });
     parallel_reader from{generation_, workers};

@@ -69,7 +69,7 @@ class rank_step {
   {
     if (!updated_) {
       units_.runs().expect_tensors(tensors_.size());
-      // updates of the last step that waited are done: the first gradient of this one was joined to a share
+      driver.finish_waiting();  // by what shares know of the gradients of its step, which changes below
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
       if (!m_.rehearsing()) settle();
       waits_ = Timing::lets_wait;
@@ -126,11 +126,15 @@ class rank_step {
       const auto changes = change(unit.whole);
       return work();
     }
-    if (!has_new_share_) work();
-    has_new_share_ = true;
-    gather(unit.whole);
-    has_new_share_ = false;
+    if (m_.rehearsing()) return work(), gather(unit.whole);
+    if (has_new_share_.size() <= ordinal) has_new_share_.resize(units_.size());
+    if (has_new_share_[ordinal] == 0) work();
+    has_new_share_[ordinal] = 1;
+    gather_late(unit);
+    has_new_share_[ordinal] = 0;
   }
+  /// A call that failed has taken the step, and not gathered all units.
+  [[nodiscard]] bool is_half_done() const noexcept { return updated_.has_value(); }
 
   /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
   /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
@@ -138,6 +142,8 @@ class rank_step {
   void gather_weights()
   {
     expects(!m_.is_iterating() && !m_.rehearsing(), "weights were to be gathered in an iteration (end it first)");
+    m_.updates().finish_updates();
+    std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded
     forget();
     agreed_on_.reset();
     decided_by_.reset();
@@ -163,7 +169,6 @@ class rank_step {
     updated_.reset();
     gathered_ = 0;
     is_updating_ = false;
-    has_new_share_ = false;
   }
 
  private:
@@ -229,6 +234,19 @@ class rank_step {
     m_.gathered().gather_now(whole.id);
   }
 
+  /// @throws as gather; a comm_error says what ranks have to do alike
+  void gather_late(const unit_tensors& unit)
+  {
+    try {
+      gather(unit.whole);
+    } catch (const comm_error& failed) {
+      throw comm_error{error_text{} << failed.what()
+                                    << " (an update waited until its weight was read: behind a late step every rank "
+                                       "reads the same weights in the same order; call finish() of late_updates on "
+                                       "every rank before one reads alone)",
+                       failed.fault()};
+    }
+  }
   /// All ranks take the same step, and measure all their gradients if the step needs that. A rank whose step failed,
   /// and which calls it again, talks to the others where it stopped.
   template <class Ranks, class Driver, class Kernel, class Executor>
@@ -386,8 +404,8 @@ class rank_step {
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
   std::uint32_t gathered_ = 0;                      // kept units, of this step
   bool is_updating_ = false;
-  bool waits_ = false;          // updates of the step that is taken, or was taken last
-  bool has_new_share_ = false;  // the unit whose update waited: it is to be gathered still
+  bool waits_ = false;                       // updates of the step that is taken, or was taken last
+  std::vector<std::uint8_t> has_new_share_;  // by parameter whose update waited: its unit is to be gathered still
 };
 
 }  // namespace sharding

@@ -349,7 +349,7 @@ class sharded_model {
 
   // Training.
 
-  /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
+  /// As a manager's. Ranks do not talk in it, but to finish updates that wait. @throws usage_error   also where gradients are open
   template <class Step>
   memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
   {
@@ -553,13 +553,20 @@ class sharded_model {
     [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
     [[nodiscard]] driver_type& driver() noexcept { return driver_; }
     [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
-    /// Options are looked at with those of other ranks, in `take`. @throws usage_error   some are to be first
-    void begin(const optimizer::step_options&, std::span<const tensor_handle> first)
+    /// What waits of the last step is done. Options are looked at with those of other ranks, in `take`.
+    /// @return   false: a step is half done, whose updates wait already   @throws usage_error   some are to be first
+    bool begin(const optimizer::step_options&, std::span<const tensor_handle> first)
     {
       expects(first.empty(),
               "late updates over ranks, and some parameters are to be updated first (leave `first` empty: units are "
               "updated in the order in which weights are acquired)");
+      return begin_part();
+    }
+    bool begin_part()
+    {
+      if (owner_.steps_.is_half_done()) return false;
       driver_.finish_waiting();
+      return true;
     }
     template <class Timing>
     optimizer::step_outcome take(const optimizer::step_options& options, Timing timing, place_type)
@@ -585,7 +592,14 @@ class sharded_model {
     driver_type driver_;
   };
   /// Does all updates that wait, as late_updates::finish. Every rank has to call it.
-  void finish_updates() { m_.updates().finish_updates(); }
+  /// @throws usage_error   on every rank: the object that had to do them is gone on one of them; and as the updates
+  void finish_updates()
+  {
+    collective::all_or_none(ranks(), [this] { m_.updates().expect_served(); });
+    m_.updates().finish_updates();
+  }
+  /// What waits will not be done: for loads, which give every weight another value.
+  void discard_updates() noexcept { m_.updates().discard_updates(); }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
   /// anew. Every rank has to call it.
   /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
@@ -828,6 +842,7 @@ class sharded_model {
     result->planned = it.planned;
     const std::uint32_t index = plan_.place(it.planned).unit;
     const sharding::unit_tensors& unit = units_[index];
+    steps_.catch_up(unit);
     expects(!m_.gathered().has_master(unit.share.id),
             "a weight was written whose share has a master: those of others in its unit would lose digits (write "
             "weights before the first iteration)");

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/version.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,9 +35,8 @@ class missed_updates {
   /// The tensors below this number have a place. Guarantee: strong. @throws std::bad_alloc
   void make_room(std::size_t tensors)
   {
-    if (tensors <= counts_.size()) return;
-    now_.reserve(tensors);
-    counts_.resize(tensors);
+    now_.reserve(std::max(tensors, counts_.size()));  // a copy of another object has no room here
+    if (tensors > counts_.size()) counts_.resize(tensors);
   }
   /// @pre the tensor has a place. The address is good until `make_room` is called for more
   [[nodiscard]] std::span<std::byte> bytes_of(std::uint32_t tensor) noexcept
