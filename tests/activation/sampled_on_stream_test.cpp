@@ -33,6 +33,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -315,6 +316,7 @@ class training {
   void forget_products() { products_.clear(); }
   [[nodiscard]] act::norm_cache& norms() noexcept { return norms_; }
   [[nodiscard]] input_type& input(std::size_t which) noexcept { return kept_[which]; }
+  void end_last_input() { kept_.pop_back(); }
 
  private:
   static constexpr bool is_on_stream = input_type::is_on_stream;
@@ -496,7 +498,7 @@ TEST_CASE("a step that samples on a stream allocates nothing when it is repeated
   CHECK(it.m.report().waits.other == other);
 }
 
-TEST_CASE("norms on their way are dropped by forget, and by an input that ends", "[activation]")
+TEST_CASE("norms on their way are dropped by forget", "[activation]")
 {
   support::adversarial memory{
       {.device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
@@ -528,8 +530,218 @@ TEST_CASE("norms on their way are dropped by forget, and by an input that ends",
   std::vector<double> later(rows, 1.0);
   it.norms().weigh({0}, {.step = 1, .samples = some}, later);
   CHECK(later[0] == Catch::Approx(std::sqrt(5.0)).epsilon(1.0 / 128));
+  // Norms that do not come, as from a device that failed, erase none.
+  (void)it.norms().note_later({0}, {.step = 1, .samples = some}, rows);
+  it.norms().commit();
+  std::vector<double> then(rows, 1.0);
+  it.norms().weigh({0}, {.step = 2, .samples = some}, then);
+  CHECK(then == later);
   memory.drain();
   CHECK(memory.faults().empty());
+}
+
+namespace {
+
+/// The norms that are left where an input ends between `sampled` and `commit`.
+template <class Launcher, class Backend>
+std::vector<float> left_by_input_that_ends(Backend& memory)
+{
+  training<Backend, Launcher> it{memory, {}};
+  it.step(0);
+  constexpr std::array<std::uint64_t, most_samples> some = {0, 2, 1, 5};
+  const act::sampled_batch batch{.step = 1, .samples = some};
+  const std::vector<cm::bf16> x(rows * width, cm::bf16{1.0F});
+  std::vector<float> d(rows * outputs[0], 3.0F);
+  d[0] = std::numeric_limits<float>::infinity();  // of a row whose norm stays
+  const act::linear_slope product{std::span<const float>{d}, outputs[0], [] {}, [](const auto&) {}};
+  auto& last = it.input(inputs - 1);
+  const std::vector<float> before = it.state();
+  if constexpr (std::is_same_v<Launcher, act::by_calling_thread>) {
+    last.keep(batch, std::span<const cm::bf16>{x});
+    act::sampled(last, batch, cm::on_this_thread, product);
+  } else {
+    last.keep(batch, std::span<const cm::bf16>{x}, cm::agent::compute);
+    act::sampled(last, batch, cm::agent::compute, product);
+  }
+  it.end_last_input();
+  it.norms().commit();
+  const std::vector<float> after = it.state();
+  CHECK(after != before);
+  return after;
+}
+
+}  // namespace
+
+TEST_CASE("norms on their way from an input that ends are those of the calling thread", "[activation]")
+{
+  arena plain{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  const std::vector<float> right = left_by_input_that_ends<act::by_calling_thread>(plain);
+  support::adversarial memory{
+      {.device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
+  const bool is_same = same_bits(left_by_input_that_ends<on_loops>(memory), right);
+  CHECK(is_same);
+  memory.drain();
+  CHECK(memory.faults().empty());
+}
+
+namespace {
+
+/// Eight inputs of one layer each, whose steps can be rehearsed.
+template <class Launcher>
+struct eight_layers {
+  static constexpr std::uint64_t rows = 1'024, width = 16;
+  using training_type = training<arena, Launcher>;
+  using input_type = typename training_type::input_type;
+
+  eight_layers(cm::bytes device, cm::bytes host, std::uint64_t outputs)
+      : many{outputs},
+        x(rows * width, cm::bf16{1.0F}),
+        d(rows * outputs, 1.0F),
+        memory{{.device_capacity = device, .host_capacity = host, .async_compute = true}},
+        m{memory, {.chunk_bytes = 2_KiB}, typename training_type::eviction_type{"lru"}}
+  {
+    std::vector<act::norm_cache::site> sites;
+    for (int layer = 0; layer < 8; ++layer)
+      sites.push_back(norms.add("layer " + std::to_string(layer), static_cast<std::uint32_t>(rows)));
+    m.use(norms);
+    for (const act::norm_cache::site each : sites) {
+      const auto weight = m.template add<float>({width, outputs}, cm::role::parameter);
+      kept.emplace_back(m, norms, each, act::sampling_options{.rows = rows, .width = width, .ratio = 0.1},
+                        std::initializer_list<cm::tensor_handle>{weight});
+    }
+  }
+  void keep(std::size_t which, std::uint64_t step)
+  {
+    const auto all = m.rehearsing() ? std::span<const cm::bf16>{} : std::span<const cm::bf16>{x};
+    if constexpr (input_type::is_on_stream)
+      kept[which].keep({.step = step, .samples = one}, all, cm::agent::compute);
+    else
+      kept[which].keep({.step = step, .samples = one}, all);
+  }
+  void back(std::size_t which, std::uint64_t step)
+  {
+    const auto all = m.rehearsing() ? std::span<const float>{} : std::span<const float>{d};
+    const act::linear_slope product{all, many, [] {}, [](const auto&) {}};
+    const act::sampled_batch batch{.step = step, .samples = one};
+    if constexpr (input_type::is_on_stream)
+      act::sampled(kept[which], batch, cm::agent::compute, product);
+    else
+      act::sampled(kept[which], batch, cm::on_this_thread, product);
+  }
+  void step(std::uint64_t number, bool commits = true)
+  {
+    auto iteration = m.iteration("train");
+    for (std::size_t layer = 0; layer < 8; ++layer) keep(layer, number);
+    keep(7, number);  // as a block that runs again
+    for (std::size_t layer = 8; layer-- > 0;) back(layer, number);
+    if (commits) norms.commit();
+  }
+
+  std::uint64_t many;
+  std::vector<cm::bf16> x;  // read by the stream until `memory` ends
+  std::vector<float> d;
+  std::array<std::uint64_t, 1> one{2};
+  arena memory;
+  typename training_type::manager_type m;
+  act::norm_cache norms{{.name = "sampling", .samples = 4, .seed = 1}};
+  std::deque<input_type> kept;
+};
+
+}  // namespace
+
+TEST_CASE("a step that samples on a stream runs in the capacities that its rehearsal finds", "[activation]")
+{
+  const auto needs = [](cm::bytes device, cm::bytes host, bool commits) {
+    eight_layers<on_loops> it{device, host, 4};
+    return it.m.rehearse([&] { it.step(0, commits); });
+  };
+  const cm::bytes device = needs(1_MiB, 1_MiB, true).smallest_device;
+  const cm::bytes host = needs(device, 1_MiB, true).smallest_host;
+  CHECK(needs(device, 1_MiB, false).smallest_host == host);
+  eight_layers<on_loops> it{device, host, 4};
+  CHECK(it.m.rehearse([&] { it.step(0); }).smallest_host == host);
+  CHECK_NOTHROW(it.m.rehearse([&] { it.step(0); }, cm::rehearse_on::scratch));
+  for (std::uint64_t step = 0; step < 3; ++step) REQUIRE_NOTHROW(it.step(step));
+  CHECK(host >= 16_KiB);  // a lease of 2 KiB for each input
+}
+
+TEST_CASE("rows that are kept on a stream and forgotten leave no lease behind", "[activation]")
+{
+  eight_layers<on_loops> it{1_MiB, 64_KiB, 4};
+  const auto rounds = [&](std::uint64_t step, std::uint64_t many) {
+    for (std::uint64_t round = 0; round < many; ++round) {
+      it.one[0] = round % 4;
+      it.keep(0, step);
+      it.kept[0].forget();
+    }
+  };
+  REQUIRE_NOTHROW(rounds(0, 100));  // no norm is known: 2 KiB in each round would be 200
+  it.step(0);
+  REQUIRE_NOTHROW(rounds(1, 100));
+  it.keep(0, 1);
+  it.back(0, 1);
+  REQUIRE_NOTHROW(rounds(1, 100));  // behind norms that are on their way
+  it.norms.commit();
+}
+
+TEST_CASE("rows that are kept on a stream and forgotten leave no lease behind, often", "[activation][.slow]")
+{
+  eight_layers<on_loops> it{1_MiB, 1_MiB, 4};
+  REQUIRE_NOTHROW([&] {
+    for (int round = 0; round < 5'000; ++round) {
+      it.keep(0, 0);
+      it.kept[0].forget();
+    }
+  }());
+}
+
+namespace {
+
+template <class Launcher>
+void compare_leases(std::uint64_t outputs, bool is_back_largest)
+{
+  eight_layers<Launcher> it{4_MiB, 1_MiB, outputs};
+  const auto sizes = it.kept[0].working_bytes(outputs);
+  const auto leased = [&](bool both) {
+    return it.m
+        .rehearse([&] {
+          auto iteration = it.m.iteration("train");
+          it.keep(0, 0);
+          if (both) it.back(0, 0);
+        })
+        .largest_leases;
+  };
+  CHECK(leased(false) == sizes.forward);
+  CHECK(leased(true) == sizes.most());
+  CHECK(sizes.most() == (is_back_largest ? sizes.backward : sizes.forward));
+}
+
+}  // namespace
+
+TEST_CASE("the working bytes of a sampled input are what it leases", "[activation]")
+{
+  compare_leases<on_loops>(4, false);
+  compare_leases<on_loops>(301, true);
+  compare_leases<act::by_calling_thread>(4, true);
+  compare_leases<act::by_calling_thread>(301, true);
+}
+
+TEST_CASE("an input that is refused on a stream has declared nothing", "[activation]")
+{
+  using training_type = training<arena, on_loops>;
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+  training_type::manager_type m{memory, {.chunk_bytes = 2_KiB}, training_type::eviction_type{"lru"}};
+  act::norm_cache norms{{.name = "sampling", .samples = 4, .measures_noise = true}};
+  const auto site = norms.add("input", rows_of_sample);
+  m.use(norms);
+  const auto weight = m.add<float>({width, 4}, cm::role::parameter);
+  const act::sampling_options how{.rows = rows, .width = width, .ratio = 0.5};
+  CHECK_THROWS_WITH((training_type::input_type{m, norms, site, how, {weight}}),
+                    ContainsSubstring("to be measured on a stream"));
+  CHECK(norms.report().inputs[0].kept == 0_B);
+  CHECK(norms.report().inputs[0].exact == 0_B);
+  const auto next = m.add<float>({width, 4}, cm::role::parameter);
+  CHECK(cm::index_of(next.id) == cm::index_of(weight.id) + 1);
 }
 
 namespace {

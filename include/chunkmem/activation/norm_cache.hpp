@@ -540,10 +540,11 @@ class norm_cache {
       header_[of_sum] += word_of(place, bits) - word_of(place, kept[place]);
       kept[place] = bits;
     };
+    const auto has_norm = [](std::uint64_t each) { return (each & 0xffffU) != 0; };
     for (const std::uint64_t each : noted)
-      if (each != 0) set(each >> 16U, 0);
+      if (has_norm(each)) set(each >> 16U, 0);
     for (const std::uint64_t each : noted)
-      if (each != 0) set(each >> 16U, std::max(kept[each >> 16U], static_cast<std::uint16_t>(each)));
+      if (has_norm(each)) set(each >> 16U, std::max(kept[each >> 16U], static_cast<std::uint16_t>(each)));
     noted.clear();
     header_[of_next] = std::max(header_[of_next], used);
     header_[of_mark] = 0;
@@ -567,7 +568,7 @@ class norm_cache {
   std::array<std::uint64_t, words> header_{};
   std::vector<one_site> sites_;
   std::vector<std::byte> bytes_;      // the state; empty until a manager has it
-  std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm, of a norm above 0
+  std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm; none of one that did not come
   std::vector<std::uint64_t> all_;    // of all ranks
   std::vector<sender> senders_;       // norms on their way
   std::uint64_t noted_step_ = 0;

@@ -64,6 +64,16 @@ void add_squares(Workers& workers, std::span<const Element> matrix, std::span<do
 
 }  // namespace detail
 
+namespace detail {
+
+/// Bytes of the lease in which kept rows of gradients lie, times their scales.
+[[nodiscard]] inline bytes slopes_bytes(std::uint64_t kept, std::uint64_t outputs)
+{
+  return align_up(bytes{kept * outputs * sizeof(float)}, tensor_alignment);
+}
+
+}  // namespace detail
+
 /// How much of an input is kept.
 ///
 ///     const sampling_options how{.rows = batch * context, .width = width, .ratio = 0.3};
@@ -82,12 +92,9 @@ struct sampling_options {
     return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment) +
            align_up(bytes{4 * kept}, tensor_alignment);
   }
-  /// Bytes of the lease of `sampled`, for a product with so many outputs; of several products the widest counts. A
-  /// part of the `working` bytes of a block of `checkpointed`.
-  [[nodiscard]] bytes workspace(std::uint64_t outputs) const
-  {
-    return align_up(bytes{kept_of(rows) * outputs * sizeof(float)}, tensor_alignment);
-  }
+  /// Bytes of the lease of `sampled` on the calling thread, for a product with so many outputs; of several products the
+  /// widest counts. Leases on a stream are larger: `sampled_input::working_bytes` has those of both.
+  [[nodiscard]] bytes workspace(std::uint64_t outputs) const { return detail::slopes_bytes(kept_of(rows), outputs); }
   /// Bytes of all rows, as exact training keeps them.
   [[nodiscard]] bytes size_of_all(dtype of) const
   {
@@ -126,9 +133,10 @@ struct sampled_rows {
 ///     kept.keep(batch, hidden, agent::compute);
 ///     sampled(kept, batch, agent::compute, linear_slope{...});               // whose products enqueue
 ///
-/// Nothing waits for the device but `norm_cache::commit`, for norms that it has found. A pass takes a lease: about 34 B
-/// for each row forward, and 18 B with the slopes on the way back. Norms travel in leases on the host, of 2 B for each
-/// row, from each call until `commit`.
+/// Nothing waits for the device but `norm_cache::commit`, for norms that it has found, and a `keep` of another batch
+/// behind `forget()`. A pass takes a lease, of `working_bytes`: about 34 B for each row forward, and 18 B with the slopes
+/// on the way back. Norms travel in a lease on the host for each batch, of 2 B for each row, from `keep` until `commit`.
+/// A rehearsal counts these leases. A step that is rehearsed calls `commit` as any, or holds them to its end.
 ///
 /// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
 /// @threads   as the manager; `workers` do the passes
@@ -168,24 +176,43 @@ class sampled_input {
         indices_{declared<std::int32_t>({kept()}, " indices")},
         scales_{declared<float>({kept()}, " scales")}
   {
-    constexpr dtype of = dtype_of<Element>;
-    norms_.noise().declare(site_.index, options_.ratio, options_.size_of_all(of), options_.size(of));
     if constexpr (is_on_stream) {
-      if (measures())
-        throw config_error{error_text{} << "chunkmem: the noise of the sampled input \"" << name()
-                                        << "\" was to be measured on a stream (measure it where the host reads the "
-                                           "device tier, or leave measures_noise out)"};
       on_stream_.emplace(manager_, norms_, site_, launcher, options_.rows);
     } else {
       norms_.memory().make_room(static_cast<std::size_t>(options_.rows));
       if (measures()) lengths_.resize(static_cast<std::size_t>(options_.rows) * noise_meter::probes);
     }
+    constexpr dtype of = dtype_of<Element>;
+    norms_.noise().declare(site_.index, options_.ratio, options_.size_of_all(of), options_.size(of));
   }
   sampled_input(const sampled_input&) = delete;
 
   [[nodiscard]] const sampling_options& options() const noexcept { return options_; }
   [[nodiscard]] const std::string& name() const { return norms_.name_of(site_); }
   [[nodiscard]] Manager& manager() const noexcept { return manager_; }
+
+  /// Bytes of the leases on the device of one call.
+  struct lease_sizes {
+    bytes forward;   ///< of `keep`
+    bytes backward;  ///< of `sampled`
+
+    /// Of both: they are never held at once.
+    [[nodiscard]] bytes most() const noexcept { return std::max(forward, backward); }
+  };
+  /// What `keep` and `sampled` lease on the device for a full batch, to the byte: a part of what a block of
+  /// `checkpointed` needs while it works.
+  ///
+  ///     layer.working += kept.working_bytes(outputs).most();
+  ///
+  /// @param outputs   of the widest product
+  [[nodiscard]] lease_sizes working_bytes(std::uint64_t outputs) const
+  {
+    if constexpr (is_on_stream)
+      return {on_stream_->choice_places(options_.width).plan.size(),
+              on_stream_->slopes_places(kept() * outputs, outputs).plan.size()};
+    else
+      return {bytes{}, options_.workspace(outputs)};
+  }
 
   /// Declares the tensors to a block of a `checkpointed` network.
   template <class Block>
@@ -304,7 +331,7 @@ class sampled_input {
       const auto rows = manager_.acquire(rows_, access::read);
       const auto indices = manager_.acquire(indices_, access::read);
       const auto scales = manager_.acquire(scales_, access::read);
-      const auto workspace = manager_.lease(tier::device, bytes{places * outputs * sizeof(float)});
+      const auto workspace = manager_.lease(tier::device, detail::slopes_bytes(places, outputs));
       const reading alone{norms_.memory(), name()};
       if (computes) std::ranges::fill(numbers(count_), 0.0);
       const auto back = [&](const auto& product) {
@@ -346,7 +373,10 @@ class sampled_input {
         product.of_weight(sampled_rows<Element>{rows.data(), on_stream_->slopes_in(room), places});
       };
       (back(products), ...);
-      if (computes) on_stream_->note(room, batch, count_, stream);
+      if (computes)
+        on_stream_->note(room, batch, count_, stream);
+      else
+        on_stream_->seal();
     }
     forget();
   }
@@ -431,10 +461,15 @@ class sampled_input {
     return seconds() - begin;
   }
 
-  [[nodiscard]] static const sampling_options& checked(const norm_cache& norms, norm_cache::site which,
+  /// What is refused here has declared nothing.
+  [[nodiscard]] static const sampling_options& checked(norm_cache& norms, norm_cache::site which,
                                                        const sampling_options& options)
   {
     const std::string& name = norms.name_of(which);
+    if (is_on_stream && norms.noise().is_on())
+      throw config_error{error_text{} << "chunkmem: the noise of the sampled input \"" << name
+                                      << "\" was to be measured on a stream (measure it where the host reads the "
+                                         "device tier, or leave measures_noise out)"};
     if (!(options.ratio > 0) || !(options.ratio <= 1))
       throw config_error{error_text{} << "chunkmem: the sampled input \"" << name << "\" has a ratio of "
                                       << options.ratio << " (give one above 0, and 1 at most)"};

@@ -77,12 +77,17 @@ struct slopes_room {
   }
 };
 
-/// The passes of one sampled input on a stream: enqueued, never awaited. Norms of gradients travel in leases on the
-/// host, which end when `norm_cache::commit` has waited for them.
+/// The passes of one sampled input on a stream: enqueued, never awaited. Norms travel in leases on the host, one for
+/// each batch that is kept, which end when `norm_cache::commit` has waited for them.
 ///
-///     stream_sampling<manager, launcher> passes{m, norms, launcher{}, rows};
-///     const auto room = passes.room_of_choice(rows, width, stream);
-///     passes.choose(...);
+///     stream_sampling<manager, launcher> passes{m, norms, site, launcher{}, rows};
+///     auto room = passes.take_choice_memory(width, stream);
+///     if (!m.rehearsing()) passes.keep(room, batch, input, count, rows, indices, scales, stream);
+///     ...
+///     auto back = passes.take_slopes_memory(kept * outputs, outputs, stream);
+///     if (m.rehearsing()) passes.seal(); else passes.scale(back, ...), passes.note(back, batch, count, stream);
+///
+/// Leases of a rehearsal are those of a step: each call of the `take_...` ends up in the record.
 template <class Manager, sampling_launcher Launcher>
 class stream_sampling {
  public:
@@ -100,12 +105,13 @@ class stream_sampling {
   {
   }
   stream_sampling(const stream_sampling&) = delete;
-  /// Waits for what is on its way to or from a lease.
+  /// Waits for what is on its way to or from a lease. Norms that were noted stay so, as of an input of the calling
+  /// thread.
   ~stream_sampling()
   {
     norms_.forget_sender(this);
     try {
-      take(false);
+      take(true);
     } catch (...) {  // a device that is going away writes nothing any more
     }
   }
@@ -114,12 +120,17 @@ class stream_sampling {
   struct choice_memory {
     choice_room places;
     lease_type device;
-    std::optional<lease_type> norms;  ///< on the host
   };
+  [[nodiscard]] choice_room choice_places(std::uint64_t width) const noexcept
+  {
+    return {rows_, parts_of(width), temporary_};
+  }
   [[nodiscard]] choice_memory take_choice_memory(std::uint64_t width, agent stream)
   {
-    const choice_room places{rows_, parts_of(width), temporary_};
-    return {places, manager_.lease(tier::device, places.plan.size(), stream), take_norms()};
+    const choice_room places = choice_places(width);
+    choice_memory room{places, manager_.lease(tier::device, places.plan.size(), stream)};
+    open_letter();
+    return room;
   }
   /// Enqueues: the choice among the rows of an input, and the copies of those that are kept.
   template <class Element>
@@ -136,7 +147,7 @@ class stream_sampling {
     std::byte* const temporary = at(room.places.temporary);
     auto& backend = manager_.backend();
 
-    const expected_norms expected = send_norms(room, batch, count, norms, stream);
+    const expected_norms expected = send_norms(batch, count, norms, stream);
     add_squares(input.data(), count, width, reinterpret_cast<double*>(first), second, true, stream);
     launch(weigh_kernel{second, norms, count, expected}, stream);
     find_largest(second, count, third, state, stream);
@@ -155,14 +166,19 @@ class stream_sampling {
   struct slopes_memory {
     slopes_room places;
     lease_type device;
-    std::optional<lease_type> norms;  ///< on the host
   };
   /// @param numbers   of all kept rows of the widest product
   /// @param widest    elements of its rows
+  [[nodiscard]] slopes_room slopes_places(std::uint64_t numbers, std::uint64_t widest) const noexcept
+  {
+    return {rows_, parts_of(widest), numbers};
+  }
   [[nodiscard]] slopes_memory take_slopes_memory(std::uint64_t numbers, std::uint64_t widest, agent stream)
   {
-    const slopes_room places{rows_, parts_of(widest), numbers};
-    return {places, manager_.lease(tier::device, places.plan.size(), stream), take_norms()};
+    const slopes_room places = slopes_places(numbers, widest);
+    slopes_memory room{places, manager_.lease(tier::device, places.plan.size(), stream)};
+    open_letter();
+    return room;
   }
   [[nodiscard]] static float* slopes_in(const slopes_memory& room)
   {
@@ -182,24 +198,36 @@ class stream_sampling {
     launch(scale_rows_kernel<Slope>{slope.data(), indices, scales, slopes_in(room), state, places, width}, stream);
   }
   /// Enqueues: the norms of all products' gradients, on their way to the cache.
-  void note(slopes_memory& room, const sampled_batch& batch, std::uint64_t count, agent stream)
+  void note(const slopes_memory& room, const sampled_batch& batch, std::uint64_t count, agent stream)
   {
-    if (!room.norms) return;
+    if (!has_open_letter()) return;
+    letter& mine = letters_.back();
     auto* const norms = reinterpret_cast<std::uint16_t*>(room.device.data() + room.places.norms);
     const auto* const squares = reinterpret_cast<const std::uint64_t*>(room.device.data() + room.places.squares);
     launch(norms_kernel{squares, norms, count, batch.loss_scale}, stream);
-    letter& mine = post(*std::move(room.norms));
+    const std::size_t begin = norms_.note_later(site_, batch, static_cast<std::size_t>(count));
     copy(mine, mine.room.data(), reinterpret_cast<const std::byte*>(norms), count * sizeof *norms, stream);
-    mine.begin = norms_.note_later(site_, batch, static_cast<std::size_t>(count));
+    mine.begin = begin;
     mine.count = static_cast<std::size_t>(count);
+    seal();
+  }
+  /// The batch is over: its letter travels until `norm_cache::commit`. `note` does it too.
+  void seal() noexcept
+  {
+    if (has_open_letter()) letters_.back().is_open = false;
   }
 
  private:
-  /// Norms of a batch on their way, in a lease on the host that has to live until they are there.
+  /// Norms of a batch on their way, in a lease on the host that has to live until they are there: to the device, then
+  /// those of its gradients back from it. Both copies wait for the batch's rows, so they come one after the other.
   struct letter {
     lease_type room;
-    event arrival;
-    std::size_t begin = 0, count = 0;  ///< where the cache wants them; none: they were sent to the device
+    bool is_rehearsed;
+    bool is_open = true;     ///< of the batch that is kept now, or of one that was forgotten
+    bool is_on_way = false;  ///< something is, until `arrival`
+    event arrival{};
+    std::uint64_t step = 0, print = 0;  ///< of the batch whose norms are on their way to the device
+    std::size_t begin = 0, count = 0;   ///< where the cache wants them; none: nothing comes back
   };
 
   [[nodiscard]] static std::uint64_t parts_of(std::uint64_t width) noexcept
@@ -225,43 +253,58 @@ class stream_sampling {
     launch(largest_number_kernel{of_blocks, largest_number_kernel::blocks_of(count), &state->largest, true}, stream);
   }
 
+  [[nodiscard]] bool has_open_letter() const noexcept
+  {
+    return !letters_.empty() && letters_.back().is_open && letters_.back().is_rehearsed == manager_.rehearsing();
+  }
+  /// One for each batch, whose passes share it. Behind `sampled_input::forget` the next batch takes it over.
   /// Written by the calling thread, or read by it, when nothing of it is on its way: so it is a lease of that thread.
-  [[nodiscard]] std::optional<lease_type> take_norms()
+  void open_letter()
   {
-    if (!norms_.keeps_norms()) return std::nullopt;
-    return manager_.lease(tier::host, bytes{rows_ * sizeof(std::uint16_t)}, agent::host);
-  }
-  [[nodiscard]] expected_norms send_norms(choice_memory& room, const sampled_batch& batch, std::uint64_t count,
-                                          std::uint16_t* to, agent stream)
-  {
-    const auto rows = static_cast<std::size_t>(count);
-    if (!room.norms) return norms_.expect_norms_of(site_, batch, rows, {});
-    letter& mine = post(*std::move(room.norms));
-    auto* const from = reinterpret_cast<std::uint16_t*>(mine.room.data());
-    const expected_norms expected = norms_.expect_norms_of(site_, batch, rows, {from, rows});
-    if (expected.are_known) copy(mine, reinterpret_cast<std::byte*>(to), mine.room.data(), count * sizeof *to, stream);
-    return expected;
-  }
-  letter& post(lease_type&& room)
-  {
+    if (!norms_.keeps_norms() || has_open_letter()) return;
+    auto room = manager_.lease(tier::host, bytes{rows_ * sizeof(std::uint16_t)}, agent::host);
     if (letters_.empty())
       norms_.wait_for({this, [](void* self, bool is_wanted) { static_cast<stream_sampling*>(self)->take(is_wanted); }});
-    return letters_.emplace_back(letter{std::move(room), {}});
+    letters_.push_back({std::move(room), manager_.rehearsing()});
+  }
+  [[nodiscard]] expected_norms send_norms(const sampled_batch& batch, std::uint64_t count, std::uint16_t* to,
+                                          agent stream)
+  {
+    const auto rows = static_cast<std::size_t>(count);
+    if (!has_open_letter()) return norms_.expect_norms_of(site_, batch, rows, {});
+    letter& mine = letters_.back();
+    const std::uint64_t print = norm_cache::print_of(batch);
+    // A block that runs again sends the same norms, which nobody has to wait for.
+    const bool is_written = mine.is_on_way && mine.step == batch.step && mine.print == print;
+    if (mine.is_on_way && !is_written) wait_for(mine);
+    auto* const from = reinterpret_cast<std::uint16_t*>(mine.room.data());
+    const expected_norms expected =
+        norms_.expect_norms_of(site_, batch, rows, is_written ? std::span<std::uint16_t>{} : std::span{from, rows});
+    if (!expected.are_known) return expected;
+    copy(mine, reinterpret_cast<std::byte*>(to), mine.room.data(), count * sizeof *to, stream);
+    mine.step = batch.step;
+    mine.print = print;
+    return expected;
   }
   void copy(letter& mine, std::byte* to, const std::byte* from, std::uint64_t size, agent stream)
   {
     manager_.backend().copy(to, from, bytes{size}, stream);
     mine.arrival = manager_.backend().record(stream);
+    mine.is_on_way = true;
+  }
+  void wait_for(letter& mine)
+  {
+    auto& backend = manager_.backend();
+    if constexpr (measuring_backend<std::remove_cvref_t<decltype(backend)>>)
+      backend.wait(agent::host, mine.arrival, wait_cause::optimizer_input);
+    else
+      backend.wait(agent::host, mine.arrival);
+    mine.is_on_way = false;
   }
   void take(bool is_wanted)
   {
-    auto& backend = manager_.backend();
-    for (const letter& each : letters_) {
-      if constexpr (measuring_backend<std::remove_cvref_t<decltype(backend)>>)
-        backend.wait(agent::host, each.arrival, wait_cause::optimizer_input);
-      else
-        backend.wait(agent::host, each.arrival);
-    }
+    for (letter& each : letters_)
+      if (each.is_on_way) wait_for(each);
     for (const letter& each : letters_)
       if (is_wanted && each.count != 0)
         norms_.arrived(each.begin, {reinterpret_cast<const std::uint16_t*>(each.room.data()), each.count});
