@@ -7,7 +7,9 @@ struct any_manager {
     static constexpr bool host_addressable = true;
   };
 };
-struct launcher_alone {};
+struct launcher_alone {
+  static constexpr unsigned long temporary_bytes(unsigned long) { return 0; }
+};
 #ifdef CHUNKMEM_COMPILES
 using launcher = chunkmem::activation::by_calling_thread;
 #else

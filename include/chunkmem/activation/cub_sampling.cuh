@@ -38,7 +38,7 @@ struct cub_sampling : Launcher {
     return std::max(of_sort, of_sum);
   }
 
-  /// @throws device_error   refused; nothing was enqueued
+  /// @throws device_error   refused; a part of its kernels may be enqueued
   template <class Backend>
   void sort_down(Backend& backend, agent on_stream, const std::uint64_t* from, std::uint64_t* to, std::uint64_t count,
                  std::byte* temporary, std::uint64_t size) const
@@ -49,7 +49,7 @@ struct cub_sampling : Launcher {
       expect(sort(temporary, room, from, to, count, stream));
     });
   }
-  /// @throws device_error   refused; nothing was enqueued
+  /// @throws device_error   refused; a part of its kernels may be enqueued
   template <class Backend>
   void add_up(Backend& backend, agent on_stream, std::uint64_t* sums, std::uint64_t count, std::byte* temporary,
               std::uint64_t size) const

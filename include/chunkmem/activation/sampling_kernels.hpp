@@ -3,6 +3,8 @@
 
 #include <chunkmem/activation/norm_cache.hpp>
 #include <chunkmem/activation/row_choice.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -10,11 +12,26 @@
 #include <chunkmem/tensor/philox.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 namespace chunkmem::inline v0 {
 
 namespace activation {
+
+namespace detail {
+
+/// Stands for any backend where a launcher is looked at.
+struct some_backend {
+  void copy(std::byte* to, const std::byte* from, bytes size, agent stream);
+  void fill(std::byte* to, std::byte value, bytes size, agent stream);
+  template <class Work>
+  void launch(agent stream, Work&& work);
+  template <class Backend>
+  operator Backend&();
+};
+
+}  // namespace detail
 
 /// Starts the kernels of sampled inputs on the streams of a backend, and sorts and adds up there.
 ///
@@ -28,12 +45,18 @@ namespace activation {
 ///
 /// The first call is the one by which `optimizer::device_step` starts kernels, for kernels as optimizer::device_kernel
 /// has them. No order of the work can change a bit of the others. Models: loop_sampling, cub_sampling.
-/// Laws: calls enqueue, wait for nothing and allocate nothing; where they throw, nothing was enqueued.
+/// Laws: calls enqueue, wait for nothing and allocate nothing. Where they throw, a part of the work may be enqueued, as
+/// of a sort that is several kernels. That part reads and writes what the call was given, and nothing else, and is
+/// ordered on its stream as any work. What `to` and `sums` have then is unspecified. `sampled_input` keeps no rows then.
 template <class Launcher>
 concept sampling_launcher = std::copy_constructible<Launcher> && requires(const Launcher& launcher) {
   {
     launcher.temporary_bytes(std::uint64_t{})
   } -> std::convertible_to<std::uint64_t>;
+} && requires(const Launcher& launcher, detail::some_backend& backend, std::uint64_t* numbers, std::byte* temporary) {
+  launcher.sort_down(backend, agent{}, static_cast<const std::uint64_t*>(numbers), numbers, std::uint64_t{}, temporary,
+                     std::uint64_t{});
+  launcher.add_up(backend, agent{}, numbers, std::uint64_t{}, temporary, std::uint64_t{});
 };
 
 namespace detail {
