@@ -726,6 +726,26 @@ TEST_CASE("the working bytes of a sampled input are what it leases", "[activatio
   compare_leases<act::by_calling_thread>(301, true);
 }
 
+namespace {
+
+/// For one backend alone, and one that cannot add up.
+struct of_arena : cm::optimizer::loop_launcher {
+  std::uint64_t temporary_bytes(std::uint64_t) const { return 0; }
+  void sort_down(arena&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
+                 std::uint64_t) const;
+  void add_up(arena&, cm::agent, std::uint64_t*, std::uint64_t, std::byte*, std::uint64_t) const;
+};
+struct that_sorts_alone : cm::optimizer::loop_launcher {
+  std::uint64_t temporary_bytes(std::uint64_t) const { return 0; }
+  void sort_down(arena&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
+                 std::uint64_t) const;
+};
+static_assert(act::sampling_launcher<on_loops> && act::sampling_launcher<on_fake_gpu>);
+static_assert(act::sampling_launcher<of_arena>);
+static_assert(!act::sampling_launcher<that_sorts_alone>);
+
+}  // namespace
+
 TEST_CASE("an input that is refused on a stream has declared nothing", "[activation]")
 {
   using training_type = training<arena, on_loops>;
