@@ -298,7 +298,7 @@ struct trainer {
       block.forward = [this, index, before, mask, output](auto& run) { forward(index, before, mask, output, run); };
       block.backward = [this, index, mask, output](auto& run) { backward(index, mask, output, run); };
       block.forward_seconds = block.backward_seconds = 1e-3;
-      if (how.chunk == 256_B) block.working = input.options().workspace(width);
+      if (how.chunk == 256_B) block.working = input.working_bytes(width).most();
       before = output;
     }
     for (std::uint32_t index = 0; index < blocks; ++index) {
@@ -1160,6 +1160,8 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("at byte 62"));
     spoilt.front() = std::byte{1};
     CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("by rule 1"));
+    spoilt.front() = std::byte{2};  // draws of weights that were no whole numbers
+    CHECK_THROWS_WITH(check(spoilt), ContainsSubstring("by rule 2, and this version has rule 3"));
     std::ranges::copy(saved, loaded.begin());
     std::array<double, 2> weights{1, 1};
     CHECK_THROWS_WITH(mine.weigh(site, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, weights),

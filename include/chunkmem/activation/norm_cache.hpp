@@ -383,7 +383,7 @@ class norm_cache {
   registration registered;
 
  private:
-  static constexpr std::uint64_t rule = 2;  // 1: each row was drawn by itself
+  static constexpr std::uint64_t rule = 3;  // 1: each row was drawn by itself; 2: weights were no whole numbers
   // of_next: behind the last step that was taken in. of_sum: of what was taken in. of_mark: 0 where nothing is noted;
   // a load replaces it.
   enum : std::size_t { of_rule, of_seed, of_print, of_next, of_sum, of_mark, words };
