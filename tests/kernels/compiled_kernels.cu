@@ -40,6 +40,7 @@ struct leasing_manager {
     [[nodiscard]] std::byte* data() const { return nullptr; }
   };
   [[nodiscard]] static lease_type lease(chunkmem::tier, chunkmem::bytes, chunkmem::agent) { return {}; }
+  [[nodiscard]] static bool rehearsing() { return false; }
   [[nodiscard]] sampling_backend& backend() { return gpu; }
   sampling_backend gpu;
 };

@@ -134,9 +134,9 @@ struct sampled_rows {
 ///     sampled(kept, batch, agent::compute, linear_slope{...});               // whose products enqueue
 ///
 /// Nothing waits for the device but `norm_cache::commit`, for norms that it has found, and a `keep` of another batch
-/// behind `forget()`. A pass takes a lease, of `working_bytes`: about 34 B for each row forward, and 18 B with the slopes
-/// on the way back. Norms travel in a lease on the host for each batch, of 2 B for each row, from `keep` until `commit`.
-/// A rehearsal counts these leases. A step that is rehearsed calls `commit` as any, or holds them to its end.
+/// behind `forget()`. A pass takes a lease, of `working_bytes`: about 34 B for each row forward, and 18 B with the
+/// slopes on the way back. Norms of a batch travel in a lease on the host, of 2 B for each row, from `keep` until
+/// `commit`. A rehearsal counts these leases: its step calls `commit` as any, or holds them to its end.
 ///
 /// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
 /// @threads   as the manager; `workers` do the passes

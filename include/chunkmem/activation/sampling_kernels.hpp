@@ -47,7 +47,7 @@ struct some_backend {
 /// has them. No order of the work can change a bit of the others. Models: loop_sampling, cub_sampling.
 /// Laws: calls enqueue, wait for nothing and allocate nothing. Where they throw, a part of the work may be enqueued, as
 /// of a sort that is several kernels. That part reads and writes what the call was given, and nothing else, and is
-/// ordered on its stream as any work. What `to` and `sums` have then is unspecified. `sampled_input` keeps no rows then.
+/// ordered on its stream as any work. What `to` and `sums` have then is unspecified: `sampled_input` keeps no rows.
 template <class Launcher>
 concept sampling_launcher = std::copy_constructible<Launcher> && requires(const Launcher& launcher) {
   {
