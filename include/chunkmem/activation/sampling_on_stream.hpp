@@ -206,10 +206,10 @@ class stream_sampling {
     const auto* const squares = reinterpret_cast<const std::uint64_t*>(room.device.data() + room.places.squares);
     launch(norms_kernel{squares, norms, count, batch.loss_scale}, stream);
     const std::size_t begin = norms_.note_later(site_, batch, static_cast<std::size_t>(count));
+    seal();  // before its bytes change: no other batch takes it over where a copy fails
     copy(mine, mine.room.data(), reinterpret_cast<const std::byte*>(norms), count * sizeof *norms, stream);
     mine.begin = begin;
     mine.count = static_cast<std::size_t>(count);
-    seal();
   }
   /// The batch is over: its letter travels until `norm_cache::commit`. `note` does it too.
   void seal() noexcept
