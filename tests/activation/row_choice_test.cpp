@@ -340,4 +340,45 @@ TEST_CASE("ratios within a number of bytes are as good as the best of all", "[ac
                     Catch::Matchers::ContainsSubstring("95 rows"));
 }
 
+TEST_CASE("ratios depend neither on the size of weights nor on the number of batches", "[activation]")
+{
+  const auto within = [](double scale, std::size_t batches, std::size_t others, std::uint64_t goal) {
+    const act::sampling_options sizes{.rows = 64, .width = 64};
+    std::vector<double> steep, flat;
+    for (std::size_t row = 0; row < 64; ++row)
+      steep.push_back(scale / std::pow(1 + static_cast<double>(row), 2)),
+          flat.push_back(1 + static_cast<double>(row % 7));
+    act::ratio_search search;
+    for (std::size_t batch = 0; batch < std::max({std::size_t{1}, batches, others}); ++batch) {
+      search.add("steep", sizes, chunkmem::dtype::float32, batch < batches ? steep : std::vector<double>(64, 0.0));
+      search.add("flat", sizes, chunkmem::dtype::float32, batch < others ? flat : std::vector<double>(64, NAN));
+    }
+    return search.within(chunkmem::bytes{goal});
+  };
+  const act::sampling_ratios usual = within(1, 1, 1, 12'000);
+  CHECK(usual.ratios[0] < usual.ratios[1]);
+  CHECK(usual.noise > 0);
+  CHECK(usual.noise == Catch::Approx(usual.noises[0] + usual.noises[1]));
+  // Powers of two, so that weights are the same but for their size.
+  for (const int power : {-1'000, -540, 532, 1'000}) {
+    INFO("times 2^" << power);
+    const act::sampling_ratios found = within(std::ldexp(1.0, power), 1, 1, 12'000);
+    CHECK(found.ratios == usual.ratios);
+    CHECK(found.noises == usual.noises);
+  }
+  CHECK(within(1e308, 1, 1, 12'000).ratios.size() == 2);  // their sum is infinite
+  CHECK(within(1e-320, 1, 1, 12'000).noises[0] > 0);
+  for (const auto& [batches, others] : {std::array<std::size_t, 2>{4, 4}, {1, 4}, {4, 1}}) {
+    INFO(batches << " and " << others << " batches");
+    const act::sampling_ratios found = within(1, batches, others, 12'000);
+    CHECK(found.ratios == usual.ratios);
+    CHECK(found.noise == Catch::Approx(usual.noise));
+  }
+  // What showed nothing is taken as rows of one weight.
+  const act::sampling_ratios none = within(1, 0, 0, 12'000);
+  for (std::size_t input = 0; input < 2; ++input)
+    CHECK(none.noises[input] == Catch::Approx(1 / std::round(64 * none.ratios[input])));
+  CHECK(within(1, 0, 1, 1'000'000).ratios == std::vector<double>{1, 1});
+}
+
 }  // namespace row_choice_test

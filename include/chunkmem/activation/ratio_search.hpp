@@ -28,9 +28,9 @@ struct sampling_ratios {
   std::vector<double> ratios;  ///< by input, in the order of `ratio_search::add`
   std::vector<std::string> names;
   std::vector<bytes> sizes;    ///< of kept rows, indices and scales, by input
-  std::vector<double> noises;  ///< by input: as `noise`, the mean over measured batches
+  std::vector<double> noises;  ///< by input: the score that was searched by, the mean over its measured batches
   bytes size;                  ///< of all kept rows, indices and scales
-  double noise = 0;            ///< sum over inputs of the variance over S^2, at most
+  double noise = 0;            ///< the sum of `noises`
 };
 
 /// Finds the ratios of sampled inputs that scatter least within a number of bytes, from measured norms.
@@ -40,10 +40,15 @@ struct sampling_ratios {
 ///     search.add(kept[i].name(), kept[i].options(), dtype::float32, kept[i].weights());
 ///     const sampling_ratios found = search.within(40_MiB);  // before the training: ratios are settings
 ///
-/// Ratios are multiples of a 32nd. The noise of an input is the variance of its gradient over S^2, S the sum of |h|
-/// |d|, without the part that depends on directions: (1 - P)^2 / (k - c), see row_choice. All inputs count alike, as
-/// they do for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as
-/// any.
+/// Ratios are multiples of a 32nd. The noise of an input is a score: (1 - P)^2 / (k - c), see row_choice, the mean over
+/// the batches that it was measured in. Where weights are |h| |d| with the norms of the step itself it is the variance
+/// of the gradient over S^2, S the sum of |h| |d|, without the part that depends on directions, so the variance is at
+/// most that. Old norms make it an estimate. A cache with `samples = 0` knows no norm of a gradient: |d| is then taken
+/// as equal in all rows, the score compares inputs by |h| alone, and it bounds nothing. All inputs count alike, as they
+/// do for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as any.
+///
+/// **A batch without weights**, where all are 0 or one is negative or not finite, shows nothing and counts nowhere. An
+/// input that has no other batch is taken as one whose rows have one weight: 1 / k.
 ///
 /// Source: a knapsack with one choice for each input, by a table over bytes. Bytes are rounded up, by at most a 64th of
 /// the goal in all. Cost: O(inputs * 32 * slots), slots at most 16,384.
@@ -51,20 +56,19 @@ class ratio_search {
  public:
   static constexpr std::uint32_t steps = 32;
 
-  /// What one batch shows of an input. Called again for the same input, the noise is added.
+  /// What one batch shows of an input. Called again for the same input, its noise is the mean over batches.
   /// @param weights   of its rows, see sampled_input::weights
   /// @throws config_error   the input had other sizes before
   void add(std::string_view input, const sampling_options& sizes, dtype of, std::span<const double> weights)
   {
     one_input& mine = input_of(input, sizes, of);
     choice_.make_room(weights.size());
-    double sum = 0;
-    for (const double weight : weights) sum += weight;
-    if (!(sum > 0) || !(sum <= std::numeric_limits<double>::max())) return;  // nothing to learn
+    if (std::ranges::none_of(weights, [](double weight) { return weight != 0; })) return;  // nothing to learn
+    if (!(choice_.noise_of(weights, weights.size()) < std::numeric_limits<double>::infinity())) return;
     ++mine.batches;
     for (std::uint32_t step = 1; step <= steps; ++step) {
       const std::uint64_t kept = with_ratio(sizes, step).kept_of(weights.size());
-      mine.noise[step - 1] += choice_.noise_of(weights, static_cast<std::size_t>(kept)) / sum / sum;
+      mine.noise[step - 1] += choice_.noise_of(weights, static_cast<std::size_t>(kept));
     }
   }
 
@@ -93,7 +97,7 @@ class ratio_search {
         const std::uint64_t more = (size_of(each, step) - size_of(each, 1)).count();
         const std::uint64_t used = more / slot + (more % slot != 0 ? 1 : 0);
         for (std::size_t at = static_cast<std::size_t>(std::min<std::uint64_t>(used, places)); at < places; ++at) {
-          const double total = noise[at - static_cast<std::size_t>(used)] + each.noise[step - 1];
+          const double total = noise[at - static_cast<std::size_t>(used)] + noise_of(each, step);
           if (!(total < next[at])) continue;
           next[at] = total;
           taken[input * places + at] = static_cast<std::uint8_t>(step);
@@ -116,8 +120,7 @@ class ratio_search {
       found.sizes[input] = size_of(inputs_[input], step);
       found.size += found.sizes[input];
       found.names[input] = inputs_[input].name;
-      if (inputs_[input].batches > 0)
-        found.noises[input] = inputs_[input].noise[step - 1] / static_cast<double>(inputs_[input].batches);
+      found.noises[input] = noise_of(inputs_[input], step);
     }
     return found;
   }
@@ -127,8 +130,8 @@ class ratio_search {
     std::string name;
     sampling_options sizes;
     dtype of;
-    std::array<double, steps> noise{};
-    std::uint64_t batches = 0;  // that are in it
+    std::array<double, steps> noise{};  // sums over batches
+    std::uint64_t batches = 0;
   };
 
   [[nodiscard]] static sampling_options with_ratio(sampling_options sizes, std::uint32_t step) noexcept
@@ -139,6 +142,13 @@ class ratio_search {
   [[nodiscard]] static bytes size_of(const one_input& each, std::uint32_t step)
   {
     return with_ratio(each.sizes, step).size(each.of);
+  }
+  /// The mean over batches; without one, that of rows of one weight.
+  [[nodiscard]] static double noise_of(const one_input& each, std::uint32_t step)
+  {
+    if (each.batches > 0) return each.noise[step - 1] / static_cast<double>(each.batches);
+    const std::uint64_t kept = with_ratio(each.sizes, step).kept_of(each.sizes.rows);
+    return kept < each.sizes.rows ? 1 / static_cast<double>(kept) : 0;
   }
   [[nodiscard]] one_input& input_of(std::string_view name, const sampling_options& sizes, dtype of)
   {

@@ -299,18 +299,20 @@ class row_choice {
     return static_cast<std::size_t>(always);
   }
 
-  /// The least of S^2 (1 - P)^2 / (k - c), V(c) without its |R|^2, for `kept` rows of these weights: what a
-  /// search compares ratios by. 0: every row that counts is kept.
+  /// The least of (1 - P)^2 / (k - c), V(c) over S^2 without its |R|^2, for `kept` rows of these weights: what a search
+  /// compares ratios by. It is of shares, so weights of any size have one. 0: every row that counts is kept. Infinite:
+  /// a weight is negative or not finite.
   /// @pre as choose
   [[nodiscard]] double noise_of(std::span<const double> weights, std::size_t kept) noexcept
   {
     const float_environment standard;
     const std::uint64_t largest = largest_of(weights);
     if (largest >= detail::row_keys::no_weight) return std::numeric_limits<double>::infinity();
-    if (kept >= weights.size()) return 0;
+    if (kept >= weights.size() || largest == 0) return 0;
     const detail::row_keys by{largest, weights.size()};
     const detail::row_line line = line_of(weights, by, kept);
-    return std::ldexp(line.score(always_kept(line)), -2 * by.exponent());
+    const auto all = static_cast<double>(line.rest(0));  // units, at most 2^62
+    return strict_fp::quotient(line.score(always_kept(line)), strict_fp::product(all, all));
   }
 
  private:
