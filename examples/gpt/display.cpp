@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include <unistd.h>
@@ -117,14 +120,20 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
   for (const auto& it : of.inputs) steps = std::max(steps, it.steps);
   if (terminal_) std::fputs("\r\x1b[K", out_);
   std::fprintf(out_, "noise of sampled gradients, mean of %" PRIu64 " steps before step %zu\n", steps, step + 1);
-  std::fprintf(out_, "  %-20s %8s %12s %14s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "spent",
-               "products");
-  const auto row = [&](const chunkmem::activation::sampling_costs& it) {
-    std::fprintf(out_, "  %-20s %8.5f %12s %14.4g %8.4f s %8.4f s\n", it.name.c_str(), it.ratio,
-                 size_text(it.saved()).c_str(), it.noise(), it.spent_seconds, it.product_seconds);
+  std::fprintf(out_, "  %-20s %8s %12s %14s %12s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "deviation",
+               "spent", "products");
+  const auto text_of = [](const char* how, double number) {
+    char digits[32] = "-";  // of what is not known
+    if (std::isfinite(number)) std::snprintf(digits, sizeof digits, how, number);
+    return std::string{digits};
   };
-  for (const auto& it : of.inputs) row(it);
-  if (of.inputs.size() > 1) row(of.whole());
+  const auto row = [&](const chunkmem::activation::sampling_costs& it, const std::string& ratio) {
+    std::fprintf(out_, "  %-20s %8s %12s %14s %12s %8.4f s %8.4f s\n", it.name.c_str(), ratio.c_str(),
+                 size_text(it.saved()).c_str(), text_of("%.4g", it.noise()).c_str(),
+                 text_of("%.4g", it.noise_deviation()).c_str(), it.spent_seconds, it.product_seconds);
+  };
+  for (const auto& it : of.inputs) row(it, text_of("%.5f", it.ratio));
+  if (of.inputs.size() > 1) row(of.whole(), "-");  // inputs may have ratios of their own
   std::fflush(out_);
 }
 

@@ -596,7 +596,7 @@ TEST_CASE("the reported noise is that of all draws, and of all batches of a step
     constexpr std::uint64_t steps = 600;
     std::vector<double> errors, signals;
     std::vector<double> weights;
-    act::sampling_report before;
+    act::sampling_report before, begin;
     for (std::uint64_t step = 0; step <= steps; ++step) {
       const float scale = step % 2 == 0 ? 1.0F : 64.0F;
       auto scaled_first = first, scaled_second = second;
@@ -616,7 +616,13 @@ TEST_CASE("the reported noise is that of all draws, and of all batches of a step
         REQUIRE(now.since(before).inputs[0].steps == 1);
       }
       before = now;
+      if (step == 0) begin = now;
     }
+    double mean = 0, scatter = 0, signal = 0;
+    for (const double each : errors) mean += each / steps;
+    for (const double each : signals) signal += each / steps;
+    for (const double each : errors) scatter += (each - mean) * (each - mean) / (steps - 1);
+    CHECK(before.since(begin).inputs[0].noise_deviation() == Catch::Approx(std::sqrt(scatter) / signal).epsilon(1e-9));
     const support::row_sampling::division by = support::row_sampling::divide(weights, it.kept->options().kept_of(rows));
     const double right = mean_error_of_all_draws(by, gram);
     REQUIRE(right == Catch::Approx(support::row_sampling::variance_of(by, gram)).epsilon(1e-9));
@@ -662,9 +668,10 @@ TEST_CASE("a report of sampled inputs has their bytes, no noise where all rows a
   const act::sampling_report none = unmeasured.norms.report();
   CHECK(none.inputs[0].steps == 0);
   CHECK(std::isnan(none.inputs[0].noise()));
-  CHECK(none.json() ==
-        R"([{"name": "input", "ratio": 0.4, "exact_bytes": 512, "kept_bytes": 768, "saved_bytes": 0, "steps": 0, )"
-        R"("noise": null, "error": 0, "signal": 0, "spent_seconds": 0, "product_seconds": 0}])");
+  CHECK(
+      none.json() ==
+      R"([{"name": "input", "ratio": 0.4, "exact_bytes": 512, "kept_bytes": 768, "saved_bytes": 0, "steps": 0, )"
+      R"("noise": null, "noise_deviation": null, "error": 0, "signal": 0, "spent_seconds": 0, "product_seconds": 0}])");
   // A step that is forgotten is not counted, and one that is tried again counts once.
   const act::sampled_batch batch{.step = 3, .samples = batch_0};
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -676,6 +683,61 @@ TEST_CASE("a report of sampled inputs has their bytes, no noise where all rows a
   CHECK(some.norms.report().inputs[0].steps == 3);
   const act::sampling_report twice = some.norms.report();
   CHECK(twice.since(twice).whole().signal == 0);
+  CHECK(twice.whole().ratio == 0.4);  // of rows, not of bytes
+  CHECK(std::isnan(twice.whole().noise_deviation()));
+}
+
+TEST_CASE("sums of noise have the units of each batch, and none of a step that a load ended", "[activation]")
+{
+  const auto x = numbers(1, rows * width), first = numbers(2, rows * 5), second = numbers(3, rows * 3);
+  const auto go = [&](shared_input& it, std::uint64_t step, float scale, std::uint32_t micro) {
+    auto scaled_first = first, scaled_second = second;
+    for (float& each : scaled_first) each *= scale;
+    for (float& each : scaled_second) each *= scale;
+    const act::sampled_batch batch{.step = step, .samples = batch_0, .loss_scale = scale, .micro_batch = micro};
+    it.keep(batch, x);
+    (void)it.back(batch, scaled_first, scaled_second);
+  };
+  std::vector<act::sampling_costs> seen;
+  for (const std::array<float, 2> scales : {std::array{1.0F, 1.0F}, {1024.0F, 512.0F}, {0.25F, 64.0F}}) {
+    shared_input it{0.4, samples, true};
+    for (std::uint32_t micro = 0; micro < 2; ++micro) go(it, 3, scales[micro], micro);
+    it.norms.commit();
+    seen.push_back(it.norms.report().inputs[0]);
+    CHECK(seen.back().signal == seen.front().signal);
+    CHECK(seen.back().error == seen.front().error);
+  }
+  CHECK(seen.front().error > 0);
+
+  for (const std::uint64_t of_samples : {std::uint64_t{0}, std::uint64_t{samples}}) {
+    INFO(of_samples << " samples");
+    support::memory_folder folder;
+    shared_input it{0.4, of_samples, true};
+    std::ranges::fill(it.m.acquire(it.first, cm::access::write).span(), 1.0F);
+    std::ranges::fill(it.m.acquire(it.second, cm::access::write).span(), 1.0F);
+    cm::checkpoint::save(it.m, folder);
+    go(it, 0, 1, 0);
+    it.norms.commit();
+    const act::sampling_report once = it.norms.report();
+    cm::checkpoint::load(it.m, folder);
+    go(it, 0, 1, 0);  // ended by a load: it is not counted
+    cm::checkpoint::load(it.m, folder);
+    const act::sampling_report ended = it.norms.report();
+    CHECK(ended.inputs[0].steps == 1);
+    go(it, 0, 1, 0);
+    it.norms.commit();
+    const act::sampling_costs again = it.norms.report().since(ended).inputs[0];
+    CHECK(again.steps == 1);
+    CHECK(again.signal == Catch::Approx(once.inputs[0].signal));
+    // Nobody asks in between.
+    cm::checkpoint::load(it.m, folder);
+    const act::sampling_report before = it.norms.report();
+    go(it, 0, 1, 0);
+    cm::checkpoint::load(it.m, folder);
+    go(it, 0, 1, 0);
+    it.norms.commit();
+    CHECK(it.norms.report().since(before).inputs[0].signal == Catch::Approx(once.inputs[0].signal));
+  }
 }
 
 TEST_CASE("norms of a step do not depend on the order of its micro-batches and ranks", "[activation]")

@@ -79,7 +79,7 @@ class noise_meter {
     });
   }
 
-  /// Adds one product of a batch to the step's sums.
+  /// Adds one product of a batch to the step's sums. Batches of a step may have other loss scales.
   /// @param slope   of all rows   @param first   of its columns, behind those of the products before
   /// @param indices, scales   of the kept rows, in the order of rows
   template <real_element Slope>
@@ -90,9 +90,10 @@ class noise_meter {
     const float_environment standard;
     step_sums& it = sums_[site];
     if (it.is_open && it.step != step) end_step(site);
+    if (!it.is_open) it.loss_scale = loss_scale;  // sums are in its units
     it.is_open = true;
     it.step = step;
-    it.loss_scale = loss_scale;
+    const double units = strict_fp::quotient(strict_fp::to_double(it.loss_scale), strict_fp::to_double(loss_scale));
     if (it.signal.size() < (first + outputs) * probes) {
       it.signal.resize((first + outputs) * probes, 0.0);
       it.error.resize((first + outputs) * probes, 0.0);
@@ -102,10 +103,12 @@ class noise_meter {
       float counts = -1;  // what the row counts too much
       while (place < indices.size() && static_cast<std::size_t>(indices[place]) == row) counts += scales[place++];
       const Slope* const d = slope.data() + row * outputs;
-      const float* const of_row = lengths.data() + row * probes;
-      float of_error[probes];
-      for (std::uint32_t probe = 0; probe < probes; ++probe)
+      float of_row[probes], of_error[probes];
+      for (std::uint32_t probe = 0; probe < probes; ++probe) {
+        const double length = strict_fp::to_double(lengths[row * probes + probe]);
+        of_row[probe] = strict_fp::to_single(strict_fp::product(length, units));
         of_error[probe] = strict_fp::product(counts, of_row[probe]);
+      }
       add_row(it.signal.data() + first * probes, of_row, d, outputs);
       if (counts != 0) add_row(it.error.data() + first * probes, of_error, d, outputs);
     }
@@ -136,7 +139,7 @@ class noise_meter {
   struct step_sums {
     bool is_open = false;
     std::uint64_t step = 0;
-    float loss_scale = 1;
+    float loss_scale = 1;  // of its first batch
     std::vector<double> signal, error;
 
     void clear() noexcept
@@ -175,6 +178,7 @@ class noise_meter {
     if (signal <= most && error <= most) {
       report_.inputs[site].signal += signal;
       report_.inputs[site].error += error;
+      report_.inputs[site].error_squares += strict_fp::product(error, error);
       ++report_.inputs[site].steps;
     }
     it.clear();

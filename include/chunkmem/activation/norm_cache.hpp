@@ -255,9 +255,9 @@ class norm_cache {
   void note(site which, const sampled_batch& batch, std::span<const double> squares)
   {
     const one_site& at = expect_batch(which, batch, squares.size());
+    mark(batch);
     if (samples_ == 0) return;
     const float_environment standard;
-    mark(batch);
     const double* square = squares.data();
     for (const std::uint64_t sample : batch.samples) {
       const std::uint64_t first = at.first + sample * at.rows;
@@ -272,8 +272,8 @@ class norm_cache {
   {
     const one_site& at = expect_batch(which, batch, rows);
     const std::size_t begin = noted_.size();
-    if (samples_ == 0) return begin;
     mark(batch);
+    if (samples_ == 0) return begin;
     for (const std::uint64_t sample : batch.samples)
       for (std::uint32_t row = 0; row < at.rows; ++row) noted_.push_back((at.first + sample * at.rows + row) << 16U);
     return begin;
@@ -368,7 +368,11 @@ class norm_cache {
   [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
   /// What each input costs, spares and adds as noise. Noise and seconds with options::measures_noise alone. Call it
   /// between two steps. Cost: O(inputs), with an allocation.
-  [[nodiscard]] sampling_report report() { return noise_.report(); }
+  [[nodiscard]] sampling_report report()
+  {
+    if (!bytes_.empty()) see_load();
+    return noise_.report();
+  }
   /// Of sampled inputs, in a step.
   [[nodiscard]] noise_meter& noise() noexcept { return noise_; }
 
@@ -435,16 +439,20 @@ class norm_cache {
   }
   void read_header() noexcept { std::memcpy(header_.data(), bytes_.data(), sizeof header_); }
   void write_header() noexcept { std::memcpy(bytes_.data(), header_.data(), sizeof header_); }
-  /// Takes the seed and the step from a loaded state. Norms noted before the load are forgotten.
+  /// Takes the seed and the step from a loaded state. Norms noted before the load are forgotten, and sums of noise.
+  void see_load()
+  {
+    const auto before = header_;
+    read_header();
+    if (header_ != before) forget();
+  }
   void expect_whole()
   {
     if (!registered.is_tied())
       throw usage_error{error_text{} << "chunkmem: the norms \"" << name_
                                      << "\" were used before a manager was given them (call m.use() with them, behind "
                                         "the last add)"};
-    const auto before = header_;
-    read_header();
-    if (header_ != before) forget();
+    see_load();
     if (header_[of_print] != print_)
       throw config_error{
           error_text{} << "chunkmem: the norms \"" << name_
@@ -502,7 +510,7 @@ class norm_cache {
   {
     return strict_fp::to_double(static_cast<float>(bf16::from_bits(bits)));
   }
-  /// A batch has norms that are noted.
+  /// A batch has norms that are noted, or noise that is summed up.
   void mark(const sampled_batch& batch) noexcept
   {
     noted_step_ = batch.step;

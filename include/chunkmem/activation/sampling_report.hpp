@@ -4,6 +4,7 @@
 #include <chunkmem/core/bytes.hpp>
 
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -27,6 +28,7 @@ struct sampling_costs {
   bytes kept;                  ///< of their kept rows, indices and scales
   std::uint64_t steps = 0;     ///< that were measured: those of finite gradients
   double error = 0;            ///< |estimate - gradient|^2, summed over these steps
+  double error_squares = 0;    ///< the square of a step's |estimate - gradient|^2, summed over these steps
   double signal = 0;           ///< |gradient|^2, summed over these steps
   double spent_seconds = 0;    ///< of choosing, copying and scaling rows, and of norms
   double product_seconds = 0;  ///< of the products that make the weights' gradients
@@ -37,6 +39,16 @@ struct sampling_costs {
   [[nodiscard]] double noise() const noexcept
   {
     return signal > 0 ? error / signal : std::numeric_limits<double>::quiet_NaN();
+  }
+  /// How far a single step's noise lies from the mean: the standard deviation of |estimate - gradient|^2 over these
+  /// steps, over the mean of |gradient|^2. Where it is above `noise()`, few steps make the mean, and other steps have
+  /// another one. NaN below two steps, where gradients were 0, and for `sampling_report::whole`.
+  [[nodiscard]] double noise_deviation() const noexcept
+  {
+    if (steps < 2 || !(signal > 0)) return std::numeric_limits<double>::quiet_NaN();
+    const auto count = static_cast<double>(steps);
+    const double mean = error / count, variance = (error_squares / count - mean * mean) * count / (count - 1);
+    return variance < 0 ? 0 : std::sqrt(variance) / (signal / count);  // below 0 by rounding alone
   }
 };
 
@@ -54,13 +66,18 @@ struct sampling_costs {
 /// over 4 vectors u, others in each step. Thus:
 /// - `error` and `signal` are unbiased, each of them in each step, whatever the norms and the draws. The error is that
 ///   of the rows that were drawn, so its mean over steps is the variance of the estimate. Nothing is assumed of it.
-/// - A single step's number scatters, by at most 0.71 of its value in standard deviation, where the matrix has one
-///   direction alone, and by less the more directions it has. `noise` is a ratio of two sums, so it is right in the
-///   limit of many steps, and off by about 1 / sqrt(steps) at most before.
+/// - By the signs alone a step's number scatters by at most 0.71 of its value in standard deviation, where the matrix
+///   has one direction alone, and by less the more directions it has. This part falls as 1 / sqrt(steps).
+/// - **The draws scatter without a bound.** The error is right in the mean over draws, and not in most reports: a row
+///   with a small weight and a large gradient is rarely drawn, counts very much when it is, and makes nearly all of the
+///   noise then. A report without such a draw is too low. Of 40 rows, one with a thousandth of the others' weight and
+///   as large a gradient, the noise is 79 in the long run, and half of the reports over 100 steps say 2.3 or less.
+///   Weights without norms of gradients (`samples = 0`, or first visits) can be so, exact norms cannot.
+///   `noise_deviation` shows such a draw where there was one. Where there was none, nothing in a report tells it.
 /// - The gradient is that of the step, over all batches that this caller took back, before clipping. Over ranks, it is
 ///   that of this rank's rows: the mean over ranks has less noise, and another signal.
-/// - Not counted: rounding of the trainer's products. A step that is tried again counts twice where its first try came
-///   so far, unless norm_cache::forget() was called.
+/// - Not counted: rounding of the trainer's products. A step that is tried again adds the first try's sums to its own
+///   where that came so far, so error and signal are up to 4 times as large, unless norm_cache::forget() was called.
 ///
 /// **Seconds** are those of the backend's clock, without waits for copies and without the measurement itself. What the
 /// smaller product saves is not measured, as the whole product never ran: its time would be about `product_seconds`
@@ -77,19 +94,23 @@ struct sampling_report {
       const sampling_costs& before = earlier.inputs[at];
       it.steps -= before.steps;
       it.error -= before.error;
+      it.error_squares -= before.error_squares;
       it.signal -= before.signal;
       it.spent_seconds -= before.spent_seconds;
       it.product_seconds -= before.product_seconds;
     }
     return result;
   }
-  /// All inputs together, under the name "all": sizes and seconds are added up, and `noise` is that of all gradients as
-  /// one.
+  /// All inputs together, under the name "all": sizes and seconds are added up, `noise` is that of all gradients as one,
+  /// and `ratio` is the largest. `noise_deviation` is NaN: errors of inputs are not known together, step by step.
   [[nodiscard]] sampling_costs whole() const
   {
     sampling_costs sum;
     sum.name = "all";
+    if (!inputs.empty()) sum.ratio = 0;
+    sum.error_squares = std::numeric_limits<double>::quiet_NaN();
     for (const sampling_costs& it : inputs) {
+      sum.ratio = it.ratio > sum.ratio ? it.ratio : sum.ratio;
       sum.exact += it.exact;
       sum.kept += it.kept;
       sum.steps = it.steps > sum.steps ? it.steps : sum.steps;
@@ -98,8 +119,6 @@ struct sampling_report {
       sum.spent_seconds += it.spent_seconds;
       sum.product_seconds += it.product_seconds;
     }
-    sum.ratio =
-        sum.exact > bytes{} ? static_cast<double>(sum.kept.count()) / static_cast<double>(sum.exact.count()) : 1;
     return sum;
   }
 
@@ -154,6 +173,7 @@ struct sampling_report {
     see("saved_bytes", std::to_string(it.saved().count()));
     see("steps", std::to_string(it.steps));
     see("noise", text_of(it.noise()));
+    see("noise_deviation", text_of(it.noise_deviation()));
     see("error", text_of(it.error));
     see("signal", text_of(it.signal));
     see("spent_seconds", text_of(it.spent_seconds));
