@@ -36,8 +36,32 @@ NAMED = 24  # chunks, at most, of which each has its name at the axis
 PARTS = 800  # of an iteration, in the rows of work: what is shorter shows as a lower bar
 
 
+MOST = 2**63  # a number of a file is below this
+BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # what reading a foreign JSON file raises
+
+
 class Mistake(Exception):
     """One sentence about a file that is not what it should be."""
+
+
+def number_in(value, most=MOST):
+    """A number of a JSON file: at least 0 and below `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("text where a number should be")
+    if not 0 <= value < most:
+        raise ValueError("a number is negative, infinite or far too large")
+    return value
+
+
+def text_in(value):
+    if not isinstance(value, str):
+        raise ValueError("a name is no text")
+    return value
+
+
+def plain(name):
+    """A name in a picture is no formula, whatever is in it."""
+    return name.replace("$", r"\$")
 
 
 def read_spans(path):
@@ -123,7 +147,7 @@ def draw_levels(axes, tier, levels):
     lower = [0.0] * (len(times) - 1)
     for track in stacked:
         upper = [low + value / 1e9 for low, value in zip(lower, values[track])]
-        axes.fill_between(times, lower + lower[-1:], upper + upper[-1:], step="post", linewidth=0, label=track.split("/", 1)[1], rasterized=True)
+        axes.fill_between(times, lower + lower[-1:], upper + upper[-1:], step="post", linewidth=0, label=plain(track.split("/", 1)[1]), rasterized=True)
         lower = upper
     most = max(lower, default=0.0)
     top = most
@@ -153,7 +177,7 @@ def draw_works(axes, works, begin, end):
         foot = len(rows) - 1 - line  # the first track is the highest one
         axes.fill_between(times, foot, [foot + 0.8 * share for share in shares + shares[-1:]], step="post", linewidth=0, color=colour, rasterized=True)
         axes.axhline(foot, color="0.8", linewidth=0.6, zorder=0)
-        names.append(f"{track} ({100 * whole:.{0 if 0.1 <= whole <= 0.99 else 1}f} %)")
+        names.append(f"{plain(track)} ({100 * whole:.{0 if 0.1 <= whole <= 0.99 else 1}f} %)")
     axes.set_yticks([len(rows) - 1 - line + 0.4 for line in range(len(names))])
     axes.set_yticklabels(names)
     axes.tick_params(axis="y", length=0)
@@ -167,7 +191,7 @@ def draw_phases(axes, phases, begin, end):
         for start, stop, _ in spans:
             axes.axvspan(start, stop, color=PHASES.get(name, "0.9"), linewidth=0)
             if stop - start > 0.06 * (end - begin):
-                axes.text((start + stop) / 2, 0.5, name, ha="center", va="center")
+                axes.text((start + stop) / 2, 0.5, plain(name), ha="center", va="center")
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     for edge in axes.spines.values():
@@ -189,7 +213,7 @@ def name_chunks(axes, order, names):
     if names and len(order) <= NAMED:
         labels = [names.get(chunk, f"chunk {chunk}") for chunk in order]
         axes.set_yticks([at + 0.5 for at in range(len(order))])
-        axes.set_yticklabels([label if len(label) <= 34 else label[:31] + "..." for label in labels], fontsize="x-small")
+        axes.set_yticklabels([plain(label if len(label) <= 34 else label[:31] + "...") for label in labels], fontsize="x-small")
         axes.tick_params(axis="y", length=0)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
@@ -263,10 +287,14 @@ def read_trace(path):
             read = json.load(file)
         events = read["traceEvents"]
         about = read.get("otherData", {})
-        about = {"device_capacity": int(about.get("device_capacity", 0)), "frame": int(about.get("frame", 0)), "chunks": dict(about.get("chunks", {}))}
-        found = [(it["name"], it["ts"] * 1e-6, it["args"].get("chunk"), it["args"].get("bytes", 0)) for it in events
+        about = {"device_capacity": int(number_in(about.get("device_capacity", 0))), "frame": int(number_in(about.get("frame", 0))),
+                 "chunks": {chunk: text_in(name) for chunk, name in dict(about.get("chunks", {})).items()}}
+        found = [(text_in(it["name"]), number_in(it["ts"]) * 1e-6, it["args"].get("chunk"), number_in(it["args"].get("bytes", 0))) for it in events
                  if it["ph"] in "Xi" and "args" in it]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        for _, _, chunk, _ in found:
+            if chunk is not None:
+                number_in(int(chunk) if isinstance(chunk, str) else chunk)
+    except BROKEN as failure:
         raise Mistake(f"{path} is no trace of chunkmem: {failure}") from failure
     if not found:
         raise Mistake(f"{path} has no events")
@@ -398,13 +426,13 @@ def draw_policies(models, target):
 
     for axes, (model, (frames, bound, moved)) in zip(all_axes[:, 0], models.items()):
         for number, (policy, values) in enumerate(moved.items()):
-            axes.plot(frames, values, marker="os^Dv*"[number % 6], markersize=5 if policy == "planned" else 4, label=policy,
+            axes.plot(frames, values, marker="os^Dv*"[number % 6], markersize=5 if policy == "planned" else 4, label=plain(policy),
                       linewidth=2 if policy == "planned" else 1.3, linestyle="--" if policy == "planned" else "-")
         axes.plot(frames, bound, color="black", linewidth=3, label="lower bound for any policy", zorder=1.5)
         axes.fill_between(frames, 0, bound, color="0.9")
         axes.set_ylim(bottom=0)
         axes.set_xlim(min(frames), max(frames))
-        axes.set_title(model, loc="left", fontsize="medium")
+        axes.set_title(plain(model), loc="left", fontsize="medium")
         axes.set_ylabel("frames moved in a step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -418,10 +446,12 @@ def read_noise(path):
     try:
         with open(path, encoding="utf-8") as file:
             read = json.load(file)
-        tables = [(int(it["step"]), {one["name"]: {**{key: float(one[key]) for key in wanted},
-                                                   "noise": math.nan if one["noise"] is None else float(one["noise"])} for one in it["inputs"]})
-                  for it in read["noise"]]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        tables = [(int(number_in(it["step"])), {text_in(one["name"]): {**{key: float(number_in(one[key])) for key in wanted},
+                                                                       "noise": math.nan if one["noise"] is None else float(number_in(one["noise"], 1e300))}
+                                                for one in it["inputs"]}) for it in read["noise"]]
+        if any(len(it["inputs"]) != len(inputs) for it, (_, inputs) in zip(read["noise"], tables)):
+            raise ValueError("two inputs of a table have one name")
+    except BROKEN as failure:
         raise Mistake(f"{path} is no report with tables of noise (gpt --activations sample=0.3 --noise 10 --report {path}): {failure}") from failure
     if not tables or not tables[0][1]:
         raise Mistake(f"{path} has no table of noise (train as many steps as --noise says)")
@@ -440,7 +470,7 @@ def draw_noise(tables, target):
     for axes in (noise, times):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for number, name in enumerate(names):
-        noise.plot(steps, [inputs[name]["noise"] for _, inputs in tables], marker="o", markersize=3, linewidth=1.2, label=name,
+        noise.plot(steps, [inputs[name]["noise"] for _, inputs in tables], marker="o", markersize=3, linewidth=1.2, label=plain(name),
                    color=f"C{number % 10}", linestyle=("-", "--", ":", "-.")[number // 10 % 4])
     shown = [inputs[name]["noise"] for _, inputs in tables for name in names if inputs[name]["noise"] > 0]
     if shown:
@@ -457,7 +487,7 @@ def draw_noise(tables, target):
     sizes.bar([at + 0.2 for at in places], [last[name]["kept_bytes"] / 1e6 for name in names], width=0.4, color="C0", label="kept")
     sizes.set_xticks(list(places) if len(names) <= NAMED else [])
     if len(names) <= NAMED:
-        sizes.set_xticklabels(names, rotation=20, ha="right", fontsize="small")
+        sizes.set_xticklabels([plain(name) for name in names], rotation=20, ha="right", fontsize="small")
     exact, kept = (sum(last[name][key] for name in names) / 1e6 for key in ("exact_bytes", "kept_bytes"))
     sizes.set_title(f"{kept:.4g} of {exact:.4g} MB kept", loc="right", fontsize="medium")
     sizes.set_ylabel("bytes [MB]")

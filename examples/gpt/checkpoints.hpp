@@ -193,11 +193,31 @@ class checkpoints {
     try {
       return Files::load(manager, *resumed_, {.allow_fresh_start = goes_on_in_place(chosen_)});
     } catch (const chunkmem::config_error& other) {
+      explain_sampling(other.what());
       if (std::string_view{other.what()}.find(losses_state) == std::string_view::npos) throw;
       throw problem{"--resume '" + chosen_.resume->string() + "' holds a training of another number of steps than " +
                     std::to_string(chosen_.steps) +
                     ", and its learning rates depend on that number (give the --steps it was begun with)"};
     }
+  }
+
+  /// What differs is a state of sampled inputs: says so in the words of the command line.
+  void explain_sampling(std::string_view why) const
+  {
+    const auto says = [&](std::string_view what) {
+      return why.find(std::string{what} + ": state/sampling/") != std::string_view::npos;
+    };
+    const std::string where = chosen_.resume->string(), begin = "--resume '" + where + "' holds a training ";
+    const std::string instead = "or begin a training with its weights: --init " + where + ", without --resume)";
+    if (says("this model does not have"))
+      throw problem{begin + "that keeps some rows of inputs, and here all rows are kept (give the --activations " +
+                    "sample= that it was begun with, " + instead};
+    if (says("it does not have"))
+      throw problem{begin + "without ratios of sampled inputs, which an exact one does not have, nor one of an older " +
+                    "version (leave out --activations sample= if it was exact, " + instead};
+    if (says("another shape"))
+      throw problem{begin + "that samples other inputs, or knows norms of another number of windows (give --mlp, " +
+                    "--windows, --text and --activations that it was begun with, " + instead};
   }
 
   const options& chosen_;

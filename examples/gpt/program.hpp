@@ -22,7 +22,9 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -60,8 +62,10 @@ inline void write_report(std::ostream& out, const training_result& result, const
 }
 
 /// Trains once as the command line says: header, steps, table, report, sample.
+/// @param ratios   that were measured for it. Written behind what a checkpoint may refuse, before the first step
 template <class Training>
-training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show)
+training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show,
+                              std::optional<output_file>& ratios)
 {
   const options& chosen = setup.chosen;
   checkpoints<files_of_one> saves{chosen};
@@ -81,6 +85,10 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   }
   limited.fill(&show);
   if (const std::string found = limited.resume(saves); !found.empty()) show.line(found);
+  if (ratios) {
+    ratios->finish();
+    show.line("ratios written to " + chosen.ratio_file.string());
+  }
   if constexpr (Training::exports) {
     if (exported) {
       limited.write_export(exported->text());
@@ -146,10 +154,11 @@ template <class Training>
     room = chunkmem::bytes{static_cast<std::uint64_t>(static_cast<double>(exact.count()) * *chosen.room.share)};
   const chunkmem::bytes least = all_with(1.0 / chunkmem::activation::ratio_search::steps);
   if (room < least)
-    throw problem{"--sample-room leaves " + std::to_string(room.count()) +
-                  " B for the rows that are kept of all inputs of a batch, and " + std::to_string(least.count()) +
-                  " B are needed for a 32nd of each (give that much, which is " +
-                  std::to_string(least.count() * 100 / exact.count() + 1) + "%)"};
+    throw problem{
+        "--sample-room leaves " + std::to_string(room.count()) +
+        " B for the rows that are kept of all inputs of a batch, and " + std::to_string(least.count()) +
+        " B are needed for a 32nd of each (give that much" +
+        (least < exact ? ", which is " + std::to_string(least.count() * 100 / exact.count() + 1) + "%)" : ")")};
   return chunkmem::bytes{room.count() / chosen.size.batch};
 }
 
@@ -184,31 +193,65 @@ template <class Training>
   return ratios;
 }
 
-/// The ratios of inputs that have some of their own: measured and written to a file, or of a file.
+/// The file that ratios are written to or come from is no other file of this run. @throws problem   names the option
+/// that has it
+inline void check_ratio_file(const options& chosen)
+{
+  const std::filesystem::path mine = chosen.sample_file.value_or(chosen.ratio_file);
+  const std::string begin = chosen.sample_file ? "--activations 'sample=" : "--sample-file '";
+  const std::pair<const char*, const std::optional<std::filesystem::path>&> others[] = {
+      {"--report", chosen.report},
+      {"--trace", chosen.trace},
+      {"--export", chosen.exported},
+      {"--text", chosen.text},
+      {"--init", chosen.init},
+      {"--export-weights", chosen.export_weights},
+      {"--checkpoint", chosen.checkpoint},
+      {"--resume", chosen.resume}};
+  std::error_code ignored;
+  const auto place = [&](const std::filesystem::path& of) {
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(of, ignored);
+    return whole.empty() ? of : whole;
+  };
+  for (const auto& [option, other] : others)
+    if (other && place(*other) == place(mine))
+      throw problem{begin + mine.string() + "' is the file of " + option +
+                    " too (choose another file for one of them)"};
+}
+
+/// The ratios of inputs that have some of their own: measured, or of a file.
+/// @return   the file that measured ones are to be written to, not yet there: a run that is refused replaces none
 /// @throws problem   the file is of another model or broken, or cannot be written; as measured_ratios
 template <class Training>
-void settle_ratios(options& chosen, const training_text& text, chunkmem::optimizer::thread_pool& workers,
-                   const display& show)
+[[nodiscard]] std::optional<output_file> settle_ratios(options& chosen, const training_text& text,
+                                                       chunkmem::optimizer::thread_pool& workers, const display& show)
 {
+  std::optional<output_file> out;
+  if (chosen.measures_ratios || chosen.sample_file) check_ratio_file(chosen);
   if (chosen.measures_ratios) {
-    output_file out{"--sample-file", chosen.ratio_file};
+    out.emplace("--sample-file", chosen.ratio_file);
     chosen.sample_ratios = measured_ratios<Training>(chosen, text, workers);
-    write_ratios(out.text(), chosen.size, chosen.sample_ratios);
-    out.finish();
+    write_ratios(out->text(), chosen.size, chosen.sample_ratios);
     chunkmem::bytes kept, exact;
     for (const input_ratio& it : chosen.sample_ratios) kept += it.kept, exact += it.exact;
     show.line("ratios of " + std::to_string(chosen.sample_ratios.size()) + " inputs by " +
               std::to_string(measured_steps) + " measured steps, " + size_text(kept) + " of " + size_text(exact) +
-              " kept: written to " + chosen.ratio_file.string());
+              " kept");
   }
   if (chosen.sample_file) {
     chosen.sample_ratios = read_ratios(*chosen.sample_file, chosen.size);
     const auto chunk = align_up(chunkmem::bytes{Training::largest_tensor_bytes(chosen.size)}, chunkmem::bytes{4096});
     session<Training> none{{chosen, text, workers, chunk}, boundless, boundless, either_gradient{chosen.gradient}};
-    std::vector<std::string> names;
-    for (const named_input& it : inputs_of(none)) names.push_back(it.name);
-    expect_inputs(*chosen.sample_file, chosen.sample_ratios, names);
+    std::vector<sized_input> here;
+    for (const named_input& it : inputs_of(none))
+      here.push_back({it.name, it.options.size_of_all(chunkmem::dtype::float32) * chosen.size.batch,
+                      [how = it.options, batch = chosen.size.batch](double ratio) mutable {
+                        how.ratio = ratio;
+                        return how.size(chunkmem::dtype::float32) * batch;
+                      }});
+    expect_inputs(*chosen.sample_file, chosen.sample_ratios, here);
   }
+  return out;
 }
 
 /// A whole run: trains as the command line says and, where it asks for it, once more without a limit to compare.
@@ -218,14 +261,15 @@ template <class Training>
 {
   options chosen = asked;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
-  if constexpr (session<Training>::samples) settle_ratios<Training>(chosen, text, workers, show);
+  std::optional<output_file> ratios;
+  if constexpr (session<Training>::samples) ratios = settle_ratios<Training>(chosen, text, workers, show);
   const chunkmem::bytes chunk = chunk_for<Training>(chosen, text, workers);
   if constexpr (requires { Training::settle(chosen, text, workers, chunk); })
     Training::settle(chosen, text, workers, chunk);
   training_setup setup{chosen, text, workers, chunk};
   choose_activations<Training>(setup);
   const memory_budget budget = budget_for<Training>(setup);
-  const training_result limited = train_limited<Training>(setup, budget, show);
+  const training_result limited = train_limited<Training>(setup, budget, show, ratios);
   if (!setup.chosen.verify) return EXIT_SUCCESS;
   show.line("verify: training again with unlimited device memory" +
             std::string{chosen.gradient == gradient_choice::in_place ? " and separate gradients" : ""} + " (" +

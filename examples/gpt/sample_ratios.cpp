@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <limits>
@@ -41,11 +42,13 @@ void read_model(chunkmem::text_reader& text, const std::filesystem::path& where,
   for (const auto& [name, here] : {std::pair<const char*, std::size_t>{"layers", size.layers},
                                    {"width", size.width},
                                    {"heads", size.heads},
-                                   {"context", size.context}}) {
+                                   {"context", size.context},
+                                   {"batch", size.batch}}) {
     const std::uint64_t there = text.value(name, most);
     if (there != here)
-      throw problem{about(where) + "has ratios of another model: its " + name + " are " + std::to_string(there) +
-                    ", and here they are " + std::to_string(here) + " (measure this model: --activations sample=auto)"};
+      throw problem{about(where) + "has ratios of another model or batch: " + name + ' ' + std::to_string(there) +
+                    ", and here " + name + ' ' + std::to_string(here) +
+                    " (measure this one: --activations sample=auto)"};
   }
   text.expect_end();
 }
@@ -60,6 +63,7 @@ input_ratio read_input(chunkmem::text_reader& text)
   it.exact = chunkmem::bytes{text.value("exact", most_bytes)};
   text.key("noise");
   it.noise = real(text, text.word());
+  if (!(it.noise >= 0) || !std::isfinite(it.noise)) text.refuse("a noise is at least 0 and finite");
   text.key("name");
   do it.name += (it.name.empty() ? "" : " ") + std::string{text.word()};
   while (text.has_word());
@@ -77,9 +81,9 @@ std::string ratio_text(double ratio)
 
 void write_ratios(std::ostream& out, const extents& size, const std::vector<input_ratio>& inputs)
 {
-  out << "sampling ratios 1\n";
+  out << "sampling ratios 2\n";
   out << "model layers " << size.layers << " width " << size.width << " heads " << size.heads << " context "
-      << size.context << '\n';
+      << size.context << " batch " << size.batch << '\n';
   for (const input_ratio& it : inputs)
     out << "input ratio " << ratio_text(it.ratio) << " kept " << it.kept.count() << " exact " << it.exact.count()
         << " noise " << ratio_text(it.noise) << " name " << it.name << '\n';
@@ -92,7 +96,9 @@ std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const e
   if (!in) throw problem{about(where) + "cannot be read (name a file that sample=auto wrote, or give a ratio)"};
   try {
     chunkmem::text_reader text{in, "ratios", longest_line};
-    if (text.next_line() != "sampling ratios 1") text.refuse("it is not 'sampling ratios 1'");
+    const std::string_view head = text.next_line();
+    if (head.ends_with('\r')) text.refuse("lines end in CR LF, and LF alone is read");
+    if (head != "sampling ratios 2") text.refuse("it is not 'sampling ratios 2'");
     read_model(text, where, size);
     std::vector<input_ratio> found;
     for (;;) {
@@ -107,6 +113,8 @@ std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const e
       found.push_back(std::move(next));
     }
     text.expect_end();
+    if (in.peek() != std::ifstream::traits_type::eof())
+      text.refuse("more lines come behind it, and it is the last one");
     return found;
   } catch (const chunkmem::format_error& broken) {
     throw problem{about(where) + "is broken: " + broken.what()};
@@ -114,17 +122,27 @@ std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const e
 }
 
 void expect_inputs(const std::filesystem::path& where, const std::vector<input_ratio>& inputs,
-                   const std::vector<std::string>& names)
+                   const std::vector<sized_input>& here)
 {
-  for (const std::string& name : names)
-    if (std::ranges::find(inputs, name, &input_ratio::name) == inputs.end())
-      throw problem{about(where) + "has no ratio of \"" + name +
+  for (const sized_input& it : here)
+    if (std::ranges::find(inputs, it.name, &input_ratio::name) == inputs.end())
+      throw problem{about(where) + "has no ratio of \"" + it.name +
                     "\": it is of another model (measure this one: --activations sample=auto)"};
-  for (const input_ratio& it : inputs)
-    if (std::ranges::find(names, it.name) == names.end())
+  for (const input_ratio& it : inputs) {
+    const auto same = std::ranges::find(here, it.name, &sized_input::name);
+    if (same == here.end())
       throw problem{about(where) + "has a ratio of \"" + it.name +
                     "\", which is no input that is sampled here: it is of another model (measure this one: " +
                     "--activations sample=auto)"};
+    const auto expect = [&](const char* what, chunkmem::bytes there, chunkmem::bytes wanted) {
+      if (there != wanted)
+        throw problem{about(where) + "says that \"" + it.name + "\" takes " + std::to_string(there.count()) + " B " +
+                      what + ", and here it takes " + std::to_string(wanted.count()) +
+                      " B (measure this model: --activations sample=auto)"};
+    };
+    expect("of all rows", it.exact, same->exact);
+    expect("of kept rows", it.kept, same->kept(it.ratio));
+  }
 }
 
 }  // namespace gpt

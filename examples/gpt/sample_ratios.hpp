@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -20,7 +21,9 @@ struct input_ratio {
   std::string name;
   double ratio = 1;
   chunkmem::bytes kept, exact;  ///< rows, indices and scales that are kept; all rows
-  double noise = 0;             ///< what ratio_search expects: variance over S^2, the mean over measured batches
+  /// The score of ratio_search, the mean over measured batches. Norms of gradients are unknown there: |d| counts as
+  /// equal, so it compares inputs by |h| alone, and is no bound of a variance.
+  double noise = 0;
 };
 
 /// How rows of inputs are sampled.
@@ -52,7 +55,7 @@ inline constexpr std::size_t measured_steps = 4;
 /// Writes ratios as lines of words, for people and for read_ratios.
 ///
 ///     sampling ratios 1
-///     model layers 2 width 32 heads 2 context 32
+///     model layers 2 width 32 heads 2 context 32 batch 2
 ///     input ratio 0.28125 kept 4096 exact 8192 noise 0.015 name layer 0 attended
 ///     end
 void write_ratios(std::ostream& out, const extents& size, const std::vector<input_ratio>& inputs);
@@ -60,8 +63,17 @@ void write_ratios(std::ostream& out, const extents& size, const std::vector<inpu
 /// @throws problem   the file cannot be read, is broken, or is of another model: names the file, and what is wrong
 [[nodiscard]] std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const extents& size);
 
-/// The file has these inputs and no others. @throws problem   names one that it lacks, or has too many
+/// An input of this model, and what its rows take.
+struct sized_input {
+  std::string name;
+  chunkmem::bytes exact;  ///< all rows of a batch
+  /// Rows, indices and scales of a batch that are kept.
+  std::function<chunkmem::bytes(double ratio)> kept;
+};
+
+/// The file has these inputs and no others, with their bytes. @throws problem   names one that it lacks, or has too
+/// many, or that takes other bytes
 void expect_inputs(const std::filesystem::path& where, const std::vector<input_ratio>& inputs,
-                   const std::vector<std::string>& names);
+                   const std::vector<sized_input>& here);
 
 }  // namespace gpt

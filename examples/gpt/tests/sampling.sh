@@ -74,6 +74,19 @@ if [ $# -gt 0 ]; then
   "$@" noise noisy.json noise.svg > said 2>&1 || grep -q 'drawing needs matplotlib' said || fail "no picture of tables"
   ! "$@" noise plain.json noise.svg > said 2>&1 || fail "a picture of no tables"
   grep -q 'is no report with tables of noise' said || fail "no sentence on a report without tables"
+  # A report that nobody wrote is refused in one sentence.
+  digits=$(printf '%0400d' 0 | tr 0 9)
+  for change in 's/"step": 2/"step": 1e999/' "s/\"step\": 2/\"step\": $digits/" "s/\"exact_bytes\": 8192/\"exact_bytes\": $digits/" \
+    's/"exact_bytes": 8192/"exact_bytes": -8192/' 's/"kept_bytes": [0-9]*/"kept_bytes": 1e999/' 's/"noise": [0-9]/"noise": -1/' \
+    's/"name": "layer 0 attended"/"name": 5/' 's/layer 1/layer 0/' 's/"noise": \[/"noise": [['"$(printf '%09999d' 0 | tr 0 '[')"/; do
+    sed "$change" noisy.json > foreign.json
+    ! cmp -s foreign.json noisy.json || fail "nothing is changed by $(echo "$change" | cut -c 1-60)"
+    ! "$@" noise foreign.json noise.svg > said 2>&1 || fail "drawn: $(echo "$change" | cut -c 1-60)"
+    grep -q '^plot: foreign.json is no report with tables of noise' said || fail "no sentence: $(echo "$change" | cut -c 1-60)"
+    [ "$(wc -l < said)" = 1 ] || fail "more than a sentence"
+  done
+  sed 's/layer 0/$x_{$/' noisy.json > foreign.json
+  "$@" noise foreign.json noise.svg > said 2>&1 || grep -q 'drawing needs matplotlib' said || fail "no picture of an input with a dollar"
 fi
 
 # A resumed training has the ratios that it began with.
@@ -81,9 +94,40 @@ trains 32 2 --activations sample=first.txt --checkpoint saved --every 2
 trains 32 2 --activations sample=first.txt --resume saved
 refused 'takes up a training that keeps 0\.[0-9]* of the rows of "layer 0 attended", and here it is 0\.3 ' 32 2 --activations sample=0.3 --resume saved
 
+# A run that is refused leaves the ratios that the checkpoint needs, and so does one that has two files of one name.
+cp first.txt kept.txt
+refused 'takes up a training that keeps' 32 2 --activations sample=auto --sample-room 60% --sample-file kept.txt --resume saved
+cmp first.txt kept.txt || fail "a refused run replaced the ratios"
+for option in --report --trace --export-weights; do
+  refused "'kept.txt' is the file of $option too" 32 2 --activations sample=auto --sample-file kept.txt "$option" ./kept.txt
+done
+cmp first.txt kept.txt || fail "a refused run replaced the ratios"
+refused "sample=kept.txt' is the file of --report too" 32 2 --activations sample=kept.txt --report ./kept.txt
+cat first.txt first.txt first.txt first.txt > text.txt
+refused "'text.txt' is the file of --text too" 32 2 --activations sample=auto --sample-file text.txt --text ./text.txt
+# A checkpoint of exact training, and one of sampled training, each resumed as the other.
+trains 32 2 --checkpoint exact --every 2
+refused 'without ratios of sampled inputs.*--init exact' 32 2 --activations sample=0.3 --resume exact
+refused 'keeps some rows of inputs.*give the --activations sample=.*--init saved' 32 2 --resume saved
+refused 'samples other inputs' 32 2 --mlp relu --activations sample=0.3 --resume saved
+
 # Mistakes.
-refused 'has ratios of another model: its width are 32, and here they are 64' 64 2 --activations sample=first.txt
-refused 'its layers are 2, and here they are 1' 32 1 --activations sample=first.txt
+refused 'has ratios of another model or batch: width 32, and here width 64' 64 2 --activations sample=first.txt
+refused 'layers 2, and here layers 1' 32 1 --activations sample=first.txt
+sed 's/batch 2/batch 3/' first.txt > other.txt
+refused 'batch 3, and here batch 2' 32 2 --activations sample=other.txt
+for change in 's/kept [0-9]*/kept 7/' 's/exact 8192/exact 8193/'; do
+  sed "$change" first.txt > other.txt
+  refused 'says that "layer 0 attended" takes .* B of .* rows, and here it takes' 32 2 --activations sample=other.txt
+done
+for noise in nan inf -1; do
+  sed "s/noise [0-9.e-]*/noise $noise/" first.txt > broken.txt
+  refused 'line 3 .*a noise is at least 0 and finite' 32 2 --activations sample=broken.txt
+done
+{ cat first.txt && echo; } > broken.txt
+refused 'line 5 .*more lines come behind it' 32 2 --activations sample=broken.txt
+sed 's/$/\r/' first.txt > broken.txt
+refused 'line 1 .*lines end in CR LF' 32 2 --activations sample=broken.txt
 sed 's/layer 1/layer 7/' first.txt > other.txt
 refused 'has no ratio of "layer 1 attended"' 32 2 --activations sample=other.txt
 { sed '$d' first.txt && sed -n '3s/layer 0/layer 2/p' first.txt && echo end; } > more.txt
@@ -94,7 +138,11 @@ sed 's/ratio 0/ratio 7/' first.txt > broken.txt
 refused 'line 3 .* above 0 and at most 1' 32 2 --activations sample=broken.txt
 sed 's/layer 1/layer 0/' first.txt > broken.txt
 refused 'line 4 .*of this name was there before' 32 2 --activations sample=broken.txt
-refused '3072 B are needed' 32 2 --activations sample=auto --sample-room 1KiB
+# A row with its index and scale takes more than 16 rows here: bytes are named, and no share of all rows.
+status=0
+"$gpt" --heads 2 --context 16 --batch 2 --sample 0 --threads 1 --steps 4 --width 8 --layers 2 --activations sample=auto --sample-room 1KiB > said 2>&1 || status=$?
+{ [ "$status" = 2 ] && grep -q '3072 B are needed for a 32nd of each (give that much)' said; } || fail "a share above all rows is asked for"
+refused '3072 B are needed.*give that much, which is 19%' 32 2 --activations sample=auto --sample-room 1KiB
 refused 'cannot be written' 32 2 --activations sample=auto --sample-file nowhere/ratios.txt
 [ ! -e sample_ratios.txt ] || fail "a refused measurement left a file"
 echo "sampling: measured, used, resumed and refused"

@@ -93,7 +93,14 @@ assert most == 189, most
 whole, _, _, _, most = script.follow(events, 128)  # in frames
 assert most == 3 * 128, most
 assert script.at_each(whole["chunks"], [0, 1.2, 2.25, 9]) == [128, 0, 3 * 128, 3 * 128], whole
-for text in ("", "[]", "{}", '{"traceEvents":[]}', '{"traceEvents":[{"ph":"X"}]}', '{"traceEvents":[{"ph":"i","args":{},"name":"load"}]}'):
+event = '{"traceEvents":[{"ph":"i","args":{"chunk":3,"bytes":%s},"name":%s,"ts":%s}],"otherData":{"frame":%s}}'
+open("fair.json", "w").write(event % ("100", '"load"', "2", "128"))
+assert script.read_trace("fair.json")[0] == [("load", 0, 3, 100)]
+for text in ("", "[]", "{}", '{"traceEvents":[]}', '{"traceEvents":[{"ph":"X"}]}', '{"traceEvents":[{"ph":"i","args":{},"name":"load"}]}', "[" * 100000,
+             event % ("1e999", '"load"', "2", "128"), event % ("9" * 400, '"load"', "2", "128"), event % ("-1", '"load"', "2", "128"),
+             event % ('"x"', '"load"', "2", "128"), event % ("100", "5", "2", "128"), event % ("100", '"load"', "9" * 400, "128"),
+             event % ("100", '"load"', "1e999", "128"), event % ("100", '"load"', "2", "1e999"), event % ("100", '"load"', "2", "-128"),
+             (event % ("100", '"load"', "2", "128")).replace('"chunk":3', '"chunk":[]')):
     open("bad.json", "w").write(text)
     try:
         script.read_trace("bad.json")

@@ -101,8 +101,8 @@ struct sampling_report {
     }
     return result;
   }
-  /// All inputs together, under the name "all": sizes and seconds are added up, `noise` is that of all gradients as one,
-  /// and `ratio` is the largest. `noise_deviation` is NaN: errors of inputs are not known together, step by step.
+  /// All inputs together, under the name "all": sizes and seconds are added up, `noise` is that of all gradients as
+  /// one, and `ratio` is the largest. `noise_deviation` is NaN: errors of inputs are not known together, step by step.
   [[nodiscard]] sampling_costs whole() const
   {
     sampling_costs sum;
