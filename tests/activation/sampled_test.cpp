@@ -618,10 +618,10 @@ TEST_CASE("the reported noise is that of all draws, and of all batches of a step
       before = now;
       if (step == 0) begin = now;
     }
-    double mean = 0, scatter = 0, signal = 0;
-    for (const double each : errors) mean += each / steps;
+    double error = 0, scatter = 0, signal = 0;
+    for (const double each : errors) error += each / steps;
     for (const double each : signals) signal += each / steps;
-    for (const double each : errors) scatter += (each - mean) * (each - mean) / (steps - 1);
+    for (const double each : errors) scatter += (each - error) * (each - error) / (steps - 1);
     CHECK(before.since(begin).inputs[0].noise_deviation() == Catch::Approx(std::sqrt(scatter) / signal).epsilon(1e-9));
     const support::row_sampling::division by = support::row_sampling::divide(weights, it.kept->options().kept_of(rows));
     const double right = mean_error_of_all_draws(by, gram);
