@@ -71,12 +71,27 @@ class dry_parameters {
   std::vector<at::Tensor> leaves_{};
 };
 
+/// Keeps no row: for a forward pass that is only looked at.
+struct dry_keeper : row_keeper {
+  struct nothing : kept {
+    at::Tensor weight_gradient(const at::Tensor&, const std::function<void()>&) override
+    {
+      TORCH_CHECK(false, "a forward pass that was only looked at has no backward pass");
+    }
+  };
+  c10::intrusive_ptr<kept> keep(const at::Tensor&) override { return c10::make_intrusive<nothing>(); }
+};
+
 /// The sizes of the tensors that a forward pass of one micro-batch saves. Cost: such a pass, and memory of one layer.
-/// @param again   blocks are computed again in the backward pass
-[[nodiscard]] inline saved_sizes sizes_saved_by(const extents& size, bool again, at::ScalarType type, at::Device device)
+/// @param again     blocks are computed again in the backward pass
+/// @param sampled   lone inputs of linear layers are sampled: autograd saves none of them
+[[nodiscard]] inline saved_sizes sizes_saved_by(const extents& size, bool again, at::ScalarType type, at::Device device,
+                                                bool sampled = false)
 {
   dry_parameters parameters{type, device};
   network<dry_parameters> net{parameters, size, again};
+  dry_keeper keeper;
+  if (sampled) net.sample(std::vector<row_keeper*>(net.lone_inputs().size(), &keeper));
   saved_size_list list;
   const saving looked_at{&list};
   (void)net.loss(at::zeros({size.batch, size.context + 1}, at::TensorOptions{}.dtype(at::kLong).device(device)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "sampled_linear.hpp"
 #include "torch.hpp"
 
 #include <chunkmem/core/ids.hpp>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace libtorch_gpt {
@@ -22,6 +24,13 @@ struct extents {
   std::int64_t batch = 2;     ///< rows of one micro-batch
   std::int64_t micro_batches = 1;
   std::int64_t vocabulary = 256;
+};
+
+/// A linear layer whose input has no other use in the backward pass: autograd saves it for the weight's gradient alone.
+struct lone_input {
+  std::string name;
+  std::int64_t width = 0;
+  std::size_t weight = 0;  ///< the number of the parameter
 };
 
 /// Matrices lose a part of themselves in each update, gains and biases do not.
@@ -52,6 +61,29 @@ class network {
     head_ = {p_.add("ln_f.weight", {w}, kept), p_.add("ln_f.bias", {w}, kept), embedding_[0]};
   }
 
+  /// Four of each block: behind the two norms, behind attention and behind GELU. A norm and GELU read their own inputs
+  /// on the way back, softmax its output. The head's is none of them, since its weight is the embedding too.
+  [[nodiscard]] std::vector<lone_input> lone_inputs() const
+  {
+    std::vector<lone_input> all;
+    for (std::size_t index = 0; index < blocks_.size(); ++index) {
+      const layer& block = blocks_[index];
+      const std::string name = "h." + std::to_string(index);
+      all.push_back({name + ".attn", size_.width, block[2]});
+      all.push_back({name + ".proj", size_.width, block[4]});
+      all.push_back({name + ".up", size_.width, block[8]});
+      all.push_back({name + ".down", 4 * size_.width, block[10]});
+    }
+    return all;
+  }
+  /// From now on these keep rows of the lone inputs, one each in their order. They outlive the network.
+  void sample(std::vector<row_keeper*> keepers)
+  {
+    TORCH_CHECK(keepers.size() == 4 * blocks_.size(), "a keeper is wanted for each of ", 4 * blocks_.size(),
+                " lone inputs");
+    keepers_ = std::move(keepers);
+  }
+
   /// First values: normal, smaller where a block adds to the residual stream; gains 1, biases 0.
   void fill(std::uint64_t seed)
   {
@@ -80,9 +112,9 @@ class network {
     const at::Tensor inputs = tokens.narrow(1, 0, size_.context);
     const at::Tensor targets = tokens.narrow(1, 1, size_.context).reshape({-1});
     at::Tensor x = embed(inputs);
-    for (const layer& block : blocks_) {
-      const auto body = [this, &block](const at::Tensor& input) { return this->block(block, input); };
-      x = again_ ? p_.run_again(block, x, body) : p_.run(block, x, body);
+    for (std::size_t index = 0; index < blocks_.size(); ++index) {
+      const auto body = [this, index](const at::Tensor& input) { return block(index, input); };
+      x = again_ ? p_.run_again(blocks_[index], x, body) : p_.run(blocks_[index], x, body);
     }
     return p_.run(head_, x, [&](const at::Tensor& input) {
       const at::Tensor normed = at::layer_norm(input, {size_.width}, weight(head_, 0), weight(head_, 1));
@@ -103,14 +135,17 @@ class network {
     return at::embedding(weight(embedding_, 0), inputs) + weight(embedding_, 1);
   }
 
-  [[nodiscard]] at::Tensor block(const layer& of, const at::Tensor& input) const
+  [[nodiscard]] at::Tensor block(std::size_t index, const at::Tensor& input) const
   {
+    const layer& of = blocks_[index];
+    const auto linear = [&](const at::Tensor& in, std::size_t matrix, std::size_t which) {
+      row_keeper* const keeper = keepers_.empty() ? nullptr : keepers_[4 * index + which];
+      return sampled_linear::run(in, weight(of, matrix), weight(of, matrix + 1), keeper);
+    };
     const at::Tensor first = at::layer_norm(input, {size_.width}, weight(of, 0), weight(of, 1));
-    const at::Tensor x =
-        input + at::linear(attention(at::linear(first, weight(of, 2), weight(of, 3))), weight(of, 4), weight(of, 5));
+    const at::Tensor x = input + linear(attention(linear(first, 2, 0)), 4, 1);
     const at::Tensor second = at::layer_norm(x, {size_.width}, weight(of, 6), weight(of, 7));
-    return x + at::linear(at::gelu(at::linear(second, weight(of, 8), weight(of, 9)), "tanh"), weight(of, 10),
-                          weight(of, 11));
+    return x + linear(at::gelu(linear(second, 8, 2), "tanh"), 10, 3);
   }
 
   [[nodiscard]] at::Tensor attention(const at::Tensor& qkv) const
@@ -132,6 +167,7 @@ class network {
   bool again_;
   layer embedding_, head_;
   std::vector<layer> blocks_;
+  std::vector<row_keeper*> keepers_{};  // of the lone inputs; empty where all rows are kept
 };
 
 }  // namespace libtorch_gpt

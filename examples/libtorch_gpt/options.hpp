@@ -3,6 +3,8 @@
 
 #include "training.hpp"
 
+#include "windows.hpp"
+
 #include <chunkmem/core/bytes.hpp>
 
 #include <cstddef>
@@ -21,6 +23,7 @@ struct options {
   std::optional<std::filesystem::path> text, report;
   unsigned threads = 2;            ///< of the update
   bool keeps_activations = false;  ///< in chunks
+  gpt::window_choice windows = gpt::window_choice::random;
   bool cuda = false;
   bool verify = false;
 };

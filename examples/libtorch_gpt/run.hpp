@@ -5,9 +5,9 @@
 #include "dry_forward.hpp"
 #include "options.hpp"
 
-#include "random.hpp"
 #include "size_text.hpp"
 #include "text.hpp"
+#include "windows.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -37,13 +37,23 @@ template <cm::element Element>
 [[nodiscard]] saved_sizes saved_in_chunks(const options& chosen, at::Device device)
 {
   if (!chosen.keeps_activations) return {};
-  return sizes_saved_by(chosen.how.size, chosen.how.recompute, scalar_of<Element>, device);
+  return sizes_saved_by(chosen.how.size, chosen.how.recompute, scalar_of<Element>, device,
+                        chosen.how.sample.has_value());
+}
+
+/// Rows, indices and scales of all sampled inputs.
+[[nodiscard]] inline cm::bytes bytes_of_samples(const settings& how)
+{
+  if (!how.sample) return {};
+  const cm::bytes narrow = sampling_of(how, how.size.width).size(cm::dtype::float32);
+  const cm::bytes wide = sampling_of(how, 4 * how.size.width).size(cm::dtype::float32);
+  return cm::bytes{static_cast<std::uint64_t>(how.size.layers) * (3 * narrow.count() + wide.count())};
 }
 
 /// All that lies in chunks.
 [[nodiscard]] inline std::uint64_t bytes_in_chunks(const options& chosen, const saved_sizes& saved)
 {
-  std::uint64_t all = model_data(chosen.how.size).count();
+  std::uint64_t all = model_data(chosen.how.size).count() + bytes_of_samples(chosen.how).count();
   for (const std::size_t size : saved) all += cm::align_up(cm::bytes{size}, cm::tensor_alignment).count();
   return all;
 }
@@ -58,21 +68,34 @@ template <cm::element Element>
 }
 
 /// Windows of a text, drawn by counters: the same ones for every run.
-[[nodiscard]] inline token_source windows_of(const gpt::training_text& text, const settings& how, at::Device device)
+/// @throws gpt::problem   the text has fewer fixed windows than a step has rows
+[[nodiscard]] inline gpt::training_windows windows_of(const options& chosen, const gpt::training_text& text)
 {
-  return [&text, how, device](std::size_t step, std::size_t micro_batch) {
-    const extents& size = how.size;
-    const std::span<const unsigned char> all = text.training();
-    const gpt::counter_random random{how.seed, gpt::stream::batches + step};
+  const extents& size = chosen.how.size;
+  return {text, static_cast<std::size_t>(size.context), chosen.how.seed, chosen.windows,
+          static_cast<std::uint64_t>(size.batch * size.micro_batches)};
+}
+[[nodiscard]] inline token_source tokens_of(const gpt::training_windows& windows, const extents& size,
+                                            at::Device device)
+{
+  return [windows, size, device](std::size_t step, std::size_t micro_batch) {
     at::Tensor tokens = at::empty({size.batch, size.context + 1}, at::kLong);
     auto* to = tokens.data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < size.batch; ++row) {
-      const auto draw = micro_batch * static_cast<std::size_t>(size.batch) + static_cast<std::size_t>(row);
-      const auto* from = all.data() + random.below(all.size() - static_cast<std::size_t>(size.context), draw);
-      to = std::copy_n(from, size.context + 1, to);
-    }
+    const std::size_t first = micro_batch * static_cast<std::size_t>(size.batch);
+    for (std::size_t row = first; row < first + static_cast<std::size_t>(size.batch); ++row)
+      to = std::copy_n(windows.tokens(step, row), size.context + 1, to);
     return tokens.to(device);
   };
+}
+[[nodiscard]] inline sample_numbers numbers_of(const gpt::training_windows& windows, const extents& size)
+{
+  const auto of = [windows, batch = static_cast<std::size_t>(size.batch)](std::size_t step, std::size_t micro_batch) {
+    std::vector<std::uint64_t> numbers;
+    for (std::size_t row = micro_batch * batch; row < (micro_batch + 1) * batch; ++row)
+      numbers.push_back(windows.number(step, row));
+    return numbers;
+  };
+  return {of, windows.count()};
 }
 
 /// Takes all steps and prints each. @param step   one step by number: its loss
@@ -109,6 +132,14 @@ void tell_saved(const Saved& saved, const saved_sizes& sizes)
               gpt::size_text(cm::bytes{saved.unplaced_bytes()}).c_str());
 }
 
+/// Says how much of the sampled inputs is kept.
+template <class Inputs>
+void tell_samples(const Inputs& inputs)
+{
+  std::printf("samples: of %zu inputs %s are kept, in place of %s\n", inputs.size(),
+              gpt::size_text(inputs.kept_bytes()).c_str(), gpt::size_text(inputs.bytes_of_all_rows()).c_str());
+}
+
 /// Trains with the parameters in chunks of this backend, and with what a forward pass saves where `saved` says it.
 template <cm::element Element, class Backend>
 [[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where,
@@ -117,7 +148,9 @@ template <cm::element Element, class Backend>
   using manager = cm::manager<Backend>;
   cm::optimizer::thread_pool workers{chosen.threads};
   manager m{memory, {.chunk_bytes = cm::least_waste_chunks}};
-  chunked_training<manager, Element> training{m, where, chosen.how, workers, saved};
+  const gpt::training_windows windows = windows_of(chosen, text);
+  chunked_training<manager, Element> training{m,       where, chosen.how,
+                                              workers, saved, numbers_of(windows, chosen.how.size)};
   const cm::memory_requirement need = m.seal();
   const auto capacity = memory.capacity(cm::tier::device);
   std::printf("\n%s %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
@@ -126,7 +159,7 @@ template <cm::element Element, class Backend>
               100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
   training.fill();
   outcome result;
-  const token_source tokens = windows_of(text, chosen.how, where.device);
+  const token_source tokens = tokens_of(windows, chosen.how.size, where.device);
   take_steps(chosen, result, [&](std::size_t index) { return training.step(index, tokens); });
   result.values = training.values();
   const auto report = m.report();
@@ -134,6 +167,7 @@ template <cm::element Element, class Backend>
               gpt::size_text(report.loaded).c_str(), gpt::size_text(report.written_back).c_str(),
               static_cast<unsigned long long>(report.evictions), static_cast<unsigned long long>(report.divergences));
   if (training.saved() != nullptr) tell_saved(*training.saved(), saved);
+  if (training.inputs() != nullptr) tell_samples(*training.inputs());
   result.report = report.json();
   return result;
 }
@@ -144,7 +178,7 @@ template <cm::element Element, class Backend>
   std::printf("\nwithout chunkmem\n");
   plain_training training{chosen.how};
   outcome result;
-  const token_source tokens = windows_of(text, chosen.how, at::kCPU);
+  const token_source tokens = tokens_of(windows_of(chosen, text), chosen.how.size, at::kCPU);
   take_steps(chosen, result, [&](std::size_t index) { return training.step(index, tokens); });
   result.values = training.values();
   return result;

@@ -5,22 +5,31 @@
 #include "chunked_saved_tensors.hpp"
 #include "network.hpp"
 #include "plain_parameters.hpp"
+#include "sampled_inputs.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace libtorch_gpt {
 
 /// Tokens of one micro-batch of one step: [batch, context + 1], int64, on the device.
 using token_source = std::function<at::Tensor(std::size_t step, std::size_t micro_batch)>;
+
+/// Which samples of the data a micro-batch has, by number.
+struct sample_numbers {
+  std::function<std::vector<std::uint64_t>(std::size_t step, std::size_t micro_batch)> of{};
+  std::uint64_t lasting = 0;  ///< numbers below this come back in later epochs; 0: none does
+};
 
 /// How a model is trained.
 struct settings {
@@ -29,7 +38,18 @@ struct settings {
   std::uint64_t seed = 1;
   bool recompute = false;  ///< blocks are computed again in the backward pass
   bool late = false;       ///< updates wait until their weights are used in the next step
+  /// Of the rows of the lone inputs that are kept for weight gradients, which are estimates below 1. Without it,
+  /// autograd saves these inputs.
+  std::optional<double> sample{};
 };
+
+/// How much is kept of a lone input. @pre how.sample
+[[nodiscard]] inline cm::activation::sampling_options sampling_of(const settings& how, std::int64_t width)
+{
+  return {.rows = static_cast<std::uint64_t>(how.size.batch * how.size.context),
+          .width = static_cast<std::uint64_t>(width),
+          .ratio = *how.sample};
+}
 
 /// AdamW as it is used for GPTs.
 [[nodiscard]] inline chunkmem::optimizer::adam adam_for_gpt()
@@ -65,16 +85,21 @@ class chunked_training {
  public:
   /// @param manager   nothing was declared in it yet; with the workers it outlives this
   /// @param saved     what a forward pass saves; empty leaves activations to LibTorch
+  /// @param numbers   of the samples, where lone inputs are sampled
+  /// @throws as sampled_input and norm_cache; config_error   samples on a device whose memory this thread cannot read,
+  ///         or in 16 bits
   chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers,
-                   const saved_sizes& saved = {})
+                   const saved_sizes& saved = {}, const sample_numbers& numbers = {})
       : m_{manager},
         how_{how},
         workers_{workers},
+        numbers_{numbers},
         parameters_{manager, where},
         net_{parameters_, how.size, how.recompute}
   {
     manager.use(kernel_);
     if (!saved.empty()) saved_.emplace(manager, where.device, saving_rules{}, saved);
+    if (how.sample) declare_samples();
     if (how.late) late_.emplace(manager, kernel_, workers);
   }
 
@@ -93,11 +118,16 @@ class chunked_training {
   template <class Iteration>
   float gradients(std::size_t number, const token_source& tokens, Iteration& iteration)
   try {
+    const token_source numbered = [&](std::size_t step, std::size_t micro_batch) {
+      if (inputs_) inputs_->begin(step, numbers_.of ? numbers_.of(step, micro_batch) : std::vector<std::uint64_t>{});
+      return tokens(step, micro_batch);
+    };
     return run_micro_batches(
-        parameters_, [this](const at::Tensor& batch) { return forward(batch); }, tokens, number,
+        parameters_, [this](const at::Tensor& batch) { return forward(batch); }, numbered, number,
         how_.size.micro_batches, iteration);
   } catch (...) {
     parameters_.forget_gradients();
+    if (inputs_) inputs_->forget();
     throw;
   }
 
@@ -109,12 +139,16 @@ class chunked_training {
     else
       cm::optimizer::step(m_, kernel_, options, workers_);
     parameters_.weights_changed();
+    if (inputs_) inputs_->commit();
   }
 
   [[nodiscard]] chunked_parameters<Manager, Element>& parameters() noexcept { return parameters_; }
   [[nodiscard]] network<chunked_parameters<Manager, Element>>& net() noexcept { return net_; }
   /// Null where LibTorch keeps activations.
   [[nodiscard]] const chunked_saved_tensors<Manager>* saved() const noexcept { return saved_ ? &*saved_ : nullptr; }
+
+  /// Null where autograd saves all inputs.
+  [[nodiscard]] const sampled_inputs<Manager>* inputs() const noexcept { return inputs_ ? &*inputs_ : nullptr; }
 
   /// All parameters, on the CPU, in the order of their declaration.
   [[nodiscard]] std::vector<at::Tensor> values()
@@ -131,11 +165,29 @@ class chunked_training {
     const saving into{saved_ ? &*saved_ : nullptr};
     return net_.loss(batch);
   }
+  void declare_samples()
+  {
+    if constexpr (Manager::engine_type::host_addressable && std::same_as<Element, float>) {
+      inputs_.emplace(
+          m_, cm::activation::norm_cache::options{.name = "sampling", .samples = numbers_.lasting, .seed = how_.seed});
+      std::vector<row_keeper*> keepers;
+      for (const lone_input& it : net_.lone_inputs())
+        keepers.push_back(&inputs_->add(it.name, static_cast<std::uint32_t>(how_.size.context),
+                                        sampling_of(how_, it.width), parameters_.handle(it.weight)));
+      inputs_->use();
+      net_.sample(std::move(keepers));
+    } else {
+      throw cm::config_error{
+          "inputs of LibTorch's linear layers are sampled in float on the CPU alone (leave the sampling out here)"};
+    }
+  }
 
   Manager& m_;
   settings how_;
   cm::optimizer::thread_pool& workers_;
+  sample_numbers numbers_;
   cm::optimizer::adam kernel_ = adam_for_gpt();
+  std::optional<sampled_inputs<Manager>> inputs_;  // the network knows it
   chunked_parameters<Manager, Element> parameters_;
   network<chunked_parameters<Manager, Element>> net_;
   std::optional<chunked_saved_tensors<Manager>> saved_;

@@ -3,9 +3,12 @@
 #include <run.hpp>
 #include <training.hpp>
 
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/memory_folder.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -13,6 +16,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +28,7 @@ namespace libtorch_training_test {
 namespace cm = chunkmem;
 using namespace cm::literals;
 using namespace libtorch_gpt;
+using Catch::Matchers::ContainsSubstring;
 using manager = cm::manager<support::adversarial>;
 
 namespace {
@@ -90,13 +96,24 @@ constexpr cm::bytes tight = 32_KiB;  // of 175 KiB
 
 saved_sizes saved_by(const settings& how)
 {
-  return sizes_saved_by(how.size, how.recompute, at::kFloat, at::kCPU);
+  return sizes_saved_by(how.size, how.recompute, at::kFloat, at::kCPU, how.sample.has_value());
+}
+
+/// Every row of the step is a sample that comes back.
+sample_numbers numbers(const settings& how)
+{
+  const auto of = [batch = static_cast<std::uint64_t>(how.size.batch)](std::size_t, std::size_t micro_batch) {
+    std::vector<std::uint64_t> all;
+    for (std::uint64_t row = 0; row < batch; ++row) all.push_back(micro_batch * batch + row);
+    return all;
+  };
+  return {of, static_cast<std::uint64_t>(how.size.batch * how.size.micro_batches)};
 }
 
 struct rig {
   rig(const settings& how, cm::bytes device, support::schedule when, std::uint64_t seed, const saved_sizes& saved = {})
       : memory{{.device_capacity = device, .host_capacity = 512_KiB, .when = when, .seed = seed}},
-        training{m, {}, how, workers, saved}
+        training{m, {}, how, workers, saved, numbers(how)}
   {
     training.fill();
   }
@@ -201,6 +218,79 @@ TEST_CASE("an evaluation in between needs no graph and changes nothing", "[libto
   }
   result.values = it.training.values();
   REQUIRE(identical(plain(how), result));
+}
+
+TEST_CASE("with all rows of sampled inputs losses and weights are those of plain LibTorch", "[libtorch]")
+{
+  settings how = small(GENERATE(false, true), GENERATE(false, true), GENERATE(1, 2));
+  const outcome expected = plain(how);
+  how.sample = 1.0;
+  for (const bool in_chunks : {false, true}) {
+    rig it{how, tight, support::schedule::random, 7, in_chunks ? saved_by(how) : saved_sizes{}};
+    REQUIRE(identical(expected, outcome_of(it.training, how)));
+    REQUIRE(it.m.report().evictions > 0);
+    REQUIRE(it.m.report().divergences == 0);
+  }
+}
+
+TEST_CASE("autograd saves none of the sampled inputs, and losses have the same bits on a small device", "[libtorch]")
+{
+  settings how = small(GENERATE(false, true), false, GENERATE(1, 2));
+  const auto sum = [](const saved_sizes& all) { return std::accumulate(all.begin(), all.end(), std::size_t{0}); };
+  const std::size_t exact = sum(saved_by(how));
+  const outcome without = plain(how);
+  how.sample = 0.3;
+  std::optional<outcome> first;
+  for (const cm::bytes device : {512_KiB, tight}) {
+    rig it{how, device, support::schedule::random, 7, saved_by(how)};
+    const outcome found = outcome_of(it.training, how);
+    if (first) REQUIRE(identical(*first, found));
+    first = found;
+    REQUIRE(found.losses.front() == without.losses.front());  // forward is exact
+    REQUIRE(found.losses.back() < found.losses.front());
+    REQUIRE(!identical(without, found));
+    REQUIRE(it.training.saved()->unplaced_bytes() == 0);
+    REQUIRE(it.training.saved()->in_use() == 0);
+    if (!how.recompute)
+      REQUIRE(sum(saved_by(how)) + it.training.inputs()->bytes_of_all_rows().count() == exact);
+    else
+      REQUIRE(sum(saved_by(how)) == exact);
+  }
+}
+
+TEST_CASE("a sampled step that failed is taken again, and a sampled training is taken up again, with the same bits",
+          "[libtorch]")
+{
+  settings how = small(false, false, 2);
+  how.sample = 0.3;
+  rig whole{how, tight, support::schedule::random, 7, saved_by(how)};
+  const outcome expected = outcome_of(whole.training, how);
+
+  const token_source wrong = [&](std::size_t, std::size_t micro_batch) {
+    at::Tensor result = tokens(how, micro_batch).flip({0}).clone();  // other rows for the same numbers
+    if (micro_batch == 1) result.narrow(1, how.size.context, 1).fill_(how.size.vocabulary);
+    return result;
+  };
+  support::memory_folder folder;
+  outcome result;
+  {
+    rig it{how, tight, support::schedule::latest, 5, saved_by(how)};
+    for (std::size_t index = 0; index < 2; ++index) {
+      REQUIRE_THROWS(it.training.step(index, wrong));
+      {
+        const auto all = it.m.lease(cm::tier::device, tight - 4_KiB);  // no layer has room beside it
+        REQUIRE_THROWS_AS(it.training.step(index, source(how)), cm::out_of_memory);
+      }
+      result.losses.push_back(it.training.step(index, source(how)));
+    }
+    cm::checkpoint::save(it.m, folder);
+  }
+  rig it{how, 512_KiB, support::schedule::earliest, 3, saved_by(how)};
+  cm::checkpoint::load(it.m, folder);
+  REQUIRE_THROWS_WITH(it.training.step(1, source(how)), ContainsSubstring("count steps up"));
+  for (std::size_t index = 2; index < steps; ++index) result.losses.push_back(it.training.step(index, source(how)));
+  result.values = it.training.values();
+  REQUIRE(identical(expected, result));
 }
 
 TEST_CASE("a report is JSON whatever the losses are, and a loss is read back from it as itself", "[libtorch]")
