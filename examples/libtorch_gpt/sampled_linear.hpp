@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <utility>
 #include <vector>
 
 namespace libtorch_gpt {
+
+/// A tensor or none, as `at::linear` takes a bias: a type of LibTorch's own up to 2.1, that of the standard behind it.
+using optional_tensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 
 /// Keeps some rows of a linear layer's input from the forward to the backward pass.
 struct row_keeper {
@@ -35,8 +38,8 @@ struct row_keeper {
 struct sampled_linear : torch::autograd::Function<sampled_linear> {
   /// @param keeper   of this layer alone; null for `at::linear`
   /// @throws c10::Error   not float on the CPU, or a weight that is not [outputs, width]; and what the keeper throws
-  [[nodiscard]] static at::Tensor run(const at::Tensor& input, const at::Tensor& weight,
-                                      const c10::optional<at::Tensor>& bias, row_keeper* keeper)
+  [[nodiscard]] static at::Tensor run(const at::Tensor& input, const at::Tensor& weight, const optional_tensor& bias,
+                                      row_keeper* keeper)
   {
     if (keeper == nullptr || !at::GradMode::is_enabled() || !weight.requires_grad())
       return at::linear(input, weight, bias);
@@ -50,7 +53,7 @@ struct sampled_linear : torch::autograd::Function<sampled_linear> {
   }
 
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight, const c10::optional<at::Tensor>& bias, row_keeper* keeper)
+                            const at::Tensor& weight, const optional_tensor& bias, row_keeper* keeper)
   {
     context->save_for_backward({weight});
     context->saved_data["has bias"] = bias.has_value() && bias->defined();

@@ -62,7 +62,7 @@ struct rig {
   at::Tensor input =  // some rows are larger than others
       (wave({samples, positions, width}, 0.21) * wave({samples, positions, 1}, 0.7).exp()).requires_grad_();
   at::Tensor weight = wave({outputs, width}, 0.37).requires_grad_();
-  c10::optional<at::Tensor> bias = wave({outputs}, 0.5).requires_grad_();
+  optional_tensor bias = wave({outputs}, 0.5).requires_grad_();
 };
 
 at::Tensor taken(const at::Tensor& from)
@@ -84,7 +84,7 @@ std::vector<at::Tensor> gradients(const rig& it, const at::Tensor& output)
 TEST_CASE("a sampled linear layer with all of its rows has the bits of LibTorch's", "[libtorch]")
 {
   rig it{1.0};
-  if (GENERATE(false, true)) it.bias = c10::nullopt;
+  if (GENERATE(false, true)) it.bias.reset();
   const int form = GENERATE(0, 1, 2);
   if (form == 1) it.input = wave({samples * positions, width}, 0.21).requires_grad_();
   if (form == 2)
@@ -234,7 +234,7 @@ TEST_CASE("bad input of a sampled linear layer is refused with a sentence", "[li
   it.begin(0);
   REQUIRE_THROWS_WITH(sampled_linear::run(it.input.detach().to(at::kDouble), it.weight, it.bias, it.keeper),
                       ContainsSubstring("reads float on the CPU"));
-  REQUIRE_THROWS_WITH(sampled_linear::run(it.input, wave({width}, 1).requires_grad_(), c10::nullopt, it.keeper),
+  REQUIRE_THROWS_WITH(sampled_linear::run(it.input, wave({width}, 1).requires_grad_(), {}, it.keeper),
                       ContainsSubstring("has a weight of [outputs, width]"));
   const at::Tensor twice = it.output();
   const at::Tensor other = it.input.detach() * 2;
