@@ -349,7 +349,8 @@ class sharded_model {
 
   // Training.
 
-  /// As a manager's. Ranks do not talk in it, but to finish updates that wait. @throws usage_error   also where gradients are open
+  /// As a manager's. Ranks do not talk in it, but to finish updates that wait.
+  /// @throws usage_error   also where gradients are open
   template <class Step>
   memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
   {
