@@ -675,12 +675,12 @@ TEST_CASE("rows that are kept on a stream and forgotten leave no lease behind", 
       it.kept[0].forget();
     }
   };
-  REQUIRE_NOTHROW(rounds(0, 100));  // no norm is known: 2 KiB in each round would be 200
+  REQUIRE_NOTHROW(rounds(0, 40));  // no norm is known: 2 KiB in each round would be 80
   it.step(0);
-  REQUIRE_NOTHROW(rounds(1, 100));
+  REQUIRE_NOTHROW(rounds(1, 40));
   it.keep(0, 1);
   it.back(0, 1);
-  REQUIRE_NOTHROW(rounds(1, 100));  // behind norms that are on their way
+  REQUIRE_NOTHROW(rounds(1, 40));  // behind norms that are on their way
   it.norms.commit();
 }
 
