@@ -593,10 +593,10 @@ struct eight_layers {
   using training_type = training<arena, Launcher>;
   using input_type = typename training_type::input_type;
 
-  eight_layers(cm::bytes device, cm::bytes host, std::uint64_t outputs)
-      : many{outputs},
+  eight_layers(cm::bytes device, cm::bytes host, std::uint64_t columns)
+      : many{columns},
         x(rows * width, cm::bf16{1.0F}),
-        d(rows * outputs, 1.0F),
+        d(rows * columns, 1.0F),
         memory{{.device_capacity = device, .host_capacity = host, .async_compute = true}},
         m{memory, {.chunk_bytes = 2_KiB}, typename training_type::eviction_type{"lru"}}
   {
@@ -605,7 +605,7 @@ struct eight_layers {
       sites.push_back(norms.add("layer " + std::to_string(layer), static_cast<std::uint32_t>(rows)));
     m.use(norms);
     for (const act::norm_cache::site each : sites) {
-      const auto weight = m.template add<float>({width, outputs}, cm::role::parameter);
+      const auto weight = m.template add<float>({width, columns}, cm::role::parameter);
       kept.emplace_back(m, norms, each, act::sampling_options{.rows = rows, .width = width, .ratio = 0.1},
                         std::initializer_list<cm::tensor_handle>{weight});
     }
@@ -698,10 +698,10 @@ TEST_CASE("rows that are kept on a stream and forgotten leave no lease behind, o
 namespace {
 
 template <class Launcher>
-void compare_leases(std::uint64_t outputs, bool is_back_largest)
+void compare_leases(std::uint64_t columns, bool is_back_largest)
 {
-  eight_layers<Launcher> it{4_MiB, 1_MiB, outputs};
-  const auto sizes = it.kept[0].working_bytes(outputs);
+  eight_layers<Launcher> it{4_MiB, 1_MiB, columns};
+  const auto sizes = it.kept[0].working_bytes(columns);
   const auto leased = [&](bool both) {
     return it.m
         .rehearse([&] {
