@@ -171,18 +171,18 @@ void expect_between(const Manager& m)
 template <class Manager, class ForEachParameter>
 void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::vector<model_item>& items)
 {
-  m.content().for_each_state_by_tensor([&](std::string_view name, missed_updates& numbers) {
+  m.content().for_each_state_by_tensor([&](std::string_view name, missed_updates& missed) {
     std::size_t tensors = 0;
     for_each_parameter(
-        [&](std::uint32_t tensor, const std::string&) { tensors = std::max(tensors, tensor + std::size_t{1}); });
-    numbers.make_room(tensors);
-    for_each_parameter([&](std::uint32_t tensor, const std::string& of) {
+        [&](std::uint32_t which, const std::string&) { tensors = std::max(tensors, which + std::size_t{1}); });
+    missed.make_room(tensors);
+    for_each_parameter([&](std::uint32_t which, const std::string& of) {
       model_item state{std::string{name} + '/' + of, dtype::uint8, {}};
-      if (numbers.of(tensor) != 0) name_rules::expect_state(state.name);  // others are not written
+      if (missed.of(which) != 0) name_rules::expect_state(state.name);  // others are not written
       state.name.insert(0, state_prefix);
-      state.state = numbers.bytes_of(tensor);
+      state.state = missed.bytes_of(which);
       state.extents = {state.state.size()};
-      state.tensor.id = tensor_id{tensor};
+      state.tensor.id = tensor_id{which};
       state.starts_at_zero = true;
       items.push_back(std::move(state));
     });

@@ -207,7 +207,7 @@ class step_driver {
     if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
     check_missed(kernel_.progress.number, kernel_.progress.missed.all(),
-                 [this](std::uint32_t tensor) { return name_of_parameter(owner_, tensor); });
+                 [this](std::uint32_t which) { return name_of_parameter(owner_, which); });
   }
   /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
   /// masters that the kernel does not know
@@ -548,7 +548,7 @@ class step_driver {
       if (rehearsing()) return;
       missed_updates& missed = kernel_.progress.missed;
       missed.begin();
-      site_.for_each_missing(*this, [&](std::uint32_t tensor) { missed.note(tensor); });
+      site_.for_each_missing(*this, [&](std::uint32_t which) { missed.note(which); });
     }
   }
   void begin_anew(std::uint64_t number)
