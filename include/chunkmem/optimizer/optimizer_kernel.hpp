@@ -4,6 +4,7 @@
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/tensor/missed_updates.hpp>
@@ -262,7 +263,7 @@ struct step_settings {
   std::uint64_t missed = 0;  ///< steps before this one that had no gradient of the parameter
 
   /// Of this update among those of the parameter, counted from 1: bias corrections depend on it.
-  [[nodiscard]] constexpr std::uint64_t count() const noexcept { return number - missed; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint64_t count() const noexcept { return number - missed; }
 };
 
 /// What was decided about the update that is under way. `guessed`: it began before it was decided, see early_updates.
