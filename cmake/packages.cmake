@@ -63,7 +63,7 @@ endfunction()
 function(chunkmem_find_package why_not package target debian_name)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "PROGRAM" "")
   chunkmem_rehearse(missing ${package} ${target})
-  if(NOT missing)
+  if(NOT missing AND NOT TARGET ${target})  # two folders may ask: a package need not bear to be found twice
     find_package(${package} QUIET)
     set(${package}_VERSION "${${package}_VERSION}" PARENT_SCOPE)
   endif()
