@@ -391,7 +391,7 @@ void check_measured(const options& chosen)
 }
 
 /// What trains over ranks has no way to yet, or would do once for each rank.
-void check_ranks(const raw_options& raw, const options& chosen)
+void check_ranks(const raw_options& raw, program whose, const options& chosen)
 {
   if (!over_ranks(chosen)) {
     if (!raw.nodes.empty()) throw problem{"--nodes goes with --ranks or --shard alone (leave it out)"};
@@ -408,7 +408,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
         "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
         "separate)"};
   check_measured(chosen);
-  if (is_planned(chosen.activations))
+  if (is_planned(chosen.activations) || (whose == program::gpt_cuda && chosen.activations == activation_mode::sample))
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
   if (chosen.sample_file)
     throw problem{"--activations " + raw.activations + " is for one rank (give one share for all inputs: sample=0.3)"};
@@ -524,7 +524,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.exported.empty()) out.exported = raw.exported;
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
-  check_ranks(raw, out);
+  check_ranks(raw, whose, out);
   read_stages(raw, out);
   if (!raw.every.empty() && !out.checkpoint)
     throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};

@@ -154,7 +154,7 @@ kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_
   std::uint64_t *const numbers = words(rows), *const keys = words(rows), *const sorted = words(rows);
   std::uint64_t *const units = words(rows + 1), *const places = words(kept), *const ordered = words(kept);
   std::uint64_t* const largest = words(largest_number_kernel::blocks_of(rows));
-  auto* const state = reinterpret_cast<choice_state*>(trip.room(sizeof(choice_state)));
+  auto* const chosen = reinterpret_cast<choice_state*>(trip.room(sizeof(choice_state)));
   std::byte* const temporary = trip.room(temporary_size);
   const auto of = [&](const auto* matrix) {
     using number_type = std::remove_cvref_t<decltype(*matrix)>;
@@ -162,14 +162,14 @@ kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_
     state_->run(add_squares_kernel{sums, numbers, rows, parts, true});
     state_->run(weigh_kernel{numbers, nullptr, rows, {}});
     state_->run(largest_number_kernel{numbers, rows, largest});
-    state_->run(largest_number_kernel{largest, largest_number_kernel::blocks_of(rows), &state->largest, true});
-    state_->run(keys_kernel{numbers, keys, rows, state});
+    state_->run(largest_number_kernel{largest, largest_number_kernel::blocks_of(rows), &chosen->largest, true});
+    state_->run(keys_kernel{numbers, keys, rows, chosen});
     launch.sort_down(state_->memory, round_trip::stream, keys, sorted, rows, temporary, temporary_size);
     state_->run(units_kernel{sorted, units, rows});
     launch.add_up(state_->memory, round_trip::stream, units, rows + 1, temporary, temporary_size);
     const row_line line{sorted, units, rows, kept};
-    state_->run(always_kernel{line, state});
-    state_->run(places_kernel{line, state, places, key});
+    state_->run(always_kernel{line, chosen});
+    state_->run(places_kernel{line, chosen, places, key});
     launch.sort_down(state_->memory, round_trip::stream, places, ordered, kept, temporary, temporary_size);
     state_->run(keep_rows_kernel<number_type>{ordered, matrix, reinterpret_cast<number_type*>(rows_there), indices,
                                               scales, kept, width});
