@@ -357,7 +357,7 @@ TEST_CASE("weights that miss updates count their own, whoever trains them, and w
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/test_resharding_counts.json"}
         << R"([{"name": "optimizer.histories_equal_percent", "value": )" << 100 * equal / histories
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_ranks"}])"
+        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_resharding"}])"
         << "\n";
 }
 
