@@ -13,6 +13,7 @@
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
