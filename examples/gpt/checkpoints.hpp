@@ -201,7 +201,7 @@ class checkpoints {
     }
   }
 
-  /// What differs is a state of sampled inputs: says so in the words of the command line.
+  /// States of sampled inputs differ from those of the checkpoint: the error names options of the command line.
   void explain_sampling(std::string_view why) const
   {
     const auto says = [&](std::string_view what) {

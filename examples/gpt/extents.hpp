@@ -12,7 +12,7 @@ inline constexpr std::size_t vocabulary = 256;
 /// Layers times rows of a micro-batch: each pair has tensors of its own.
 inline constexpr std::size_t most_rows_of_layers = 16384;
 
-/// What is between the two products of the MLP.
+/// The function between the two products of the MLP.
 enum class nonlinearity : std::uint8_t {
   gelu,
   relu,  ///< its backward pass needs a bit for each number, so rows of the second product's input can be sampled

@@ -70,7 +70,7 @@ void gelu_forward(const float* x, float* y, index elements);
 /// x: in what was before GELU, out the gradient with respect to it.
 void gelu_backward(const float* dy, float* x, index elements);
 
-/// x = max(x, 0). What is no number stays.
+/// x = max(x, 0). NaN stays NaN.
 void relu(float* x, index elements);
 
 /// x: in what came out of ReLU, out the gradient with respect to what went in.

@@ -237,7 +237,7 @@ void read_sampling(const raw_options& raw, program whose, options& out)
   out.sample_ratio = number;
 }
 
-/// What goes with a sample alone.
+/// Options that need --activations sample.
 void read_sampling_options(const raw_options& raw, options& out)
 {
   const auto expect = [](const char* option, const std::string& text, bool may, const char* with) {

@@ -72,7 +72,7 @@ class projection_samples {
     manager.state("sampling/ratios", std::as_writable_bytes(std::span{saved_ratios_}));
   }
 
-  /// What was loaded goes on here with the rows that it would have kept. @throws problem   ratios are others
+  /// A training that was loaded keeps the same share of rows here. @throws problem   its ratios were others
   void check_ratios() const
   {
     for (std::size_t site = 0; site < ratios_.size(); ++site)

@@ -289,7 +289,7 @@ class rank_step {
     std::optional<usage_error> wrong;
     try {
       optimizer::detail::check_missed(driver.progress().number, driver.progress().missed.all(),
-                                      [this](std::uint32_t tensor) { return tensors_.name_of(tensor); });
+                                      [this](std::uint32_t which) { return tensors_.name_of(which); });
       driver.check(options);
       driver.prepare(options);
       expect_no_weight_pinned();
