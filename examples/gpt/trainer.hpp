@@ -98,6 +98,8 @@ class trainer {
   /// Inputs of which some rows are kept; null where gradients are exact.
   [[nodiscard]] projection_samples<Manager>* samples() noexcept { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
+  /// For steps of a caller that take the place of `finish`.
+  [[nodiscard]] chunkmem::optimizer::adam& kernel() noexcept { return adam_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
