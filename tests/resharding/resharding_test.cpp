@@ -32,6 +32,7 @@ namespace checkpoint = cm::checkpoint;
 using namespace cm::literals;
 using support::memory_folder;
 using support::ranks::job;
+using support::ranks::updates;
 
 namespace {
 
@@ -57,7 +58,7 @@ struct side {
     result.divided = stages[stage];
     result.of_node = of_node;
     result.clip = seed % 3 == 0 ? 0.0F : 1.5F;
-    result.is_late = seed % 4 < 2;
+    result.when = seed % 4 < 2 ? updates::late : updates::at_once;
     result.scale = seed % 5 == 0 ? 1.0F / static_cast<float>(ranks) : 1.0F;
     result.frame = cm::bytes{std::uint64_t{of_node} * blocks * 4096 * 4};
     result.frames = (ranks == 1 ? 52 : 42) + static_cast<std::uint32_t>(seed % 20);

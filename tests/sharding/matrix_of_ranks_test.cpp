@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <set>
 #include <string>
@@ -31,6 +32,7 @@ namespace cm = chunkmem;
 using support::ranks::job;
 using support::ranks::train;
 using support::ranks::train_on;
+using support::ranks::updates;
 
 struct hostile {
   using type = support::adversarial;
@@ -62,7 +64,14 @@ job random_job(std::uint64_t seed, std::mt19937_64& random)
   constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3,
                                            cm::sharding::zero_3_reduce_last};
   result.divided = stages[(seed + seed / kinds) % 4];
-  result.is_late = std::mt19937_64{seed * 77}() % 2 == 0;
+  std::mt19937_64 of_updates{seed * 77};
+  result.when = static_cast<updates>(of_updates() % 3);
+  if (result.when == updates::early) {
+    // the norm is some hundreds: it is never reached, behind some gradients, by all of them, or by the first one
+    constexpr float norms[] = {1e6F, 1e6F, 100, 400, 1000, 1};
+    result.clip = norms[of_updates() % std::size(norms)];
+    result.undo_kilobytes = of_updates() % 2 == 0 ? 2048 : 64U << of_updates() % 4;
+  }
   return result;
 }
 /// Nodes of any size that divides the ranks; without them a node has all.
@@ -125,7 +134,10 @@ std::vector<std::string> words_of(std::uint64_t seed)
   const std::string stage =
       std::string{it.divided.gradients ? "gradients" : "-"} + (it.divided.parameters ? "+parameters" : "");
   return {std::string{ownership_of_kind[seed % kinds]}, stage, it.is_tight ? "tight" : "wide",
-          it.micro_batches > 1 ? "accumulates" : "one batch", it.is_late ? "late" : "at once"};
+          it.micro_batches > 1 ? "accumulates" : "one batch",
+          it.when == updates::late    ? "late"
+          : it.when == updates::early ? "early"
+                                      : "at once"};
 }
 
 constexpr std::uint64_t count_in_ci = 48;
@@ -141,8 +153,8 @@ TEST_CASE("random trainings have every pair of an ownership, a stage, a capacity
       for (std::size_t right = left + 1; right < words.size(); ++right) pairs.insert({words[left], words[right]});
     single.insert(words.begin(), words.end());
   }
-  CHECK(single.size() == 3 + 4 + 2 + 2 + 2);
-  CHECK(pairs.size() == 3 * 4 + 3 * (3 * 2) + 3 * (4 * 2) + 3 * (2 * 2));
+  CHECK(single.size() == 3 + 4 + 2 + 2 + 3);
+  CHECK(pairs.size() == 3 * 4 + 2 * (3 * 2) + 3 * 3 + 2 * (4 * 2) + 4 * 3 + 2 * 2 + 2 * (2 * 3));
 }
 
 TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")

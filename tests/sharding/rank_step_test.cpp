@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -221,6 +223,112 @@ TEST_CASE("an update that waits has the bits of one that does not, whatever copy
       CHECK(found == wanted);
     }
     CHECK(failures == all);
+  }
+}
+
+/// The same behind three steps, which `step_of(trainer, early, step)` takes. Early updates may keep `undo` bytes on rank 1.
+template <class Step>
+std::string run_early(const sharding::zero& divided, bytes undo, std::uint64_t fatal, std::vector<float>& found,
+                      std::uint64_t& copies, std::uint32_t& failures, Step step_of)
+{
+  std::vector<std::string> complaints(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, divided};
+    optimizer::early_updates early{it.m, it.adam, rank == 1 ? undo : bytes{4 * frame.count()}};
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      const auto scope = it.m.iteration();
+      it.differentiate_again(step);
+      const std::uint64_t before = it.memory.copies();
+      if (rank == 1 && step == 1) it.memory.set_plan({.copy = before + fatal});
+      it.again([&] { step_of(it, early, step); });
+      if (rank == 1 && step == 1) copies = it.memory.copies() - before;
+    }
+    std::vector<float> values;
+    it.again([&] { values = it.values(); });
+    if (rank == 1) found = values, failures += it.failures;
+    if (rank == 0 && values[2] != 1) complaints[rank] = "a frozen weight moved";
+  });
+  return complaints[0] + complaints[1];
+}
+
+TEST_CASE("an early update over ranks has the bits of one that is not, whatever all ranks decide and copy fails",
+          "[sharding]")
+{
+  for (const sharding::zero& divided : stages)
+    for (const float clip :
+         {1e9F, 1300.0F, 1.0F}) {  // the norm is 1,323: updates stay, all are taken back, none is made
+      std::size_t early_ones = 0;
+      const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = clip}};
+      const auto at_once = [&](trainer& it, auto&, std::uint32_t) { (void)it.m.step(it.adam, options); };
+      const auto in_time = [&](trainer& it, auto& early, std::uint32_t step) {
+        (void)early.step(options);
+        if (index_of(it.here.rank()) == 1 && step == 1) early_ones = early.early();
+      };
+      std::vector<float> wanted, found;
+      std::uint64_t copies = 0, all = 0;
+      std::uint32_t failures = 0;
+      CHECK(run_early(divided, bytes{}, UINT64_MAX / 2, wanted, copies, failures, at_once) == "");
+      for (const bytes undo : {bytes{4 * frame.count()}, bytes{frame.count() * 3 / 2}, bytes{}}) {
+        failures = 0;
+        INFO("stage " << &divided - stages + 1 << ", clip " << clip << ", undo " << undo.count());
+        CHECK(run_early(divided, undo, UINT64_MAX / 2, found, all, failures, in_time) == "");
+        CHECK(found == wanted);
+        CHECK(early_ones == (clip < 1e9F || undo == bytes{} ? 0U : undo == bytes{4 * frame.count()} ? 2U : 1U));
+        for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
+          INFO("copy " << fatal << " of " << all);
+          CHECK(run_early(divided, undo, fatal, found, copies, failures, in_time) == "");
+          CHECK(found == wanted);
+        }
+        CHECK(failures == all);
+      }
+    }
+}
+
+TEST_CASE(
+    "an early step over ranks is skipped by all, finished by itself alone, and refused before it updates anything",
+    "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<std::string> wrong(ranks);
+    const collective::thread_group group{ranks, {}};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      trainer it{group, rank, divided};
+      optimizer::early_updates early{it.m, it.adam, bytes{4 * frame.count()}};
+      const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = 1e9F}};
+      const auto refuses = [&](auto step, std::string_view text) {
+        try {
+          (void)step();
+          wrong[rank] += "not refused: " + std::string{text};
+        } catch (const usage_error& refused) {
+          if (std::string_view{refused.what()}.find(text) == std::string_view::npos) wrong[rank] += refused.what();
+        }
+      };
+      {
+        const auto scope = it.m.iteration();
+        refuses([&] { return early.step(options); }, "no weight has a gradient on any rank");
+        it.differentiate(0);
+        (void)early.step(options);
+      }
+      const std::vector<float> before = it.values();
+      {
+        const auto scope = it.m.iteration();
+        it.differentiate(2);
+        if (auto more = it.m.gradient(it.weights[0]); rank == 1)
+          more.span()[6999] = std::numeric_limits<float>::infinity();
+        if (early.step(options).result != optimizer::step_result::skipped_nonfinite) wrong[rank] += "not skipped ";
+      }
+      if (it.values() != before) wrong[rank] += "a skipped step moved a weight ";
+      const auto scope = it.m.iteration();
+      it.differentiate(3);
+      refuses([&] { return early.step({.learning_rate = rank == 0 ? 0.125F : 0.25F, .clip = {.norm = 1e9F}}); },
+              "learning rate = ");
+      if (it.values() != before) wrong[rank] += "a refused step moved a weight ";
+      if (early.step(options) != optimizer::step_result::updated || early.early() != 2) wrong[rank] += "not early ";
+      if (it.adam.progress.number != 2) wrong[rank] += "counted ";
+    });
+    INFO("stage " << &divided - stages + 1);
+    for (const std::string& each : wrong) CHECK(each == "");
   }
 }
 

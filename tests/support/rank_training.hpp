@@ -5,6 +5,7 @@
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
@@ -21,6 +22,8 @@ namespace support::ranks {
 
 namespace cm = chunkmem;
 
+enum class updates : std::uint8_t { at_once, late, early };
+
 /// A training of several ranks that one rank can repeat: what is trained, how, and on how much room.
 struct job {
   std::uint32_t ranks = 2;
@@ -36,9 +39,15 @@ struct job {
   /// the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
   bool is_tight = false;
   bool on_compute = false;  ///< gradients are written by work of the compute agent
-  bool is_late = false;     ///< updates wait until their weights are read
-  cm::bytes frame{};        ///< 0: the least that these ranks can divide, twice
+  updates when = updates::at_once;
+  std::uint32_t undo_kilobytes = 0;  ///< of early updates, on rank 0; the others have less and less
+  cm::bytes frame{};                 ///< 0: the least that these ranks can divide, twice
   [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
+  /// Nothing is clipped, and the bytes of every update fit: each step but the first, which makes states, has some.
+  [[nodiscard]] bool has_early_updates() const
+  {
+    return when == updates::early && clip >= 1e6F && undo_kilobytes >= 2048 && steps > 1;
+  }
   /// Gradients are summed over ranks in every micro-batch.
   [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
   [[nodiscard]] cm::bytes frame_bytes() const
@@ -239,6 +248,7 @@ class one_of_many {
 
   std::string complaint;
   std::vector<double> norms;
+  std::size_t early_ones = 0;  ///< updates before the decision that stayed
 
   /// Every second weight gets the values of one rank, whatever the others wrote.
   void fill()
@@ -273,7 +283,7 @@ class one_of_many {
   }
   void finish()
   {
-    if (job_.is_late) m_.finish_updates();
+    if (job_.when == updates::late) m_.finish_updates();
     check_all(job_.steps);
   }
   [[nodiscard]] cm::bytes least_device()
@@ -300,8 +310,9 @@ class one_of_many {
       m_.drop(activation_);
     }
     const cm::optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = job_.clip}};
-    const auto outcome = job_.is_late ? late_.step(options) : m_.step(kernel_, options);
-    if (job_.is_late && late_.waiting() == 0) complain("no update waits of", 0);
+    const auto outcome = step_by(options);
+    if (job_.when == updates::late && late_.waiting() == 0) complain("no update waits of", 0);
+    if (!m_.rehearsing()) early_ones += early_.early();
     if (!m_.rehearsing()) norms.push_back(outcome.norm);
   }
   /// Of what this rank owns. @param all   of the whole tensors
@@ -330,6 +341,14 @@ class one_of_many {
     for (std::uint32_t now = first; now < job_.steps; ++now) {
       check_all(now);
       step(now);
+    }
+  }
+  cm::optimizer::step_outcome step_by(const cm::optimizer::step_options& options)
+  {
+    switch (job_.when) {
+      case updates::late: return late_.step(options);
+      case updates::early: return early_.step(options);
+      default: return m_.step(kernel_, options);
     }
   }
   void complain(const char* what, std::size_t tensor)
@@ -381,6 +400,8 @@ class one_of_many {
   std::vector<cm::tensor<Element>> weights_;
   cm::tensor<float> activation_;
   cm::optimizer::late_updates<Model, Kernel> late_{m_, kernel_};
+  cm::optimizer::early_updates<Model, Kernel> early_{
+      m_, kernel_, cm::bytes{std::uint64_t{job_.undo_kilobytes} * 1024 / (1 + cm::index_of(m_.ranks().rank()))}};
 };
 
 }  // namespace support::ranks

@@ -11,7 +11,9 @@
 #include <support/rank_threads.hpp>
 #include <support/rank_training.hpp>
 
+#include <atomic>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -46,6 +48,7 @@ std::vector<std::string> train_on(Make make, const job& wanted)
   one_rank<Element, cm::optimizer::adam> alone{wanted, kernel};
   const auto momentum = alone.momentum();
   std::vector<std::string> complaints(wanted.ranks);
+  std::atomic<std::size_t> early_ones = 0;  // of a rank that owns nothing, or one large share, none
   const cm::sharding::thread_ranks groups{wanted.ranks, wanted.of_node};
   groups.run([&](cm::sharding::thread_ranks::place& here) {
     const std::uint32_t rank = here.rank();
@@ -74,11 +77,13 @@ std::vector<std::string> train_on(Make make, const job& wanted)
         complaints[rank] = trainer.complaint;
         if (complaints[rank].empty() && trainer.norms != alone.norms)
           complaints[rank] = "rank " + std::to_string(rank) + ": another norm";
+        early_ones += trainer.early_ones;
       });
     } catch (const std::exception& failed) {
       complaints[rank] = failed.what();
     }
   });
+  if (wanted.has_early_updates() && early_ones == 0) complaints[0] += "no update was early";
   return complaints;
 }
 

@@ -109,6 +109,10 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 /// A rehearsal runs the trainer's step three times: without early updates, which is the first step; with updates that
 /// are taken back; and as most steps are. It proves room for all three.
 ///
+/// Over ranks: `early_updates early{model, adam, 64_MiB}` of a sharded_model, in place of `model.step`. Each rank
+/// updates its shares when their gradients are added, before ranks exchange their norms. Ranks may have different
+/// `undo_bytes`, and may update different parameters early. A share counts as one parameter.
+///
 /// A loop may change between `step`, late and early updates from step to step. Only this object finishes a step that it
 /// has begun.
 ///
@@ -117,11 +121,14 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class early_updates {
+  using taker_type = typename detail::step_taker_of<Manager, Kernel, Executor>::type;
+
  public:
-  /// @param owner, kernel, workers   outlive this; one object for each manager
+  /// @param owner   a manager or a sharded_model, with one such object
+  /// @param kernel, workers   outlive this, as the owner does
   /// @param undo_bytes   of host memory for one step; 0: nothing is updated early
   explicit early_updates(Manager& owner, Kernel& kernel, bytes undo_bytes, Executor& workers = on_this_thread)
-      : manager_{owner}, driver_{owner, kernel, {owner.backend(), workers}}, undo_bytes_{undo_bytes}
+      : owner_{owner}, taker_{owner, kernel, workers}, undo_bytes_{undo_bytes}
   {
   }
   early_updates(const early_updates&) = delete;
@@ -132,12 +139,12 @@ class early_updates {
   /// @throws as `optimizer::step`; out_of_memory also if the host never had room for `undo_bytes`; std::bad_alloc
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {},
-                    typename Manager::place_type from = typename Manager::place_type{})
+                    typename taker_type::place_type from = typename taker_type::place_type{})
   {
-    expects(!driver_.rehearsing() || !is_guessed(),
+    expects(!driver().rehearsing() || !is_guessed(),
             "a rehearsal of early_updates whose last step is half done: call its step again before");
-    const step_outcome outcome = driver_.run(options, timing{*this}, from);
-    early_ = driver_.rehearsing() ? early_ : counted_;
+    const step_outcome outcome = taker_.take(options, timing{*this}, from);
+    early_ = driver().rehearsing() ? early_ : counted_;
     return outcome;
   }
 
@@ -147,11 +154,14 @@ class early_updates {
   [[nodiscard]] std::uint64_t steps_without_room() const noexcept { return without_room_; }
 
  private:
-  using driver_type = detail::caller_driver<Manager, Kernel, Executor>;
+  using driver_type = typename taker_type::driver_type;
   using room_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}));
 
   /// When updates happen: as many as can be undone before the decision, the others after it.
   struct timing {
+    static constexpr bool lets_wait = false;
+    static constexpr bool guesses = true;
+
     early_updates& self;
 
     void begin(driver_type& driver, typename driver_type::place_type from) const
@@ -168,7 +178,7 @@ class early_updates {
     {
       if (!self.is_guessed()) {
         self.counted_ = 0;
-        if (!driver.needs_measures() || self.undo_bytes_ == bytes{} || !self.take_room()) return driver.decide();
+        if (!driver.needs_measures() || self.undo_bytes_ == bytes{} || !self.take_room()) return self.taker_.decide();
         self.begin_guess();
       }
       self.rehearses_taking_back_ = driver.rehearsing() && self.takes_back_in_rehearsal();
@@ -185,23 +195,27 @@ class early_updates {
     bool in_place;            // its gradient lay in the value's bytes
   };
 
-  [[nodiscard]] bool is_guessed() const noexcept { return driver_.progress().decision == step_decision::guessed; }
+  [[nodiscard]] driver_type& driver() noexcept { return taker_.driver(); }
+  [[nodiscard]] bool is_guessed() const noexcept
+  {
+    return taker_.driver().progress().decision == step_decision::guessed;
+  }
 
   /// A rehearsal takes three ways of a step. The first way has no early updates while lists have no numbers. The second
   /// way takes its updates back. The third way is that of most steps.
   /// @return   the second way runs now
-  [[nodiscard]] bool takes_back_in_rehearsal() noexcept { return driver_.rehearse_turns(3) == 1; }
+  [[nodiscard]] bool takes_back_in_rehearsal() noexcept { return driver().rehearse_turns(3) == 1; }
 
   /// Leases the room. @return   false: the host has no room now, and had room before
   /// @throws out_of_memory   the host never had room
   bool take_room()
   {
     try {
-      room_.emplace(manager_.lease(tier::host, undo_bytes_));
+      room_.emplace(owner_.lease(tier::host, undo_bytes_));
     } catch (const out_of_memory&) {
       if (!has_had_room_) throw;
       ++without_room_;
-      driver_.keep_record();
+      driver().keep_record();
       return false;
     }
     has_had_room_ = true;
@@ -210,21 +224,21 @@ class early_updates {
 
   void begin_guess()
   {
-    done_.reserve(driver_.parameters());
-    driver_.order_by_completion();
-    driver_.begin_guess();
+    done_.reserve(driver().parameters());
+    driver().order_by_completion();
+    driver().begin_guess();
   }
 
   /// Measures and updates as gradients come. Goes on where it stopped.
   void guess()
   {
-    driver_.for_each_from(next_, [&](tensor_handle parameter, const tensor_info& info) {
-      if (driver_.has_gradient(parameter)) {
-        driver_.measure(parameter, info);
+    driver().for_each_from(next_, [&](tensor_handle parameter, const tensor_info& info) {
+      if (driver().has_gradient(parameter)) {
+        driver().measure(parameter, info);
         gradient_measure seen = seen_;
-        seen.add(driver_.measure_of(parameter));
-        goes_on_ = goes_on_ && driver_.is_usual(seen);
-        const bool has_all = driver_.has_all_lists(parameter, info);
+        seen.add(driver().measure_of(parameter));
+        goes_on_ = goes_on_ && driver().is_usual(seen);
+        const bool has_all = driver().has_all_lists(parameter, info);
         if (goes_on_ && has_all && fits(info)) update(parameter, info);
         makes_lists_ = makes_lists_ || !has_all;
         seen_ = seen;
@@ -236,35 +250,35 @@ class early_updates {
   /// The room has enough left for the bytes that an update of this parameter overwrites.
   [[nodiscard]] bool fits(const tensor_info& info) const
   {
-    return used_ + detail::undo_size(driver_, info) <= undo_bytes_.count();
+    return used_ + detail::undo_size(taker_.driver(), info) <= undo_bytes_.count();
   }
 
   /// @pre the gradient is usual: pinning the value takes the place away from a gradient that lies there
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    const bool is_in_place = driver_.guess(
+    const bool is_in_place = driver().guess(
         parameter, info, [&](const parameter_bytes& all) { detail::keep_bytes(all, room_->data() + used_); });
     done_.push_back({info.ordinal, used_, is_in_place});
-    used_ += detail::undo_size(driver_, info);
+    used_ += detail::undo_size(driver(), info);
   }
 
   /// Decides, and then keeps or brings back the updates. Goes on where it stopped.
   void resolve()
   {
-    if (!verdict_) verdict_ = driver_.judge();
-    const bool keeps = driver_.confirms(*verdict_) && !rehearses_taking_back_;
-    if (!keeps || makes_lists_) driver_.keep_record();  // the next steps use weights and lists in another order
+    if (!verdict_) verdict_ = taker_.judge();
+    const bool keeps = driver().confirms(*verdict_) && !rehearses_taking_back_;
+    if (!keeps || makes_lists_) driver().keep_record();  // the next steps use weights and lists in another order
     for (; resolved_ < done_.size(); ++resolved_) {
       const early_update& each = done_[resolved_];
       if (keeps)
-        driver_.confirm(each.parameter);
+        driver().confirm(each.parameter);
       else
-        driver_.take_back(each.parameter, each.in_place, [&](const parameter_bytes& all) {
+        driver().take_back(each.parameter, each.in_place, [&](const parameter_bytes& all) {
           detail::bring_back_bytes(all, room_->data() + each.begin);
         });
     }
     counted_ = keeps ? done_.size() : 0;
-    driver_.take(*verdict_);
+    driver().take(*verdict_);
     forget();
   }
 
@@ -281,8 +295,8 @@ class early_updates {
     makes_lists_ = false;
   }
 
-  Manager& manager_;
-  driver_type driver_;
+  Manager& owner_;
+  taker_type taker_;
   bytes undo_bytes_;
   std::optional<room_type> room_;  // from the beginning of a step to its decision
   std::vector<early_update> done_;

@@ -105,6 +105,7 @@ class late_updates {
   /// When updates happen: those of `first` at once, the others when their weights are used.
   struct timing {
     static constexpr bool lets_wait = true;
+    static constexpr bool guesses = false;
 
     late_updates& self;
     std::span<const tensor_handle> first;

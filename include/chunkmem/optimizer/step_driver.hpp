@@ -116,12 +116,14 @@ struct gradient_version {
 ///
 /// A `step_driver` calls these members of its timing:
 /// - `lets_wait`: some updates wait behind the end of the call.
+/// - `guesses`: some updates happen before the decision.
 /// - `begin(driver, from)` deals with what a call that failed left: by `driver.begin(from)`, or in its own way.
 /// - `decide(driver)` is called once for each step, however often the step is tried.
 /// - `is_due(place)`: the parameter at this place of the order is updated now. Otherwise its update waits.
 /// - `end(driver)` takes over the updates that wait.
 struct update_at_once {
   static constexpr bool lets_wait = false;
+  static constexpr bool guesses = false;
 
   template <class Driver>
   void begin(Driver& driver, typename Driver::place_type from) const
@@ -264,9 +266,7 @@ class step_driver {
     step_progress& progress = kernel_.progress;
     owner_.updates().expect_loaded("an optimizer step");
     if (is_forgotten()) begin_anew(progress.number);
-    expects(
-        progress.decision != step_decision::guessed,
-        "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+    expect_not_guessed();
     if (progress.decision == step_decision::open) owner_.updates().expect_gradients(from);
     std::uint32_t place = 0;
     for_each_from(0, [&](tensor_handle parameter, const tensor_info&) {
@@ -278,6 +278,14 @@ class step_driver {
       progress.undropped = 0;
     });
     site_.begin();
+  }
+
+  /// @throws usage_error   a call of early_updates has begun the step and did not end
+  void expect_not_guessed() const
+  {
+    expects(
+        kernel_.progress.decision != step_decision::guessed || is_forgotten(),
+        "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
   }
 
   /// The usual way to a decision. It ends with `take`.
@@ -344,12 +352,18 @@ class step_driver {
   [[nodiscard]] bool is_decided() const
   {
     const step_progress& progress = kernel_.progress;
-    return progress.decision != step_decision::open && progress.gradients == owner_.updates().gradients_opened() &&
-           !is_forgotten();
+    return progress.decision != step_decision::open && progress.decision != step_decision::guessed &&
+           progress.gradients == owner_.updates().gradients_opened() && !is_forgotten();
   }
   [[nodiscard]] bool is_forgotten() const noexcept
   {
     return kernel_.progress.forgotten != owner_.updates().steps_forgotten();
+  }
+
+  /// A call that failed has decided or guessed the step.
+  [[nodiscard]] bool is_begun() const
+  {
+    return is_decided() || (kernel_.progress.decision == step_decision::guessed && !is_forgotten());
   }
 
   // The order of the parameters.
@@ -516,11 +530,6 @@ class step_driver {
 
   [[nodiscard]] step_rules rules() const noexcept { return step_rules{options_}; }
 
-  /// A call that failed has decided or guessed the step.
-  [[nodiscard]] bool is_begun() const
-  {
-    return is_decided() || (kernel_.progress.decision == step_decision::guessed && !is_forgotten());
-  }
   /// @throws usage_error   a call that failed has begun the step with other options; nothing was done
   void expect_begun_with(const step_options& options) const
   {
@@ -718,6 +727,8 @@ using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor
 ///     taker.begin(options, first);                     // what waits of the last step is done
 ///     const step_outcome done = taker.take(options, timing, from);
 ///     taker.update(ordinal, [&] { ... });              // of a parameter that waited
+///
+/// A timing that guesses calls `taker.judge()` or `taker.decide()` in place of the driver's: they ask all ranks.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class lone_taker {
  public:
@@ -752,6 +763,8 @@ class lone_taker {
   {
     return driver_.run(options, timing, from);
   }
+  [[nodiscard]] step_verdict judge() { return driver_.judge(); }
+  void decide() { driver_.decide(); }
   /// @param work   the update of this parameter, by the driver
   template <class Work>
   static void update(std::uint32_t, Work work)

@@ -275,6 +275,7 @@ class stage_step {
   optimizer::step_outcome take_alone(Driver& driver, Manager& m, Kernel& kernel, const optimizer::step_options& options,
                                      Timing timing, NumberOf number_of)
   {
+    if (!m.rehearsing()) driver.expect_not_guessed();  // before other stages hear of the step
     if (m.rehearsing()) {
       if (!std::exchange(has_rehearsed_measures_, false)) rehearse_measures(driver, m, options);
       driver.decide_by(gradient_measure{});

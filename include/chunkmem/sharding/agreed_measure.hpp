@@ -101,6 +101,13 @@ class agreed_measure {
     }
   }
 
+  /// @throws usage_error   no tensor has a gradient, which is the same on every rank
+  void expect_any() const
+  {
+    expects(std::ranges::find(has_gradient_, std::uint8_t{1}) != has_gradient_.end(),
+            "an optimizer step, and no weight has a gradient on any rank (write gradients before each step, and take "
+            "one step for them; leave the step out where there are none)");
+  }
   /// @pre every unit with a gradient was added
   [[nodiscard]] gradient_measure total() const noexcept
   {

@@ -42,6 +42,9 @@ using rank_driver =
 ///     rank_driver<Manager, Kernel, Executor> driver{m, kernel, {{m.backend(), workers}, units.runs()}};
 ///     const auto outcome = steps.take(ranks, settle, driver, kernel, options, workers, timing, decide);
 ///
+/// Where the timing guesses, ranks agree on the settings before the first update, and on the measure when the timing
+/// asks for the decision: by `agree_on_measure`.
+///
 /// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
 /// from the measure of the gradients of all ranks. An update that waits is done when its unit is used, and the unit is
 /// gathered behind it: every rank uses units in the same order, so the gathers of late updates have one too.
@@ -71,21 +74,15 @@ class rank_step {
       units_.runs().expect_tensors(tensors_.size());
       driver.finish_waiting();  // by what shares know of the gradients of its step, which changes below
       for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
-      if (!m_.rehearsing()) settle();
       waits_ = Timing::lets_wait;
-      if (m_.rehearsing()) {
-        rehearse_measures(ranks, driver, options, workers);
-      } else if (!driver.is_decided()) {
-        const step_key now{driver.version(), word_of(options, kernel)};
-        expects(
-            !decided_by_ || decided_by_->first.first != now.first || decided_by_->first == now,
-            "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
-            "first call: other ranks update by them)");
-        if (!decided_by_ || decided_by_->first != now) {
-          const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
-          decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
+      if constexpr (Timing::guesses) {
+        if (!m_.rehearsing() && !driver.is_begun()) {
+          agree_on_settings_once(ranks, driver, kernel, options);
+          measure_.expect_any();
         }
-        driver.decide_by(decided_by_->second);
+      } else {
+        if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks hear of the step
+        agree_on_measure(ranks, settle, driver, kernel, options, workers, decide);
       }
       const changing_shares now{*this};
       now.begin();
@@ -106,6 +103,26 @@ class rank_step {
     gathered_ = 0;
     is_updating_ = false;
     return *std::exchange(updated_, std::nullopt);
+  }
+
+  /// Ranks agree on the measure that the driver decides by. @param settle, decide   as of take
+  /// @throws as take; does nothing where the step is decided
+  template <class Ranks, class Settle, class Driver, class Kernel, class Executor, class Decide>
+  void agree_on_measure(Ranks& ranks, Settle settle, Driver& driver, Kernel& kernel,
+                        const optimizer::step_options& options, Executor& workers, Decide decide)
+  {
+    if (m_.rehearsing()) return rehearse_measures(ranks, driver, options, workers);
+    settle();
+    if (driver.is_decided()) return;
+    const step_key now{driver.version(), word_of(options, kernel)};
+    expects(!decided_by_ || decided_by_->first.first != now.first || decided_by_->first == now,
+            "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
+            "first call: other ranks update by them)");
+    if (!decided_by_ || decided_by_->first != now) {
+      const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
+      decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
+    }
+    driver.decide_by(decided_by_->second);
   }
 
   /// Before a unit is used: does its update, and those of the same chunk, where they wait.
@@ -252,15 +269,19 @@ class rank_step {
   template <class Ranks, class Driver, class Kernel, class Executor>
   void agree(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
-    const step_key now{driver.version(), word_of(options, kernel)};
-    if (agreed_on_ != now) {
-      agree_on_settings(ranks, driver, kernel, options, now.second);
-      filled_.forget();
-      agreed_on_ = now;
-      measured_ = 0;
-    }
+    agree_on_settings_once(ranks, driver, kernel, options);
     if (!optimizer::detail::step_rules{options}.needs_measures()) return;
     for (; measured_ < units_.size(); ++measured_) measure(ranks, driver, measured_, workers);
+  }
+  template <class Ranks, class Driver, class Kernel>
+  void agree_on_settings_once(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options)
+  {
+    const step_key now{driver.version(), word_of(options, kernel)};
+    if (agreed_on_ == now) return;
+    agree_on_settings(ranks, driver, kernel, options, now.second);
+    filled_.forget();
+    agreed_on_ = now;
+    measured_ = 0;
   }
   template <class Ranks, class Driver, class Executor>
   void rehearse_measures(Ranks& ranks, Driver& driver, const optimizer::step_options& options, Executor& workers)

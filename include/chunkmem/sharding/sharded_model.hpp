@@ -533,13 +533,14 @@ class sharded_model {
     return take_by(driver, kernel, options, workers, optimizer::detail::update_at_once{}, decide);
   }
 
-  /// Takes the steps of optimizer::late_updates over this model, each rank those of its shares:
+  /// Takes the steps of optimizer::late_updates and optimizer::early_updates over this model, each rank those of its
+  /// shares:
   ///
   ///     optimizer::late_updates late{model, adam, pool};
   ///     late.step({.learning_rate = 1e-3F});   // in place of model.step
   ///
-  /// An update waits until a weight of its unit is acquired, and the unit is gathered behind it. So every rank acquires
-  /// the same weights in the same order behind a late step, also where weights are kept whole (zero_1, zero_2).
+  /// A late update waits until a weight of its unit is acquired, and the unit is gathered behind it. So every rank
+  /// acquires the same weights in the same order behind a late step, also where weights are kept whole (zero_1, zero_2).
   template <class Kernel, class Executor>
   class step_taker {
    public:
@@ -572,6 +573,7 @@ class sharded_model {
     template <class Timing>
     optimizer::step_outcome take(const optimizer::step_options& options, Timing timing, place_type)
     {
+      options_ = options;
       return take_by(options, timing, decide_by_all{});
     }
     /// As part of a larger step. @param decide   as of step_by
@@ -580,6 +582,17 @@ class sharded_model {
     {
       return owner_.take_by(driver_, kernel_, options, workers_, timing, decide);
     }
+    /// The decision of the step that `take` runs, by all ranks.
+    [[nodiscard]] optimizer::detail::step_verdict judge()
+    {
+      agree();
+      return driver_.judge();
+    }
+    void decide()
+    {
+      agree();
+      driver_.decide();
+    }
     template <class Work>
     void update(std::uint32_t ordinal, Work work)
     {
@@ -587,10 +600,18 @@ class sharded_model {
     }
 
    private:
+    void agree()
+    {
+      owner_.steps_.agree_on_measure(
+          owner_.ranks(), [this] { owner_.settle(); }, driver_, kernel_, options_, workers_,
+          owner_.with_handles(decide_by_all{}));
+    }
+
     sharded_model& owner_;
     Kernel& kernel_;
     Executor& workers_;
     driver_type driver_;
+    optimizer::step_options options_{};  // of the step that is taken
   };
   /// Does all updates that wait, as late_updates::finish. Every rank has to call it.
   /// @throws usage_error   on every rank: the object that had to do them is gone on one of them; and as the updates
@@ -621,11 +642,7 @@ class sharded_model {
     gradient_measure operator()(Agree agree, std::uint64_t, const Measures& measures) const
     {
       agree();
-      bool has_any = false;  // the same on every rank
-      measures.for_each([&](tensor_handle, const gradient_measure&) { has_any = true; });
-      expects(has_any,
-              "an optimizer step, and no weight has a gradient on any rank (write gradients before each step, and take "
-              "one step for them; leave the step out where there are none)");
+      measures.found.expect_any();
       return measures.total();
     }
   };
@@ -640,10 +657,15 @@ class sharded_model {
                                   Executor& workers, Timing timing, Decide decide)
   {
     return steps_.take(
-        ranks(), [this] { settle(); }, driver, kernel, options, workers, timing,
-        [&](auto agree, std::uint64_t updates, const sharding::agreed_measure& found) {
-          return decide(agree, updates, measures_of_step{tensors_, found});
-        });
+        ranks(), [this] { settle(); }, driver, kernel, options, workers, timing, with_handles(decide));
+  }
+  /// `decide` of step_by, for measures by tensors of the plan.
+  template <class Decide>
+  [[nodiscard]] auto with_handles(Decide decide)
+  {
+    return [this, decide](auto agree, std::uint64_t updates, const sharding::agreed_measure& found) {
+      return decide(agree, updates, measures_of_step{tensors_, found});
+    };
   }
 
   manager_type& seal_once()
