@@ -6,6 +6,8 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
@@ -629,6 +631,119 @@ TEST_CASE("a norm that is not finite clips on the device as on the host, and rat
   CHECK(nans == 1);
   CHECK(changed == 1);
   CHECK(device.optimizer->progress().norm == std::numeric_limits<double>::infinity());
+}
+
+namespace {
+
+/// Trains by kernels on the device, and the calling thread decides: at once, late, and at times on the host.
+template <class Model>
+struct decided_by_host {
+  using device_type = cm::optimizer::device_updates<typename Model::manager, cm::optimizer::loop_launcher>;
+
+  explicit decided_by_host(Model& trained) : it{trained} {}
+
+  cm::optimizer::step_outcome step(std::uint64_t now, step_options options)
+  {
+    options.loss_scale = &it.scale;
+    if (now % 4 == 0) return cm::optimizer::step(it.m, it.kernel, options);
+    return now % 2 == 0 ? late.step(options) : cm::optimizer::step(it.m, it.kernel, options, device);
+  }
+
+  Model& it;
+  device_type device{it.m};
+  cm::optimizer::late_updates<typename Model::manager, decltype(Model::kernel), device_type> late{it.m, it.kernel,
+                                                                                                  device};
+};
+
+template <class Element, class Gradient = cm::gradient::separate, class Kernel>
+std::string differs(const Kernel& kernel, const step_options& options, const loss_scale& scale,
+                    cm::bytes capacity = 64_KiB)
+{
+  using model_type = model<Element, Kernel, Gradient>;
+  model_type host{kernel, false, scale, capacity}, other{kernel, false, scale, capacity};
+  decided_by_host<model_type> device{other};
+  for (std::uint64_t now = 1; now <= 7; ++now) {
+    step_options with_scale = options;
+    with_scale.loss_scale = &host.scale;
+    const auto of_host = host.m.iteration();
+    host.differentiate(now, now == 3 ? 1 : no_layer);
+    const auto wanted = cm::optimizer::step(host.m, host.kernel, with_scale);
+    const auto of_device = other.m.iteration();
+    other.differentiate(now, now == 3 ? 1 : no_layer);
+    const auto outcome = device.step(now, options);
+    if (outcome.result != wanted.result || outcome.norm != wanted.norm) return "another outcome";
+    if (now != 2 && host.everything() != other.everything()) return "other bytes behind step " + std::to_string(now);
+    if (host.kernel.progress.number != other.kernel.progress.number) return "another count";
+    if (host.scale.scale() != other.scale.scale()) return "another loss scale";
+  }
+  return host.scale.skips() == 1 ? "" : "nothing was skipped";
+}
+
+}  // namespace
+
+TEST_CASE("kernels update what the calling thread decides, with the bits of the host, at once and late", "[optimizer]")
+{
+  const loss_scale dynamic = loss_scale::dynamic({.initial = 1024.0F, .window = 2});
+  const step_options clips{.learning_rate = 0.01F, .clip = {.norm = 0.5F, .value = 0.02F}, .seed = 5};
+  CHECK(differs<float>(adam{{.weight_decay = 0.1F}}, {.learning_rate = 0.01F}, dynamic) == "");
+  CHECK(differs<cm::bf16>(adam{{}, {.moments = cm::dtype::bfloat16, .masters = false}}, clips, dynamic) == "");
+  CHECK(differs<cm::bf16, cm::gradient::in_place>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 56_KiB) == "");
+}
+
+TEST_CASE("a step whose kernels cannot be started is finished by the next call, and a rehearsal proves its room",
+          "[optimizer]")
+{
+  using small = model<cm::bf16, adam, cm::gradient::in_place>;
+  const loss_scale scale = loss_scale::fixed(2.0F);
+  const auto train = [&](std::optional<std::uint64_t> failing_copy, cm::bytes capacity, int& failures) {
+    small it{adam{}, false, scale, capacity};
+    decided_by_host<small> device{it};
+    for (std::uint64_t now = 1; now <= 3; ++now) {
+      const auto scope = it.m.iteration();
+      it.differentiate(now, no_layer);
+      if (now == 2 && failing_copy) it.memory.set_plan({.copy = it.memory.copies() + *failing_copy});
+      for (bool ended = false; !ended;) {
+        try {
+          (void)device.step(now == 2 ? 1 : now, {.clip = {.norm = 1.0F}});
+          ended = true;
+        } catch (const cm::device_error&) {
+          ++failures;
+        }
+      }
+      it.memory.set_plan({});
+    }
+    return it.everything();
+  };
+  int failures = 0;
+  const auto expected = train({}, 64_KiB, failures);
+  REQUIRE(failures == 0);
+  int failed = 0;
+  for (std::uint64_t copy = 0;; ++copy) {
+    failures = 0;
+    INFO("copy " << copy);
+    REQUIRE(train(copy, 64_KiB, failures) == expected);
+    if (failures == 0) break;
+    failed += failures;
+  }
+  CHECK(failed >= 10);
+
+  small asked{adam{}, false, scale, 64_KiB};
+  decided_by_host<small> device{asked};
+  cm::bytes least{};
+  const auto rehearsed = [&](std::uint64_t now) {
+    const auto scope = asked.m.iteration();
+    for (std::uint32_t index = 0; index < layers; ++index) {
+      (void)asked.m.gradient(asked.m.acquire(asked.weights.slice(index), cm::access::read));
+      (void)asked.m.gradient(asked.biases.slice(index));
+    }
+    (void)device.step(now, {.clip = {.norm = 1.0F}});
+  };
+  for (const std::uint64_t now : {1U, 2U})
+    least = std::max(least, asked.m.rehearse([&] { rehearsed(now); }).smallest_device);
+  CAPTURE(least.count());
+  CHECK(least > 40_KiB);  // gradient, two moments, master and value, in chunks of 8 KiB, and the lease
+  failures = 0;
+  CHECK(train({}, cm::align_up(least, 8_KiB), failures) == expected);
 }
 
 TEST_CASE("a step on the device that fails anywhere is finished by the next call", "[optimizer]")

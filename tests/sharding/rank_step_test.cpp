@@ -4,6 +4,8 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
@@ -15,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -226,22 +229,22 @@ TEST_CASE("an update that waits has the bits of one that does not, whatever copy
   }
 }
 
-/// The same behind three steps, which `step_of(trainer, early, step)` takes. Early updates may keep `undo` bytes on rank 1.
-template <class Step>
-std::string run_early(const sharding::zero& divided, bytes undo, std::uint64_t fatal, std::vector<float>& found,
-                      std::uint64_t& copies, std::uint32_t& failures, Step step_of)
+/// Weights behind three steps, which `make(trainer)` gives a function for. Copy `fatal` of rank 1's second step fails.
+template <class Make>
+std::string run_again(const sharding::zero& divided, std::uint64_t fatal, std::vector<float>& found,
+                      std::uint64_t& copies, std::uint32_t& failures, Make make)
 {
   std::vector<std::string> complaints(ranks);
   const collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     trainer it{group, rank, divided};
-    optimizer::early_updates early{it.m, it.adam, rank == 1 ? undo : bytes{4 * frame.count()}};
+    const auto step_of = make(it);
     for (std::uint32_t step = 0; step < 3; ++step) {
       const auto scope = it.m.iteration();
       it.differentiate_again(step);
       const std::uint64_t before = it.memory.copies();
       if (rank == 1 && step == 1) it.memory.set_plan({.copy = before + fatal});
-      it.again([&] { step_of(it, early, step); });
+      it.again([&] { step_of(step); });
       if (rank == 1 && step == 1) copies = it.memory.copies() - before;
     }
     std::vector<float> values;
@@ -251,36 +254,83 @@ std::string run_early(const sharding::zero& divided, bytes undo, std::uint64_t f
   });
   return complaints[0] + complaints[1];
 }
+std::vector<float> run_on_host(const sharding::zero& divided, const optimizer::step_options& options)
+{
+  std::vector<float> found;
+  std::uint64_t copies = 0;
+  std::uint32_t failures = 0;
+  const auto make = [&](trainer& it) { return [&](std::uint32_t) { (void)it.m.step(it.adam, options); }; };
+  CHECK(run_again(divided, UINT64_MAX / 2, found, copies, failures, make) == "");
+  return found;
+}
+/// Compares with `wanted`, whichever copy fails.
+template <class Make>
+void check_all_copies(const sharding::zero& divided, const std::vector<float>& wanted, Make make)
+{
+  std::vector<float> found;
+  std::uint64_t copies = 0, all = 0;
+  std::uint32_t failures = 0;
+  CHECK(run_again(divided, UINT64_MAX / 2, found, all, failures, make) == "");
+  CHECK(found == wanted);
+  for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
+    INFO("copy " << fatal << " of " << all);
+    CHECK(run_again(divided, fatal, found, copies, failures, make) == "");
+    CHECK(found == wanted);
+  }
+  CHECK(failures == all);
+}
+
+constexpr bytes all_bytes{4 * frame.count()};  // of the updates of two of three shares
 
 TEST_CASE("an early update over ranks has the bits of one that is not, whatever all ranks decide and copy fails",
           "[sharding]")
 {
   for (const sharding::zero& divided : stages)
-    for (const float clip :
-         {1e9F, 1300.0F, 1.0F}) {  // the norm is 1,323: updates stay, all are taken back, none is made
-      std::size_t early_ones = 0;
+    for (const float clip : {1e9F, 1300.0F, 1.0F}) {  // the norm is 1,323: updates stay, are taken back, are not made
       const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = clip}};
-      const auto at_once = [&](trainer& it, auto&, std::uint32_t) { (void)it.m.step(it.adam, options); };
-      const auto in_time = [&](trainer& it, auto& early, std::uint32_t step) {
-        (void)early.step(options);
-        if (index_of(it.here.rank()) == 1 && step == 1) early_ones = early.early();
-      };
-      std::vector<float> wanted, found;
-      std::uint64_t copies = 0, all = 0;
-      std::uint32_t failures = 0;
-      CHECK(run_early(divided, bytes{}, UINT64_MAX / 2, wanted, copies, failures, at_once) == "");
-      for (const bytes undo : {bytes{4 * frame.count()}, bytes{frame.count() * 3 / 2}, bytes{}}) {
-        failures = 0;
+      const std::vector<float> wanted = run_on_host(divided, options);
+      for (const bytes undo : {all_bytes, bytes{frame.count() * 3 / 2}, bytes{}}) {
         INFO("stage " << &divided - stages + 1 << ", clip " << clip << ", undo " << undo.count());
-        CHECK(run_early(divided, undo, UINT64_MAX / 2, found, all, failures, in_time) == "");
-        CHECK(found == wanted);
-        CHECK(early_ones == (clip < 1e9F || undo == bytes{} ? 0U : undo == bytes{4 * frame.count()} ? 2U : 1U));
-        for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
-          INFO("copy " << fatal << " of " << all);
-          CHECK(run_early(divided, undo, fatal, found, copies, failures, in_time) == "");
-          CHECK(found == wanted);
-        }
-        CHECK(failures == all);
+        std::size_t early_ones = 0;
+        check_all_copies(divided, wanted, [&](trainer& it) {
+          using early_type = optimizer::early_updates<decltype(trainer::m), optimizer::adam>;
+          const std::uint32_t rank = index_of(it.here.rank());
+          auto early = std::make_shared<early_type>(it.m, it.adam, rank == 1 ? undo : all_bytes);
+          return [&, rank, early](std::uint32_t step) {
+            (void)early->step(options);
+            if (rank == 1 && step == 1) early_ones = early->early();
+          };
+        });
+        CHECK(early_ones == (clip < 1e9F || undo == bytes{} ? 0U : undo == all_bytes ? 2U : 1U));
+      }
+    }
+}
+
+TEST_CASE("kernels update the shares of ranks with the bits of the host, at once and late, whatever copy fails",
+          "[sharding]")
+{
+  struct on_device {
+    using device_type = optimizer::device_updates<decltype(trainer::m), optimizer::loop_launcher>;
+    explicit on_device(trainer& trained) : device{trained.m}, late{trained.m, trained.adam, device} {}
+    device_type device;
+    optimizer::late_updates<decltype(trainer::m), optimizer::adam, device_type> late;
+  };
+  for (const sharding::zero& divided : stages)
+    for (const float clip : {0.0F, 1.0F}) {
+      const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = clip}};
+      const std::vector<float> wanted = run_on_host(divided, options);
+      for (const bool is_late : {false, true}) {
+        INFO("stage " << &divided - stages + 1 << ", clip " << clip << (is_late ? ", late" : ", at once"));
+        check_all_copies(divided, wanted, [&](trainer& it) {
+          return [&it, &options, is_late, on = std::make_shared<on_device>(it)](std::uint32_t step) {
+            if (step == 2)
+              (void)it.m.step(it.adam, options);  // back on the host
+            else if (is_late)
+              (void)on->late.step(options);
+            else
+              (void)it.m.step(it.adam, options, on->device);
+          };
+        });
       }
     }
 }
@@ -294,7 +344,7 @@ TEST_CASE(
     const collective::thread_group group{ranks, {}};
     support::on_ranks(ranks, [&](std::uint32_t rank) {
       trainer it{group, rank, divided};
-      optimizer::early_updates early{it.m, it.adam, bytes{4 * frame.count()}};
+      optimizer::early_updates early{it.m, it.adam, all_bytes};
       const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = 1e9F}};
       const auto refuses = [&](auto step, std::string_view text) {
         try {

@@ -469,7 +469,8 @@ class device_optimizer {
   /// Where the steps run: kernels on the device, enqueued on compute.
   class site {
    public:
-    static constexpr bool has_bytes = false;         // not for the calling thread
+    static constexpr bool has_bytes = false;  // of the kernel that the host has: nothing is kept or undone
+    static constexpr bool host_reaches = false;
     static constexpr bool counts_in_kernel = false;  // device memory has the counts
 
     site(device_optimizer& self, const device_step_options& options) : self_{self}, options_{options} {}

@@ -155,6 +155,9 @@ class early_updates {
 
  private:
   using driver_type = typename taker_type::driver_type;
+  static_assert(driver_type::undoes,
+                "chunkmem: early_updates keeps bytes on the host to take updates back, and these run on the device "
+                "(give it workers of the host, or take step or late_updates)");
   using room_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}));
 
   /// When updates happen: as many as can be undone before the decision, the others after it.

@@ -169,6 +169,8 @@ template <class Manager, optimizer_kernel Kernel, update_site Site>
 class step_driver {
  public:
   using place_type = typename Manager::place_type;
+  /// The calling thread can keep what an update overwrites, and bring it back.
+  static constexpr bool undoes = Site::host_reaches || !Site::has_bytes;
 
   /// @param owner, kernel   outlive this
   step_driver(Manager& owner, Kernel& kernel, Site site) : owner_{owner}, kernel_{kernel}, site_{std::move(site)} {}

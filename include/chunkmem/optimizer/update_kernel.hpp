@@ -250,6 +250,7 @@ struct device_parameter {
   std::byte* states[max_lists] = {};  ///< in the order of the kernel's lists, without the master
   std::uint64_t elements = 0;
   std::uint32_t tensor = 0;
+  std::uint32_t first_block = 0;  ///< of 4,096 elements of the tensor, that these begin with
   dtype value_type = dtype::float32;
   dtype gradient_type = dtype::float32;
   dtype state_types[max_lists] = {};
@@ -269,6 +270,7 @@ static_assert(sizeof(device_parameter) == 88);
   it.value = all.value;
   it.gradient = all.gradient;
   it.elements = all.elements;
+  it.first_block = static_cast<std::uint32_t>(all.first / detail::update_grain);
   it.tensor = all.tensor;
   it.value_type = all.value_type;
   it.gradient_type = all.gradient_type;
@@ -317,8 +319,10 @@ class prepared_update {
 
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
-    const place_type place{index, it_.elements};
+    place_type place{index, it_.elements};
     if (place.count == 0) return;
+    if constexpr (Order == row_order::by_counter)
+      place.counter += it_.first_block * (std::uint64_t{update_grain} / row_length<Order>);
     const bool is_wide = Order == row_order::neighbours && it_.is_aligned && place.count == row_length<Order>;
     if (updates_)
       update(place, is_wide, std::make_index_sequence<Work::states>{});

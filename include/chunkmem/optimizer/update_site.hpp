@@ -89,12 +89,13 @@ struct update_request {
 };
 
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
-/// device_optimizer). The concept asks for three calls and two constants:
+/// device_optimizer). The concept asks for three calls and three constants:
 ///
 /// - `begin()` comes before the first access of a step.
 /// - `overwrites(parameter)`: an update from its master writes every element of the value.
 /// - `end(decision, options)` comes after the last parameter of a step that is no rehearsal.
-/// - `has_bytes`: the calling thread may read and write the bytes.
+/// - `has_bytes`: an update has bytes to work with.
+/// - `host_reaches`: the calling thread may read and write them.
 /// - `counts_in_kernel`: `kernel.progress.number` counts the updates; otherwise the site counts them.
 ///
 /// A `step_driver` also makes these calls, whose arguments no concept can name:
@@ -114,6 +115,9 @@ concept update_site =
     requires(Site site, tensor_handle parameter, step_decision decision, const step_options& options) {
       {
         Site::has_bytes
+      } -> std::convertible_to<bool>;
+      {
+        Site::host_reaches
       } -> std::convertible_to<bool>;
       {
         Site::counts_in_kernel
@@ -157,6 +161,7 @@ template <executor Executor>
 class calling_thread_site : public counts_own_tensors {
  public:
   static constexpr bool has_bytes = true;
+  static constexpr bool host_reaches = true;
   static constexpr bool counts_in_kernel = true;
 
   /// @param workers   outlive this
@@ -201,6 +206,7 @@ template <class Backend>
 class virtual_time_site : public counts_own_tensors {
  public:
   static constexpr bool has_bytes = false;
+  static constexpr bool host_reaches = false;
   static constexpr bool counts_in_kernel = true;
 
   /// @param backend   outlives this
@@ -249,12 +255,20 @@ class virtual_time_site : public counts_own_tensors {
   Backend& backend_;
 };
 
-/// The site of steps on the calling thread over a manager.
+/// The site of the steps that the calling thread decides over a manager: where its executor says, or on that thread.
 template <class Manager, class Executor>
-using caller_site =
-    std::conditional_t<has_bytes<std::remove_reference_t<decltype(std::declval<Manager&>().backend())>>(),
-                       calling_thread_site<Executor>,
-                       virtual_time_site<std::remove_reference_t<decltype(std::declval<Manager&>().backend())>>>;
+struct site_of_caller {
+  using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
+  using type =
+      std::conditional_t<has_bytes<backend_type>(), calling_thread_site<Executor>, virtual_time_site<backend_type>>;
+};
+template <class Manager, class Executor>
+  requires requires { typename Executor::update_site; }
+struct site_of_caller<Manager, Executor> {
+  using type = typename Executor::update_site;
+};
+template <class Manager, class Executor>
+using caller_site = typename site_of_caller<Manager, Executor>::type;
 
 }  // namespace detail
 

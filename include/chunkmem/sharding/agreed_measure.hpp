@@ -130,7 +130,11 @@ class agreed_measure {
   static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words,
                            Executor& workers)
   {
-    if (type == dtype::bfloat16)
+    if constexpr (requires { typename Executor::update_site; })  // on the device
+      return workers.for_each_block(gradient, type, elements, [&](std::uint64_t block, const gradient_measure& it) {
+        std::ranges::copy(words_of(it), words + block * words_of_measure);
+      });
+    else if (type == dtype::bfloat16)
       return measure_elements(reinterpret_cast<const bf16*>(gradient), elements, words, workers);
     if (type == dtype::float16)
       return measure_elements(reinterpret_cast<const fp16*>(gradient), elements, words, workers);

@@ -26,6 +26,7 @@ template <optimizer::detail::update_site Site>
 class share_site {
  public:
   static constexpr bool has_bytes = Site::has_bytes;
+  static constexpr bool host_reaches = Site::host_reaches;
   static constexpr bool counts_in_kernel = Site::counts_in_kernel;
 
   /// @param runs   of the shares; outlive this

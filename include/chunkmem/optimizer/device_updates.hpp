@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/host_device.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// Writes what the calling thread has decided to where an `update_kernel` reads it.
+///
+///     loop_launcher::run(given_kernel{state, 0, 1.0F, factors, adam::device_factors{options, settings}});
+template <class Factors>
+class given_kernel {
+ public:
+  /// @param state, factors   written, in device memory
+  /// @param updates   that were done before   @param factor   of all gradients
+  given_kernel(device_step_state* state, std::uint64_t updates, float factor, Factors* factors,
+               const Factors& given) noexcept
+      : state_{state}, factors_{factors}, updates_{updates}, given_{given}, factor_{factor}
+  {
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const given_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
+  {
+    state_->number = updates_;
+    state_->factor = factor_;
+    state_->decision = step_decision::update;
+    *factors_ = given_;
+  }
+
+ private:
+  device_step_state* state_;
+  Factors* factors_;
+  std::uint64_t updates_;
+  Factors given_;
+  float factor_;
+};
+
+namespace detail {
+
+/// The calling thread decides, and kernels on the device measure and update. @tparam Where   a device_updates
+template <class Where>
+class launched_site : public counts_own_tensors {
+ public:
+  static constexpr bool has_bytes = true;
+  static constexpr bool host_reaches = false;
+  static constexpr bool counts_in_kernel = true;
+
+  /// @param where   outlives this
+  template <class Backend>
+  launched_site(Backend&, Where& where) noexcept : where_{where}
+  {
+  }
+
+  template <class Work>
+  void at_place(memory_location, Work work) const
+  {
+    where_.with_room([&] { work(agent::compute); });
+  }
+  void begin() const noexcept {}
+  template <class Driver>
+  void decide(Driver& driver) const
+  {
+    decide_by_measures(driver);
+  }
+  void await_measures() const noexcept {}
+  template <class Kernel>
+  [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
+                                         agent) const
+  {
+    gradient_measure all;
+    where_.for_each_block(gradient, type, elements,
+                          [&](std::uint64_t, const gradient_measure& block) { all.add(block); });
+    return all;
+  }
+  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
+  template <device_optimizer_kernel Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, agent) const
+  {
+    where_.update(kernel, all, request);
+  }
+  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
+
+ private:
+  Where& where_;
+};
+
+}  // namespace detail
+
+/// Updates run on the device, and the calling thread decides. It is given to a step in the place of its workers: to
+/// `step`, late_updates, `sharded_model::step` and pipeline::stage_step.
+///
+///     optimizer::device_updates<model_type, cuda_launcher> device{model};   // a manager or a sharded_model
+///     model.step(adam, {.learning_rate = 1e-3F, .clip = {.norm = 1.0F}}, device);
+///
+/// Gradients, weights and states come to the device for the measure and the update of their parameter, whatever the
+/// placement says. The bits are those of a step on the host, and so are the counts and what a checkpoint holds: a loop
+/// may change between the two from step to step. Good over ranks and stages, whose steps talk on the calling thread in
+/// any case. Poor for one rank that asks for a norm: the calling thread waits for the measure of each gradient, and
+/// device_optimizer decides on the device instead.
+///
+/// Memory: a lease on both tiers while one parameter is measured or updated, of 24 B for each 4,096 elements of the
+/// largest parameter or share, and less than 512 B. A rehearsal counts it.
+///
+/// early_updates does not take it: what it would take back lies on the device.
+/// @tparam Owner      a manager, or a sharded_model
+/// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
+///   memory
+/// @threads           one caller, that of the owner
+template <class Owner, class Launcher>
+class device_updates {
+ public:
+  using update_site = detail::launched_site<device_updates>;
+
+  /// @param owner   outlives this
+  explicit device_updates(Owner& owner, Launcher launcher = {}) : owner_{owner}, launcher_{std::move(launcher)} {}
+  device_updates(const device_updates&) = delete;
+
+  // As an executor it is the calling thread, for what runs there all the same.
+
+  [[nodiscard]] static constexpr unsigned threads() noexcept { return 1; }
+  template <class Work>
+  void run(unsigned parts, Work&& work) const noexcept
+  {
+    on_this_thread.run(parts, work);
+  }
+
+  // What steps call.
+
+  /// Calls `work()` while there is memory to measure and update one parameter.
+  /// @throws out_of_memory, device_error   `work` was not called
+  template <class Work>
+  void with_room(Work work)
+  {
+    struct until_end {
+      ~until_end()
+      {
+        self.on_host_.reset();
+        self.on_device_.reset();
+      }
+      device_updates& self;
+    };
+    const until_end gives_back{*this};
+    const bytes sums = bytes{most_blocks() * sizeof(gradient_measure)};
+    on_device_.emplace(manager().lease(tier::device, bytes{sums_begin} + sums, agent::compute));
+    on_host_.emplace(manager().lease(tier::host, sums, agent::compute));
+    work();
+  }
+  /// Measures a gradient on the device, waits, and calls `visit(block, measure)` for each block in order.
+  /// @pre inside of with_room, and the elements are those of one parameter at most
+  template <class Visit>
+  void for_each_block(const std::byte* gradient, dtype type, std::uint64_t elements, Visit visit)
+  {
+    auto& backend = manager().backend();
+    const std::uint64_t blocks = blocks_of(elements);
+    gradient_measure* const sums = place<gradient_measure>(sums_begin);
+    launcher_(backend, agent::compute,
+              measure_kernel{gradient, type, elements, sums, place<block_range>(range_begin), 0});
+    backend.copy(on_host_->data(), reinterpret_cast<const std::byte*>(sums), bytes{blocks * sizeof(gradient_measure)},
+                 agent::compute);
+    backend.wait(agent::host, backend.record(agent::compute));
+    for (std::uint64_t block = 0; block < blocks; ++block) {
+      gradient_measure found;
+      std::memcpy(&found, on_host_->data() + block * sizeof found, sizeof found);
+      visit(block, found);
+    }
+  }
+  /// Enqueues the update of one parameter, or of a run of one. @pre inside of with_room
+  /// @throws device_error   the update was not enqueued: call again
+  template <device_optimizer_kernel Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const detail::update_request& request)
+  {
+    using factors_type = typename Kernel::device_factors;
+    static_assert(factors_begin + sizeof(factors_type) <= sums_begin,
+                  "chunkmem: the device_factors of this kernel are too large for device_updates (at most 256 bytes)");
+    detail::check(kernel, all);
+    const group_id group = request.settings.group;
+    auto* const state = place<device_step_state>(0);
+    auto* const factors = place<factors_type>(factors_begin);
+    auto& backend = manager().backend();
+    launcher_(backend, agent::compute,
+              given_kernel{state, request.settings.number - 1, request.transform.factor, factors,
+                           factors_type{kernel.options(group), request.settings_of(all.tensor)}});
+    const device_parameter it = on_device(all, false);
+    kernel.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
+      const auto launch = [&]<row_order Order>() {
+        launcher_(backend, agent::compute,
+                  update_kernel<Work, factors_type, Order>{it, state, factors, request.seed, request.transform.limit});
+      };
+      if (rounds_stochastically(it))
+        launch.template operator()<row_order::by_counter>();
+      else
+        launch.template operator()<row_order::neighbours>();
+    });
+  }
+
+ private:
+  // The state, the factors, the range of a measure, and the sums of blocks.
+  static constexpr std::uint64_t factors_begin = 128;
+  static constexpr std::uint64_t sums_begin = 512;
+  static constexpr std::uint64_t range_begin = sums_begin - sizeof(block_range);
+  static_assert(sizeof(device_step_state) <= factors_begin);
+
+  using lease_type = decltype(std::declval<Owner&>().lease(tier::device, bytes{}));
+
+  /// The manager of this rank.
+  [[nodiscard]] auto& manager() const noexcept
+  {
+    if constexpr (requires(Owner& model) { model.shares(); })
+      return owner_.shares();
+    else
+      return owner_;
+  }
+  /// Of one parameter of this rank. All are declared when the first step is taken.
+  [[nodiscard]] std::uint64_t most_blocks()
+  {
+    if (most_blocks_ == 0)
+      manager().for_each_parameter([this](tensor_handle, const tensor_info& info) {
+        most_blocks_ = std::max(most_blocks_, blocks_of(info.extents.elements()));
+      });
+    return most_blocks_;
+  }
+  template <class Thing>
+  [[nodiscard]] Thing* place(std::uint64_t offset) const noexcept
+  {
+    return reinterpret_cast<Thing*>(on_device_->data() + offset);
+  }
+
+  Owner& owner_;
+  Launcher launcher_;
+  std::uint64_t most_blocks_ = 0;
+  std::optional<lease_type> on_device_;
+  std::optional<lease_type> on_host_;
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0
