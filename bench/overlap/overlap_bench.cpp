@@ -5,8 +5,8 @@
 // threads, with kernels and updates on the calling thread. The device holds all that a step needs, states included, or
 // 1/2, 1/4 or 1/8 of it. Updates run on the device or on the host, at once or late. Early updates would be the same as
 // those at once here: the calling thread computes, so every gradient is there when the step begins. At each capacity
-// below 1 the rate of both links is chosen so that the busier one is busy for 0.8 of the time that a step computes, with
-// the bytes that the run without prefetching copies.
+// below 1 the rate of both links is chosen so that the busier one is busy for 0.8 of the time that a step computes,
+// with the bytes that the run without prefetching copies.
 //
 // The bound takes nothing from a run with copies. It begins with the time of a step that has everything on the device,
 // with the same kind of updates. Some bytes have to cross a link inside a part of the step, its window. Where they take
@@ -14,8 +14,8 @@
 // - Updates on the device need every weight, gradient and state there, 16 B a parameter, between the last gradient and
 //   the last update. At the last gradient the device holds as many of these bytes as it has room for. Late updates end
 //   with the first forward pass.
-// - Updates on the host send the gradients down, 4 B a parameter, between the begin of the last backward pass and the last
-//   update. The weights come up, 4 B, between the last gradient and the end of the first forward pass.
+// - Updates on the host send the gradients down, 4 B a parameter, between the begin of the last backward pass and the
+//   last update. The weights come up, 4 B, between the last gradient and the end of the first forward pass.
 // What passes load and write back beside is not counted. The rows of one place and capacity are judged by the kind of
 // updates whose planned step takes least.
 //

@@ -5,7 +5,9 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/launch_kernels.cuh>
+#include <chunkmem/optimizer/step.hpp>
 
 #include <memory_resource>
 
@@ -33,4 +35,8 @@ inline void beside_libraries()
 inline void updates(cm::manager<device>& m)
 {
 #include "gpu_updates.inc"
+}
+inline void updates_that_the_host_decides(cm::manager<device>& m, cm::optimizer::adam& host_adam)
+{
+#include "gpu_device_updates.inc"
 }

@@ -76,7 +76,7 @@ void has_the_bits_of_one_device(const schedule& plan, const Kernel& kernel, cons
   const trained found = train<Element>(plan, kernel, how);
   CHECK(found.weights == train_managed_alone<Element>(plan, kernel, how));
   CHECK(found.skipped == (how.infinite_batch < plan.batches ? 1 : 0));
-  CHECK(found.evictions > 0);
+  CHECK((found.evictions > 0 || how.on_device));  // a lease of its kernels is larger than three weights
 }
 
 optimizer::adam adam(float decay, bool masters)
@@ -125,6 +125,17 @@ TEST_CASE("updates that wait until their weights are read have the bits of one d
   for (const schedule& plan :
        {make_schedule(one_f_one_b{}, shape), make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape),
         make_schedule(no_flush{.for_all_stages = true}, shape)})
+    for (const std::uint32_t infinite : {UINT32_MAX, 2U}) {
+      how.infinite_batch = infinite;
+      every_optimizer(plan, how);
+    }
+}
+
+TEST_CASE("updates on the device that stages decide have the bits of one device", "[pipeline][delayed]")
+{
+  managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .on_device = true};
+  const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 5};
+  for (const schedule& plan : {make_schedule(one_f_one_b{}, shape), make_schedule(no_flush{}, shape)})
     for (const std::uint32_t infinite : {UINT32_MAX, 2U}) {
       how.infinite_batch = infinite;
       every_optimizer(plan, how);

@@ -335,6 +335,40 @@ TEST_CASE("kernels update the shares of ranks with the bits of the host, at once
     }
 }
 
+TEST_CASE("kernels round the shares of ranks by the random bits that one rank has", "[sharding]")
+{
+  std::vector<std::vector<float>> found(2 * ranks);
+  const collective::thread_group of_host{ranks, {}}, of_device{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    for (const bool on_device : {false, true}) {
+      trainer::memory_type memory{
+          failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
+      collective::local_threads here{on_device ? of_device : of_host, rank_id{rank}};
+      sharded_model<trainer::memory_type, collective::local_threads> m{memory, here, {.chunk_bytes = frame}};
+      optimizer::adam adam{{}, {.moments = dtype::bfloat16, .masters = false}};
+      m.use(adam);
+      const auto weight = m.add<bf16>({70'000}, role::parameter);  // a share begins inside of it
+      for (bf16& value : m.acquire(weight, access::write).span()) value = round_to<bf16>(1.0F);
+      optimizer::device_updates<decltype(m), optimizer::loop_launcher> device{m};
+      for (std::uint32_t step = 0; step < 2; ++step) {
+        const auto scope = m.iteration();
+        {
+          const auto gradient = m.gradient(m.acquire(weight, access::read));
+          for (std::size_t index = 0; index < gradient.size(); ++index)
+            gradient.span()[index] = round_to<bf16>(static_cast<float>(index % 97) - 40.0F);
+        }
+        m.gradient_done(weight);
+        const optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = 1}, .seed = 7};
+        (void)(on_device ? m.step(adam, options, device) : m.step(adam, options));
+      }
+      const auto pin = m.acquire(weight, access::read);
+      for (const bf16 value : pin.span()) found[2 * rank + (on_device ? 1 : 0)].push_back(to_float(value));
+    }
+  });
+  CHECK((found[0].size() == 70'000 && found[0][4096] != found[0][4096 + 97 * 128]));  // the same gradients
+  for (const auto& each : found) CHECK((each == found[0]));
+}
+
 TEST_CASE(
     "an early step over ranks is skipped by all, finished by itself alone, and refused before it updates anything",
     "[sharding]")

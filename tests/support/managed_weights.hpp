@@ -3,6 +3,8 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -110,6 +112,7 @@ struct managed_recipe {
   std::uint32_t infinite_batch = UINT32_MAX;  ///< a gradient of part 0 is no number in it
   bool scales = false;                        ///< gradients are multiplied with a loss scale
   bool is_late = false;                       ///< updates wait until their weights are read
+  bool on_device = false;                     ///< kernels measure and update
 };
 
 /// A loss scale for each set of gradients: batches that overlap have scales of their own.
@@ -151,7 +154,7 @@ class managed_weights {
  public:
   managed_weights(const chunkmem::pipeline::schedule& plan, std::uint32_t stage, Stages& stages, const Kernel& kernel,
                   const managed_recipe& how, std::uint32_t chunks)
-      : layers_{chunks},
+      : layers_{chunks + (how.on_device ? 16U : 0U)},
         kernel_{kernel},
         versions_{layers_.m(), plan.versions, chunkmem::dtype_of<Element>},
         step_{stages},
@@ -183,7 +186,9 @@ class managed_weights {
     });
     if (++added_ < layers_.parts().size() * micro_batches_) return;
     added_ = 0;
-    step_.begin(layers_.m(), kernel_, scales_.options(how_.options, batch), number_of());
+    const auto options = scales_.options(how_.options, batch);
+    how_.on_device ? step_.begin(layers_.m(), kernel_, options, number_of(), device_)
+                   : step_.begin(layers_.m(), kernel_, options, number_of());
   }
   /// The step is taken when the last part's update comes.
   void update(const chunkmem::pipeline::operation&)
@@ -195,8 +200,9 @@ class managed_weights {
     begin_batch();
     const auto options = scales_.options(how_.options, versions_.newest() - 1);
     const auto done = versions_.update([&] {
-      return how_.is_late ? step_.take(layers_.m(), late_, options, number_of())
-                          : step_.take(layers_.m(), kernel_, options, chunkmem::on_this_thread, number_of());
+      return how_.is_late     ? step_.take(layers_.m(), late_, options, number_of())
+             : how_.on_device ? step_.take(layers_.m(), kernel_, options, device_, number_of())
+                              : step_.take(layers_.m(), kernel_, options, chunkmem::on_this_thread, number_of());
     });
     has_waited_ = has_waited_ || late_.waiting() != 0;
     skipped_ += done == chunkmem::optimizer::step_result::skipped_nonfinite ? 1U : 0U;
@@ -241,6 +247,7 @@ class managed_weights {
   managed_layers<Element> layers_;
   Kernel kernel_;
   chunkmem::optimizer::late_updates<manager_of_layers, Kernel> late_{layers_.m(), kernel_};
+  chunkmem::optimizer::device_updates<manager_of_layers, chunkmem::optimizer::loop_launcher> device_{layers_.m()};
   bool has_waited_ = false;  // an update
   chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
   chunkmem::pipeline::stage_step<Stages> step_;

@@ -159,13 +159,15 @@ class stage_step {
   /// complete.
   /// @throws device_error   the system gives no thread   @throws usage_error   a step was begun and not taken. What is
   ///   wrong with the step itself, `take` throws on every stage
-  template <class Manager, optimizer_kernel Kernel, class NumberOf>
-  void begin(Manager& m, Kernel& kernel, const optimizer::step_options& options, NumberOf number_of)
+  /// @param workers   measure the gradients; on the device, where `take` gets device_updates
+  template <class Manager, optimizer_kernel Kernel, class NumberOf, executor Executor = const serial>
+  void begin(Manager& m, Kernel& kernel, const optimizer::step_options& options, NumberOf number_of,
+             Executor& workers = on_this_thread)
   {
     static_assert(
         !requires { m.ranks(); }, "chunkmem: the step of a stage with replicas is not begun before it is taken");
     expects(!talk_aside_.is_running(), "a step of all stages was begun twice (take it between)");
-    driver_of<Manager, Kernel, const serial> driver{m, kernel, {m.backend(), on_this_thread}};
+    driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
     if (m.rehearsing()) {
       rehearse_measures(driver, m, options);
       has_rehearsed_measures_ = true;

@@ -540,7 +540,8 @@ class sharded_model {
   ///     late.step({.learning_rate = 1e-3F});   // in place of model.step
   ///
   /// A late update waits until a weight of its unit is acquired, and the unit is gathered behind it. So every rank
-  /// acquires the same weights in the same order behind a late step, also where weights are kept whole (zero_1, zero_2).
+  /// acquires the same weights in the same order behind a late step, also where weights are kept whole (zero_1,
+  /// zero_2).
   template <class Kernel, class Executor>
   class step_taker {
    public:
