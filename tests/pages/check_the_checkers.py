@@ -56,6 +56,15 @@ class PlantedMistakes(unittest.TestCase):
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
+class Steps(PlantedMistakes):
+    copied = ("docs", "tests/sharding/step_kinds_test.cpp")
+
+    def test_another_table(self):
+        self.expect_good("steps")
+        self.replace("docs/training.md", "| a manager | at once, late, early |", "| a manager | at once |")
+        self.expect("steps", "docs/training.md has another table of steps")
+
+
 class Numbers(PlantedMistakes):
     copied = ("README.md", "CHANGELOG.md", "CITATION.cff", "docs", "bench/results", "cmake", "include/chunkmem/core/version.hpp")
 
