@@ -38,7 +38,7 @@ class dice {
 };
 
 /// When the updates of a step happen. `dropped`: its gradients are dropped, and there is no step.
-enum class timing : std::uint8_t { at_once, late, early, dropped };
+enum class timing : std::uint8_t { at_once, late, on_device, early, dropped };
 /// Who trains.
 enum class place : std::uint8_t { alone, ranks, stages, device };
 
@@ -81,8 +81,8 @@ struct phase {
     for (std::uint64_t steps = 1 + random.below(5); steps > 0; --steps, ++number) {
       step& it = now.steps.emplace_back();
       it.number = number;
-      const std::uint32_t ways = now.where == place::alone ? 4 : now.where == place::device ? 1 : 2;
-      it.when = static_cast<timing>(random.below(ways));
+      constexpr std::array<std::uint32_t, 4> ways{5, 4, 3, 1};  // alone, ranks, stages, device: the first so many
+      it.when = static_cast<timing>(random.below(ways[static_cast<std::size_t>(now.where)]));
       constexpr std::array<float, 3> clips{0.0F, 0.5F, 1000.0F};
       it.clip = clips[random.below(clips.size())];
       it.is_spoilt = random.below(6) == 0;

@@ -9,6 +9,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -133,6 +134,10 @@ void compare_counts(const cm::optimizer::step_progress& progress, const training
 }
 
 /// A phase of one manager. @param from   what the phase before saved; empty: this is the first
+/// Updates on the device that the calling thread decides.
+template <class Owner>
+using kernels_on = cm::optimizer::device_updates<Owner, cm::optimizer::loop_launcher>;
+
 folders_type train_alone(const phase& now, const folders_type& from, training& wanted)
 {
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
@@ -152,6 +157,7 @@ folders_type train_alone(const phase& now, const folders_type& from, training& w
   compare_states(own, wanted);
   cm::optimizer::late_updates late{m, kernel};
   cm::optimizer::early_updates early{m, kernel, 4_KiB};
+  kernels_on<manager_type> device{m};
   for (const step& it : now.steps) {
     const auto scope = m.iteration();
     own.differentiate(it);
@@ -159,6 +165,7 @@ folders_type train_alone(const phase& now, const folders_type& from, training& w
     switch (it.when) {
       case timing::at_once: (void)cm::optimizer::step(m, kernel, options_of(it)); break;
       case timing::late: (void)late.step(options_of(it)); break;
+      case timing::on_device: (void)cm::optimizer::step(m, kernel, options_of(it), device); break;
       case timing::early: (void)early.step(options_of(it)); break;
       case timing::dropped: m.drop_gradients(); break;
     }
@@ -191,11 +198,18 @@ folders_type train_on_ranks(const phase& now, const folders_type& from, training
       training twin = before;
       compare_counts(kernel.progress, twin);
       cm::optimizer::late_updates late{m, kernel};
+      cm::optimizer::early_updates early{m, kernel, frame};
+      kernels_on<model_type> device{m};
       for (const step& it : now.steps) {
         const auto scope = m.iteration();
         own.differentiate(it, rank == 0);
         twin.take(it);
-        (void)(it.when == timing::late ? late.step(options_of(it)) : m.step(kernel, options_of(it)));
+        switch (it.when) {
+          case timing::late: (void)late.step(options_of(it)); break;
+          case timing::on_device: (void)m.step(kernel, options_of(it), device); break;
+          case timing::early: (void)early.step(options_of(it)); break;
+          default: (void)m.step(kernel, options_of(it));
+        }
       }
       compare_counts(kernel.progress, twin);
       own.compare(twin);
@@ -228,6 +242,7 @@ folders_type train_on_stages(const phase& now, const folders_type& from, trainin
       if (!from.empty()) (void)cm::pipeline::load_from_stages(all, m, std::span<const memory_folder>{from});
       cm::pipeline::stage_step steps{all};
       cm::optimizer::late_updates late{m, kernel};
+      kernels_on<manager_type> device{m};
       training twin = before;
       for (const step& it : now.steps) {
         const auto scope = m.iteration();
@@ -236,8 +251,11 @@ folders_type train_on_stages(const phase& now, const folders_type& from, trainin
         const auto number = [&](cm::tensor_handle weight) {
           return static_cast<std::uint32_t>(own.first + cm::index_of(weight.id));
         };
-        (void)(it.when == timing::late ? steps.take(m, late, options_of(it), number)
-                                       : steps.take(m, kernel, options_of(it), cm::on_this_thread, number));
+        switch (it.when) {
+          case timing::late: (void)steps.take(m, late, options_of(it), number); break;
+          case timing::on_device: (void)steps.take(m, kernel, options_of(it), device, number); break;
+          default: (void)steps.take(m, kernel, options_of(it), cm::on_this_thread, number);
+        }
       }
       compare_states(own, twin);
       (void)cm::pipeline::save_stages(all, m, to[stage]);
