@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -15,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -275,54 +277,36 @@ template <class Manager>
 
 namespace detail {
 
-[[nodiscard]] inline std::span<std::byte> bytes_of(auto elements)
-  requires(!std::is_const_v<typename decltype(elements)::element_type>)
-{
-  return std::as_writable_bytes(elements);
-}
-[[nodiscard]] inline std::span<const std::byte> bytes_of(auto elements)
-  requires std::is_const_v<typename decltype(elements)::element_type>
-{
-  return std::as_bytes(elements);
-}
+/// What a pinned item is given to: its bytes, to be written or not.
+template <access_choice Access>
+using use_of_bytes = call_ref<void(std::span<pinned_as<std::byte, Access>>)>;
 
 /// Calls `use(bytes)` with the bytes of a tensor in a list, in the tier where the thread can reach them.
-template <class Manager, access_choice Access, class Use>
-void with_pinned(Manager& m, const model_item& item, Access mode, memory_location place, Use use)
+template <class Manager, access_choice Access>
+void with_pinned(Manager& m, const model_item& item, Access mode, memory_location place, use_of_bytes<Access> use)
 {
-  const auto typed = [&]<class Element>(Element) {
-    const auto pin = m.acquire(tensor<Element>{item.tensor}, mode, place);
-    use(bytes_of(pin.span()));
-  };
-  if (item.part == role::parameter) {
-    const auto pin = m.acquire_bytes(item.tensor, item.list, mode, place);
-    return use(bytes_of(pin.span()));
-  }
-  switch (item.type) {
-    case dtype::float32: return typed(float{});
-    case dtype::bfloat16: return typed(bf16{});
-    case dtype::float16: return typed(fp16{});
-    case dtype::int32: return typed(std::int32_t{});
-    case dtype::int64: return typed(std::int64_t{});
-    case dtype::uint8: return typed(std::uint8_t{});
-  }
+  const auto pin = item.part == role::parameter ? m.acquire_bytes(item.tensor, item.list, mode, place)
+                                                : m.acquire_bytes(item.tensor, mode, place);
+  const auto all = pin.span();
+  use({reinterpret_cast<pinned_as<std::byte, Access>*>(all.data()), all.size()});
 }
 
 /// Reads on the host. Where the host has no room, and the thread can read the device, it reads there.
-template <class Manager, access_choice Access, class Use>
-void with_bytes(Manager& m, const model_item& item, Access mode, Use use)
+template <class Manager, access_choice Access>
+void with_bytes(Manager& m, const model_item& item, Access mode, std::type_identity_t<use_of_bytes<Access>> use)
 {
   if (item.is_state()) return use(item.state);
   bool used = false;
   try {
-    return with_pinned(m, item, mode, memory_location::host, [&](auto content) {
+    const auto note_use = [&](std::span<pinned_as<std::byte, Access>> content) {
       used = true;
       use(content);
-    });
+    };
+    return with_pinned<Manager, Access>(m, item, mode, memory_location::host, note_use);
   } catch (const out_of_memory&) {
     if (used || !Manager::engine_type::host_addressable) throw;
   }
-  with_pinned(m, item, mode, memory_location::device, use);
+  with_pinned<Manager, Access>(m, item, mode, memory_location::device, use);
 }
 
 }  // namespace detail

@@ -8,6 +8,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>
@@ -88,8 +89,7 @@ class lending_writer final : public borrowed_pins {
   }
   void end_file() { queue_->end_file(); }
 
-  template <class Use>
-  void with_bytes(Manager& m, const model_item& item, Use use)
+  void with_bytes(Manager& m, const model_item& item, call_ref<void(std::span<const std::byte>)> use)
   {
     if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
     std::optional<pin_type> pin;

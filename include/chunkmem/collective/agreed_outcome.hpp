@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
@@ -81,6 +82,33 @@ class error_words {
   static constexpr std::size_t text_bytes = 64 * sizeof(std::uint64_t) - 1;  // a zero after it
 };
 
+/// What the work of one rank came to.
+struct own_outcome {
+  enum : std::uint64_t { done, more, failed };
+
+  std::uint64_t word = failed;
+  error_words::words error{};    ///< of work that failed
+  std::exception_ptr exception;  ///< the same for this rank
+
+  /// @throws comm_error, and what is no error of this library
+  [[nodiscard]] static own_outcome of(call_ref<bool()> work)
+  {
+    own_outcome mine;
+    try {
+      mine.word = work() ? done : more;
+    } catch (const comm_error&) {
+      throw;
+    } catch (const chunkmem::error& met) {
+      mine.error = error_words::of(met);
+      mine.exception = std::current_exception();
+    } catch (const std::bad_alloc&) {
+      mine.error[0] = error_words::no_memory;
+      mine.exception = std::current_exception();
+    }
+    return mine;
+  }
+};
+
 }  // namespace detail
 
 /// A word of every rank, in their order. @throws comm_error
@@ -99,39 +127,26 @@ template <exchanges_words Communicator>
 ///   2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no error of this
 ///   library (a rank that ends), are thrown at once: other ranks hear of them by their deadline
 /// @complexity   one exchange of a word; in an error another one of 72 words
-template <exchanges_words Communicator, class Work>
-bool agreed(Communicator& ranks, Work work)
+template <exchanges_words Communicator>
+bool agreed(Communicator& ranks, call_ref<bool()> work)
 {
-  enum : std::uint64_t { done, more, failed };
-  detail::error_words::words mine{};
-  std::exception_ptr own;
-  std::uint64_t word = failed;
-  try {
-    word = work() ? done : more;
-  } catch (const comm_error&) {
-    throw;
-  } catch (const error& met) {
-    mine = detail::error_words::of(met);
-    own = std::current_exception();
-  } catch (const std::bad_alloc&) {
-    mine[0] = detail::error_words::no_memory;
-    own = std::current_exception();
-  }
-  const std::vector<std::uint64_t> all = words_of_all(ranks, word);
-  const auto first = std::ranges::find(all, std::uint64_t{failed});
-  if (first == all.end()) return std::ranges::all_of(all, [](std::uint64_t it) { return it == done; });
-  std::vector<std::uint64_t> texts(mine.size() * ranks.ranks());
-  ranks.exchange(mine, texts);
+  using detail::own_outcome;
+  const own_outcome mine = own_outcome::of(work);
+  const std::vector<std::uint64_t> all = words_of_all(ranks, mine.word);
+  const auto first = std::ranges::find(all, std::uint64_t{own_outcome::failed});
+  if (first == all.end()) return std::ranges::all_of(all, [](std::uint64_t it) { return it == own_outcome::done; });
+  std::vector<std::uint64_t> texts(mine.error.size() * ranks.ranks());
+  ranks.exchange(mine.error, texts);
   const auto rank = static_cast<std::uint32_t>(first - all.begin());
-  if (rank == index_of(ranks.rank())) std::rethrow_exception(own);
+  if (rank == index_of(ranks.rank())) std::rethrow_exception(mine.exception);
   error_text who;
   detail::tell_rank_of(ranks, who, rank);
-  detail::error_words::raise(who, texts.data() + std::size_t{rank} * mine.size());
+  detail::error_words::raise(who, texts.data() + std::size_t{rank} * mine.error.size());
 }
 
 /// The same for work that ends in one call.
-template <exchanges_words Communicator, class Work>
-void all_or_none(Communicator& ranks, Work work)
+template <exchanges_words Communicator>
+void all_or_none(Communicator& ranks, call_ref<void()> work)
 {
   (void)agreed(ranks, [&] {
     work();

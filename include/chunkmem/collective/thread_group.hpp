@@ -3,6 +3,7 @@
 
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>
@@ -457,8 +458,7 @@ inline void throw_cause(const std::vector<std::exception_ptr>& failures)
 ///
 /// @throws what the first one threw whose failure is no comm_error; else what the first one did
 /// @throws std::system_error   the system gives no more threads; those that ran have ended
-template <class Work>
-void run_threads(std::uint32_t count, Work work)
+inline void run_threads(std::uint32_t count, call_ref<void(std::uint32_t)> work)
 {
   std::vector<std::exception_ptr> failures(count);
   std::vector<std::jthread> threads;  // joined also where one cannot start

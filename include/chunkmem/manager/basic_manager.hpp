@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
@@ -182,8 +183,7 @@ class basic_manager {
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
-  template <class Step>
-  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
+  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing)
   {
     return rehearsal_.run(step, on);
   }
@@ -286,9 +286,8 @@ class basic_manager {
   {
     using result = pin_type<pinned_as<Element, Access>>;
     if (place == memory_location::device) return acquire(wanted, mode, from);
-    const auto on_host = [&](slot_id slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
     return guard_.within("acquire", from, [&] {
-      return result{link_.get(), [&] { return written(wanted, mode, on_host); }};
+      return result{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
@@ -316,7 +315,17 @@ class basic_manager {
                  : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
-  /// The same as bytes of any element type, on the host ready for `stream`. For optimizers: a weight written through it
+  /// A pin of any tensor as bytes, whatever its element type, ready for the calling thread: for a save or a load.
+  template <access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, Access mode,
+                                                                        memory_location place,
+                                                                        place_type from = place_type{})
+  {
+    return guard_.within("acquire_bytes", from, [&] {
+      return pin_type<pinned_as<std::uint8_t, Access>>{link_.get(), [&] { return take_in(wanted, mode, place); }};
+    });
+  }
+  /// A list of a parameter as bytes, on the host ready for `stream`. For optimizers: a weight written through it
   /// is taken to be its master's.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
@@ -728,16 +737,16 @@ class basic_manager {
   }
   [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent stream)
   {
-    return written(wanted, mode,
-                   [&](slot_id slot) { return engine_.acquire(slot, kind_of(mode, memory_location::device), stream); });
+    return take_in(wanted, mode, memory_location::device, stream);
   }
-  template <class Take>
-  [[nodiscard]] access_token written(tensor_handle wanted, access_mode mode, Take take)
+  [[nodiscard]] access_token take_in(tensor_handle wanted, access_mode mode, memory_location place,
+                                     agent stream = agent::host)
   {
     const slot_id slot = builder_.slot_of(wanted);
-    if (!writes(mode)) return take(slot);
+    const entry_kind kind = kind_of(mode, place);
+    if (!writes(mode)) return engine_.acquire_in_place(slot, kind, stream);
     masters_.expect_writable(slot);
-    const access_token result = take(slot);
+    const access_token result = engine_.acquire_in_place(slot, kind, stream);
     masters_.note_written(slot);
     return result;
   }
@@ -756,15 +765,17 @@ class basic_manager {
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode,
                                              memory_location place, agent stream = agent::host)
   {
+    return {link_.get(), [&] { return take_of_list(wanted, list, mode, place, stream); }};
+  }
+  [[nodiscard]] access_token take_of_list(tensor_handle wanted, list_id list, access_mode mode, memory_location place,
+                                          agent stream)
+  {
     const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
-    return {link_.get(), [&] {
-              if (writes(mode) && list != gradient_list) masters_.tell_of_change(slot);
-              if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
-              if (list == gradient_list && writes(mode))
-                return gradients_.open_again(builder_.slot_of(wanted), kind, stream);
-              return engine_.acquire_in_place(slot, kind, stream);
-            }};
+    if (writes(mode) && list != gradient_list) masters_.tell_of_change(slot);
+    if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
+    if (list == gradient_list && writes(mode)) return gradients_.open_again(builder_.slot_of(wanted), kind, stream);
+    return engine_.acquire_in_place(slot, kind, stream);
   }
 
   template <element Element>

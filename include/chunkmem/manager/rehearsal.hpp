@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
@@ -108,13 +109,6 @@ struct model_frames {
   }
 };
 
-/// The record is good for a device of any size.
-///
-///     rehearsal<Eviction, Transfer, settles_always> trial{frames, Eviction{}, record, filled};
-struct settles_always {
-  [[nodiscard]] constexpr bool operator()(bytes) const noexcept { return true; }
-};
-
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
 ///     rehearsal<Eviction, Transfer> trial{frames, Eviction{}, record, filled};
@@ -123,20 +117,21 @@ struct settles_always {
 /// The step is tried from the starts that a manager goes back to: as
 /// the recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty
 /// device. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
-template <class Eviction, class Transfer, class Settle = settles_always>
+template <class Eviction, class Transfer>
 class rehearsal {
  public:
+  /// The record is good for a device of any size.
   /// @param filled   by slot: it held bytes before the step
-  /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there
-  ///   are none
   rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
-            const sequence<std::uint8_t>& filled, Settle settle = {})
-      : rehearsal{frames, eviction, settle}
+            const sequence<std::uint8_t>& filled)
+      : rehearsal{frames, eviction, settles_always}
   {
     add(record, filled);
   }
   /// Without a step yet.
-  rehearsal(const model_frames& frames, const Eviction& eviction, Settle settle)
+  /// @param settle   `settle(device)`: makes the records and what was filled those of a device of this size; false
+  ///   where there are none. It outlives this
+  rehearsal(const model_frames& frames, const Eviction& eviction, call_ref<bool(bytes)> settle)
       : frames_{frames}, state_{eviction}, settle_{settle}
   {
   }
@@ -188,6 +183,7 @@ class rehearsal {
   }
 
  private:
+  static constexpr auto settles_always = [](bytes) noexcept { return true; };
   enum class origin : std::uint8_t { filled, cleared, known };
   struct step {
     const access_record* record = nullptr;
@@ -265,7 +261,7 @@ class rehearsal {
   chunk_cache<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
-  Settle settle_;
+  call_ref<bool(bytes)> settle_;
 };
 
 /// What the declarations alone say. @pre sealed
@@ -327,12 +323,12 @@ namespace detail {
 /// @param given    capacities of the backend
 /// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
 ///   placed
-template <class Transfer, class Eviction, class Log, class Settle>
+template <class Transfer, class Eviction, class Log>
 void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
-                  memory_requirement& need, Settle settle)
+                  memory_requirement& need, call_ref<bool(bytes)> settle)
 {
   const auto turns = rehearsed.turns();
-  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, settle};
+  rehearsal<Eviction, Transfer> trial{frames, eviction, settle};
   for (const auto& it : turns) {
     if (it.iterations.empty()) trial.add(it.record, it.filled);
     const access_record* before = nullptr;
@@ -476,8 +472,7 @@ class step_rehearsal {
   [[nodiscard]] bool is_running() const noexcept { return engine_->rehearsing().is_running(); }
 
   /// @throws config_error, usage_error   see basic_manager::rehearse
-  template <class Step>
-  memory_requirement run(Step& step, rehearse_on on)
+  memory_requirement run(call_ref<void()> step, rehearse_on on)
   {
     using transfer_type = typename Engine::transfer_type;
     builder_->place();
@@ -501,8 +496,7 @@ class step_rehearsal {
 
  private:
   /// The record becomes that of a device of this size. @return   false where the placement refuses it
-  template <class Step>
-  bool settle(bytes device, Step& step)
+  bool settle(bytes device, call_ref<void()> step)
   try {
     if (builder_->assign_tiers(device)) run_without_bytes(step);
     return true;
@@ -510,8 +504,7 @@ class step_rehearsal {
     return false;
   }
 
-  template <class Step>
-  void run_without_bytes(Step& step)
+  void run_without_bytes(call_ref<void()> step)
   {
     expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
     engine_->health().expect_alive();

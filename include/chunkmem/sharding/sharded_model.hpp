@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/policy.hpp>
@@ -351,8 +352,7 @@ class sharded_model {
 
   /// As a manager's. Ranks do not talk in it, but to finish updates that wait.
   /// @throws usage_error   also where gradients are open
-  template <class Step>
-  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
+  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing)
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
@@ -735,8 +735,7 @@ class sharded_model {
                                                 "same values on every rank, or give its pin to broadcast"})};
   }
   /// In pieces that the device has room for. @param label   `label()`: of the tensor, the same on every rank
-  template <class Label>
-  void broadcast_bytes(std::span<std::byte> all, rank_id from, Label label)
+  void broadcast_bytes(std::span<std::byte> all, rank_id from, call_ref<std::uint32_t()> label)
   {
     const bool sends = ranks().rank() == from;
     const std::size_t most = std::min<std::size_t>(all.size(), chunk_bytes_.count());

@@ -3,6 +3,7 @@
 
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
@@ -69,10 +70,9 @@ class thread_ranks {
   /// Where one throws, its ends are gone, so waits of the others end with a comm_error at once.
   /// @throws what the first rank threw whose failure is no comm_error, which are others' mostly; else what the first
   ///   one did
-  template <class Work>
-  void run(Work work) const
+  void run(call_ref<void(place&)> work) const
   {
-    collective::run_threads(world_.ranks, [this, &work](std::uint32_t rank) {
+    collective::run_threads(world_.ranks, [this, work](std::uint32_t rank) {
       place here{*this, rank};
       work(here);
     });
