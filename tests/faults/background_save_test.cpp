@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/sanitized.hpp>
 
 #include <array>
@@ -36,7 +37,7 @@ struct saved {
 
 struct model {
   backend memory{cm::backend::host_arena_options{64_KiB, 64_KiB}};
-  cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::manager<backend, support::chosen_gradient> m{memory, {.chunk_bytes = 4_KiB}};
   cm::stacked<float> layers = m.add_stacked<float>(3, {500}, cm::role::parameter);
 
   model()

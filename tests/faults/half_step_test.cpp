@@ -5,14 +5,15 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,11 +75,11 @@ struct on_host_later : on_host<Manager> {
 
 /// A few parameters with masters and a few of 32 bits; all gradients wait on the device, and their update is on the
 /// host or there.
-template <template <class> class Updates, class Gradient>
+template <template <class> class Updates>
 struct training {
-  using manager = cm::manager<backend, Gradient>;
+  using manager = cm::manager<backend, support::chosen_gradient>;
 
-  training()
+  explicit training(bool in_place = false) : m{memory, {.chunk_bytes = 4_KiB}, support::chosen_gradient{in_place}}
   {
     for (std::uint32_t index = 0; index < layers; ++index)
       weights.push_back(m.template add<cm::bf16>({1'000}, cm::role::parameter));
@@ -152,7 +154,7 @@ struct training {
   }
 
   backend memory{cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 1_MiB}};
-  manager m{memory, {.chunk_bytes = 4_KiB}};
+  manager m;
   std::vector<cm::tensor<cm::bf16>> weights;
   std::vector<cm::tensor<float>> wide;
   std::optional<Updates<manager>> optimizer;
@@ -182,13 +184,13 @@ template <class Training>
 }
 
 /// Disturbs the third step at every copy and calls `then(training, folder)`, which has to leave a run at its end.
-template <class Training, class Then>
-void disturb(Then then)
+template <class Training>
+void disturb(bool in_place, std::type_identity_t<cm::call_ref<void(Training&, const support::memory_folder&)>> then)
 {
   support::memory_folder folder;
   std::vector<std::byte> expected;
   {
-    Training it;
+    Training it{in_place};
     it.fill();
     it.train(saved_after);
     (void)cm::checkpoint::save(it.m, folder);
@@ -198,7 +200,7 @@ void disturb(Then then)
   std::set<std::uint32_t> reached;
   for (std::uint64_t k = 0;; k += copy_pace) {
     INFO("copy " << k);
-    Training it;
+    Training it{in_place};
     (void)cm::checkpoint::load(it.m, folder);
     if (!it.fails(k)) break;
     reached.insert(it.optimizer->progress().reached);
@@ -211,9 +213,9 @@ void disturb(Then then)
 }
 
 template <class Training>
-void load_and_go_on()
+void load_and_go_on(bool in_place)
 {
-  disturb<Training>([](Training& it, const support::memory_folder& folder) {
+  disturb<Training>(in_place, [](Training& it, const support::memory_folder& folder) {
     (void)cm::checkpoint::load(it.m, folder);
     CHECK(it.cursor == saved_after);
     it.train(in_all);
@@ -221,9 +223,9 @@ void load_and_go_on()
 }
 
 template <class Training>
-void refuse_and_step_again()
+void refuse_and_step_again(bool in_place)
 {
-  disturb<Training>([](Training& it, const support::memory_folder&) {
+  disturb<Training>(in_place, [](Training& it, const support::memory_folder&) {
     refuses_checkpoints(it);
     if (it.is_half_done()) {
       CHECK_THROWS_AS(it.m.drop_gradients(), cm::usage_error);
@@ -239,10 +241,10 @@ void refuse_and_step_again()
 
 /// What has updated nothing yet may be forgotten, and the step begins anew with other gradients.
 template <class Training>
-void drop_where_nothing_is_updated()
+void drop_where_nothing_is_updated(bool in_place)
 {
   int dropped = 0;
-  disturb<Training>([&](Training& it, const support::memory_folder& folder) {
+  disturb<Training>(in_place, [&](Training& it, const support::memory_folder& folder) {
     if (it.is_half_done()) {
       (void)cm::checkpoint::load(it.m, folder);
     } else {
@@ -258,30 +260,31 @@ void drop_where_nothing_is_updated()
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a step that was cut short is void after a load, and the bits are those of the run that was saved",
-                   "[faults]", (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEST_CASE("a step that was cut short is void after a load, and the bits are those of the run that was saved",
+          "[faults]")
 {
-  load_and_go_on<TestType>();
+  SECTION("on the host") load_and_go_on<training<on_host>>(false);
+  SECTION("on the host, of gradients in place") load_and_go_on<training<on_host>>(true);
+  SECTION("on the device") load_and_go_on<training<on_device>>(false);
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it", "[faults]",
-                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it", "[faults]")
 {
-  refuse_and_step_again<TestType>();
+  SECTION("on the host") refuse_and_step_again<training<on_host>>(false);
+  SECTION("on the host, of gradients in place") refuse_and_step_again<training<on_host>>(true);
+  SECTION("on the device") refuse_and_step_again<training<on_device>>(false);
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgotten with its gradients", "[faults]",
-                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEST_CASE("a step that was cut short before its first update is forgotten with its gradients", "[faults]")
 {
-  drop_where_nothing_is_updated<TestType>();
+  SECTION("on the host") drop_where_nothing_is_updated<training<on_host>>(false);
+  SECTION("on the host, of gradients in place") drop_where_nothing_is_updated<training<on_host>>(true);
+  SECTION("on the device") drop_where_nothing_is_updated<training<on_device>>(false);
 }
 
 TEST_CASE("a half-done step says what to do, and a rehearsal in between changes nothing", "[faults]")
 {
-  training<on_host, cm::gradient::separate> it, undisturbed;
+  training<on_host> it, undisturbed;
   undisturbed.fill();
   undisturbed.train(2);
   it.fill();
@@ -317,15 +320,15 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
   CHECK(same);
 }
 
-TEMPLATE_TEST_CASE(
-    "updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void",
-    "[faults]", cm::gradient::separate, cm::gradient::in_place)
+TEST_CASE("updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void",
+          "[faults]")
 {
-  using late_training = training<on_host_later, TestType>;
+  const bool in_place = GENERATE(false, true);
+  CAPTURE(in_place);
   support::memory_folder folder;
   std::vector<std::byte> expected;
   {
-    training<on_host, TestType> it;
+    training<on_host> it{in_place};
     it.fill();
     it.train(saved_after);
     (void)cm::checkpoint::save(it.m, folder);
@@ -335,7 +338,7 @@ TEMPLATE_TEST_CASE(
   std::uint64_t failures = 0;
   for (std::uint64_t k = 0;; ++k) {
     INFO("copy " << k);
-    late_training it;
+    training<on_host_later> it{in_place};
     it.fill();
     it.train(in_all);
     REQUIRE(it.m.updates_pending() > 0);
@@ -357,7 +360,7 @@ TEMPLATE_TEST_CASE(
   }
   CHECK(failures >= layers);
   {
-    late_training it;
+    training<on_host_later> it{in_place};
     it.fill();
     it.train(1);
     (void)cm::checkpoint::load(it.m, folder);
@@ -367,7 +370,7 @@ TEMPLATE_TEST_CASE(
     const bool same = it.everything() == expected;
     CHECK(same);
   }
-  training<on_host, TestType> it;
+  training<on_host> it{in_place};
   it.fill();
   {
     cm::optimizer::late_updates late{it.m, it.optimizer->kernel};
@@ -386,7 +389,7 @@ TEMPLATE_TEST_CASE(
 
 TEST_CASE("a load that is cut short leaves nothing that could be saved or trained", "[faults]")
 {
-  using training_type = training<on_host, cm::gradient::separate>;
+  using training_type = training<on_host>;
   support::memory_folder folder;
   std::vector<std::byte> expected;
   {
@@ -430,7 +433,7 @@ TEST_CASE("a load that is cut short leaves nothing that could be saved or traine
 
 TEST_CASE("a load that is refused leaves gradients, and a half-done step, as they were", "[faults]")
 {
-  training<on_host, cm::gradient::in_place> undisturbed, it;
+  training<on_host> undisturbed{true}, it{true};
   for (auto* each : {&undisturbed, &it}) {
     each->fill();
     each->train(1);
@@ -440,7 +443,7 @@ TEST_CASE("a load that is refused leaves gradients, and a half-done step, as the
   support::memory_folder other;
   CHECK_THROWS_AS(cm::checkpoint::load(it.m, other), cm::io_error);
   {
-    training<on_host, cm::gradient::in_place> larger;
+    training<on_host> larger{true};
     const auto table = larger.m.add<float>({3}, cm::role::buffer);
     for (float& value : larger.m.acquire(table, cm::access::write).span()) value = 1.0F;
     larger.fill();
