@@ -4,6 +4,7 @@
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <conformance/memory_backend.hpp>
@@ -220,8 +221,7 @@ void works_beside_another(Stage& stage)
 }
 
 /// True where `call()` throws a comm_error of this kind.
-template <class Call>
-[[nodiscard]] bool fails_as(chunkmem::comm_failure kind, Call call)
+[[nodiscard]] inline bool fails_as(chunkmem::comm_failure kind, chunkmem::call_ref<void()> call)
 {
   try {
     call();
@@ -244,7 +244,7 @@ void all_calls_fail(Stage& stage, chunkmem::comm_failure kind)
   auto& ranks = stage.ranks;
   auto& memory = stage.backend;
   const chunkmem::bytes size{8};
-  const auto fails = [&](const char* what, auto call) {
+  const auto fails = [&](const char* what, chunkmem::call_ref<void()> call) {
     const bool does = fails_as(kind, call);
     stage.expect(does, std::string{what} + " of a failed group does not throw the first cause");
     return does;
@@ -356,7 +356,7 @@ void attempt_failures(const Harness& harness, Attempt attempt)
 template <class Harness>
 [[nodiscard]] auto checked_by(const Harness& harness)
 {
-  return [&harness](std::uint32_t ranks, auto body) {
+  return [&harness](std::uint32_t ranks, chunkmem::call_ref<void(typename Harness::stage&)> body) {
     for (const std::string& complaint : harness.run(ranks, body)) CHECK(complaint == "");
   };
 }
@@ -394,7 +394,7 @@ template <class Harness>
 [[nodiscard]] std::string mistake_in_communicator(const Harness& harness)
 {
   std::string mistake;
-  const auto attempt = [&](std::uint32_t ranks, auto body) {
+  const auto attempt = [&](std::uint32_t ranks, chunkmem::call_ref<void(typename Harness::stage&)> body) {
     if (!mistake.empty()) return;
     for (const std::string& complaint : harness.run(ranks, body))
       if (mistake.empty()) mistake = complaint;

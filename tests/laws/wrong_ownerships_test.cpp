@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace wrong_ownerships_test {
@@ -226,10 +228,72 @@ struct has_groups_beyond_the_list : ownership::whole {
   }
 };
 
+/// Any of them, chosen when the program runs, so that the laws are compiled once. A copy has a copy of it.
+class any_ownership {
+  struct asked {
+    virtual ~asked() = default;
+    virtual std::unique_ptr<asked> copy() const = 0;
+    virtual owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const = 0;
+    virtual collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const = 0;
+    virtual collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const = 0;
+    virtual bytes room(const owned_chunk& chunk, const rank_world& world) const = 0;
+  };
+  template <class Policy>
+  struct kept final : asked {
+    std::unique_ptr<asked> copy() const override { return std::make_unique<kept>(*this); }
+    owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const override
+    {
+      return policy.owned(chunk, rank, world);
+    }
+    collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const override
+    {
+      return policy.fetch(chunk, rank, world);
+    }
+    collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const override
+    {
+      return policy.reduction(chunk, rank, world);
+    }
+    bytes room(const owned_chunk& chunk, const rank_world& world) const override { return policy.room(chunk, world); }
+
+    Policy policy;
+  };
+
+ public:
+  using policy_kind = ownership_kind;
+  static constexpr std::string_view name = "any_ownership";
+
+  template <class Policy>
+  [[nodiscard]] static any_ownership of()
+  {
+    return any_ownership{std::make_unique<kept<Policy>>()};
+  }
+  any_ownership(const any_ownership& other) : it_{other.it_->copy()} {}
+
+  owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  {
+    return it_->owned(chunk, rank, world);
+  }
+  collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  {
+    return it_->fetch(chunk, rank, world);
+  }
+  collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  {
+    return it_->reduction(chunk, rank, world);
+  }
+  bytes room(const owned_chunk& chunk, const rank_world& world) const { return it_->room(chunk, world); }
+
+ private:
+  explicit any_ownership(std::unique_ptr<asked> it) : it_{std::move(it)} {}
+
+  std::unique_ptr<asked> it_;
+};
+
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_ownership_policy<Policy>({}, laws::allocations_so_far)};
+  return {Policy::name, law,
+          conformance::mistake_in_ownership_policy(any_ownership::of<Policy>(), laws::allocations_so_far)};
 }
 
 }  // namespace
