@@ -42,10 +42,11 @@ struct seat {
 };
 enum class act : std::uint8_t { save, load };
 
-std::string at_seat(told_ranks& ranks, const seat& it, act what)
+std::string at_seat(counting_ranks& ranks, const seat& it, act what)
 {
   return outcome_of([&] {
-    arena memory{{.device_capacity = cm::bytes{it.device}, .host_capacity = cm::bytes{1U << 20U}}};
+    tiny_arena memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = cm::bytes{it.device},
+                                                                               .host_capacity = cm::bytes{1U << 20U}}};
     tiny_type model{
         memory, ranks, {.chunk_bytes = cm::bytes{it.chunk}}, {.divided = it.divided, .sum_scale = it.scale}};
     const std::array<cm::list_spec, 1> lists{{{"momentum", cm::dtype::float32, it.list_version}}};
@@ -74,7 +75,7 @@ std::vector<std::string> ends_of(std::uint32_t ranks, memory_folder& folder, act
   const cm::collective::thread_group group{ranks};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     cm::collective::local_threads inner{group, cm::rank_id{rank}};
-    told_ranks all{inner};
+    counting_ranks all{inner};
     seat mine;
     mine.folder = &folder;
     change(rank, mine);

@@ -7,19 +7,20 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/counting_ranks.hpp>
+#include <support/failing.hpp>
 #include <support/rank_threads.hpp>
 #include <support/simulated_folder.hpp>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -31,24 +32,9 @@
 /// A tiny model that several ranks save into a folder where everything goes wrong that can.
 namespace resharding {
 
-using arena = cm::backend::host_arena;
-
-/// Ranks that tell when they begin and end to wait for each other.
-struct told_ranks : support::counting_ranks {
-  using support::counting_ranks::counting_ranks;
-  std::function<void(std::uint64_t)> into = [](std::uint64_t) {};
-  std::function<void(std::uint64_t)> out = [](std::uint64_t) {};
-  std::uint64_t exchanges = 0;
-
-  void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
-  {
-    const std::uint64_t number = exchanges++;
-    into(number);
-    support::counting_ranks::exchange(mine, all);
-    out(number);
-  }
-};
-using tiny_type = cm::sharded_model<arena, told_ranks>;
+using support::counting_ranks;
+using tiny_arena = support::failing<cm::backend::host_arena>;  // nothing fails
+using tiny_type = cm::sharded_model<tiny_arena, counting_ranks>;
 
 /// A weight of which every rank has a part, not all of them whole blocks; and a state.
 struct tiny_tensors {
@@ -105,8 +91,7 @@ struct ended {
 };
 
 /// The class of what `work()` throws, and its text.
-template <class Work>
-std::string outcome_of(Work work)
+inline std::string outcome_of(cm::call_ref<void()> work)
 {
   try {
     work();
@@ -132,17 +117,20 @@ std::string outcome_of(Work work)
 
 /// Runs `work(rank, ranks, model, tensors, folder)` on every rank, each with its view of the folder. @return   how each
 /// ended
-template <class Work>
-std::vector<std::string> on_folder(support::simulated_folder folder, const attempt& how, Work work)
+using work_on_folder = cm::call_ref<void(std::uint32_t rank, counting_ranks& ranks, tiny_type& model,
+                                         tiny_tensors& tensors, rank_folder& folder, turns& order)>;
+inline std::vector<std::string> on_folder(support::simulated_folder folder, const attempt& how, work_on_folder work)
 {
   std::vector<std::string> ends(how.ranks);
   turns order{how.ranks, how.order};
   const cm::collective::thread_group group{how.ranks};
   support::on_ranks(how.ranks, [&](std::uint32_t rank) {
     ends[rank] = outcome_of([&] {
-      arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+      tiny_arena memory{support::failure_plan{},
+                        cm::backend::host_arena_options{.device_capacity = cm::bytes{1U << 20U},
+                                                        .host_capacity = cm::bytes{1U << 20U}}};
       cm::collective::local_threads inner{group, cm::rank_id{rank}};
-      told_ranks ranks{inner};
+      counting_ranks ranks{inner};
       ranks.into = [&](std::uint64_t) { order.meets(rank); };
       tiny_type model{memory, ranks, {.chunk_bytes = cm::bytes{std::uint64_t{how.ranks} * 16384}}};
       tiny_tensors tensors{model, how.sized_for == 0 ? how.ranks : how.sized_for};
@@ -155,14 +143,13 @@ std::vector<std::string> on_folder(support::simulated_folder folder, const attem
 }
 
 /// One save. @param said   called on each rank that saved, before it ends
-template <class Said>
-ended save_once(support::simulated_folder folder, const attempt& how, Said said)
+inline ended save_once(support::simulated_folder folder, const attempt& how, cm::call_ref<void()> said)
 {
   ended all;
   std::atomic<std::uint64_t> exchanges{0};
   all.clean_up.resize(how.ranks);
   all.how = on_folder(folder, how,
-                      [&](std::uint32_t rank, told_ranks& ranks, tiny_type& model, tiny_tensors& tensors,
+                      [&](std::uint32_t rank, counting_ranks& ranks, tiny_type& model, tiny_tensors& tensors,
                           rank_folder& view, turns& order) {
                         model.shares().content().belongs_to(1);
                         tensors.fill(how.seed);

@@ -63,11 +63,12 @@ power_cut_search::result cut(const disk_content& before, const attempt& how, kno
 /// How loads of a seed's values over two ranks end. @param ranks   that saved it
 std::vector<std::string> loaded(const disk_content& disk, std::uint32_t ranks, std::uint32_t seed)
 {
-  return on_folder(simulated_folder{disk}, {.ranks = 2, .sized_for = ranks},
-                   [&](std::uint32_t, told_ranks&, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
-                     (void)checkpoint::load(model, view);
-                     if (!tensors.holds(seed)) throw std::runtime_error{"other values"};
-                   });
+  return on_folder(
+      simulated_folder{disk}, {.ranks = 2, .sized_for = ranks},
+      [&](std::uint32_t, counting_ranks&, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
+        (void)checkpoint::load(model, view);
+        if (!tensors.holds(seed)) throw std::runtime_error{"other values"};
+      });
 }
 
 /// Every generation that has a manifest is whole: there is nothing that a loader would have to skip.
@@ -139,23 +140,24 @@ TEST_CASE("a file operation that fails on one rank fails the save on all, and th
       bool is_over = false;
       std::vector<std::string> first(ranks);
       std::vector<std::string> clean_up(ranks);
-      const auto ends = on_folder(
-          folder, {.ranks = ranks, .order = index},
-          [&](std::uint32_t rank, told_ranks& all, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
-            model.shares().content().belongs_to(1);
-            tensors.fill(2);
-            first[rank] =
-                outcome_of([&] { clean_up[rank] = cm::checkpoint::save(model, view, {.keep = 1}).clean_up.view(); });
-            const auto met = cm::collective::words_of_all(all, 0);
-            if (rank == 0) {
-              is_over = folder.failures() == 0;
-              folder.set_faults({});
-            }
-            (void)cm::collective::words_of_all(all, 0);
-            if (!tensors.holds(2)) throw std::runtime_error{"other values"};
-            tensors.fill(3);
-            (void)cm::checkpoint::save(model, view, {.keep = 1});
-          });
+      const auto ends = on_folder(folder, {.ranks = ranks, .order = index},
+                                  [&](std::uint32_t rank, counting_ranks& all, tiny_type& model, tiny_tensors& tensors,
+                                      rank_folder& view, turns&) {
+                                    model.shares().content().belongs_to(1);
+                                    tensors.fill(2);
+                                    first[rank] = outcome_of([&] {
+                                      clean_up[rank] = cm::checkpoint::save(model, view, {.keep = 1}).clean_up.view();
+                                    });
+                                    const auto met = cm::collective::words_of_all(all, 0);
+                                    if (rank == 0) {
+                                      is_over = folder.failures() == 0;
+                                      folder.set_faults({});
+                                    }
+                                    (void)cm::collective::words_of_all(all, 0);
+                                    if (!tensors.holds(2)) throw std::runtime_error{"other values"};
+                                    tensors.fill(3);
+                                    (void)cm::checkpoint::save(model, view, {.keep = 1});
+                                  });
       CHECK(all_are(ends, "saved"));
       CHECK(known.newest(folder) == 3);
       CHECK(has_no_damaged(folder));

@@ -67,11 +67,7 @@ struct side {
 };
 
 /// Policies of both sides of a move.
-struct policies {
-  std::string_view eviction = "belady";
-  std::string_view layout = "size_class_layout";
-  std::string_view transfer = "lookahead";
-};
+using policies = support::policy_names;
 
 struct move {
   side from, to;
@@ -84,11 +80,8 @@ template <class Element, class Ownership, class Work>
 std::string on_ranks(const job& wanted, const policies& chosen, const cm::optimizer::adam& kernel,
                      const support::ranks::history<Element>& values, Work work)
 {
-  using threads = cm::collective::local_threads;
-  using ranks_type = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
-                                        cm::sharding::process_groups<threads>, threads>;
-  using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, support::every_eviction,
-                                       support::every_layout, support::every_transfer>;
+  using ranks_type = support::ranks::ends_of<Ownership>;
+  using model_type = support::ranks::chosen_model<Ownership>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
     try {
@@ -100,6 +93,7 @@ std::string on_ranks(const job& wanted, const policies& chosen, const cm::optimi
                        {.divided = wanted.divided, .sum_scale = wanted.scale},
                        support::every_eviction{chosen.eviction},
                        support::every_layout{chosen.layout},
+                       support::every_placement{chosen.placement},
                        support::every_transfer{chosen.transfer}};
       support::ranks::one_of_many<Element, model_type, cm::optimizer::adam> trainer{model, kernel, wanted, values};
       work(model, trainer);

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/ordered_sum.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -14,6 +15,7 @@
 
 #include <support/every_policy.hpp>
 #include <support/rank_training.hpp>
+#include <support/train_on_ranks.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +23,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 /// A training that goes on over other ranks than those it began on, and the same on one rank that never stopped.
@@ -30,8 +33,7 @@ namespace cm = chunkmem;
 using support::ranks::job;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
-using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical,
-                                     support::every_eviction, support::every_layout, support::every_transfer>;
+using model_type = support::ranks::chosen_model<cm::ownership::hierarchical>;
 using manager_type = cm::manager<arena>;
 
 /// A part of a training, on some ranks.
@@ -259,12 +261,16 @@ class rank_of_many {
 };
 
 /// Runs `work(rank, trainer)` on all ranks of a phase. @param first   its first step @throws what a rank throws
-template <class Element, class Work>
-void on_ranks(const phase& now, std::uint32_t first, const support::ranks::history<Element>& wanted, Work work)
+template <class Element>
+using work_of_rank = cm::call_ref<void(std::uint32_t rank, model_type& model, rank_of_many<Element>& trainer)>;
+
+template <class Element>
+void on_ranks(const phase& now, std::uint32_t first, const support::ranks::history<Element>& wanted,
+              std::type_identity_t<work_of_rank<Element>> work)
 {
   const job& how = now.how;
   cm::sharding::thread_ranks{how.ranks, how.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
-    const auto on = [&](cm::bytes device, auto use) {
+    const auto on = [&](cm::bytes device, cm::call_ref<void(model_type&, rank_of_many<Element>&)> use) {
       arena memory{{.device_capacity = device, .host_capacity = how.frame_bytes() * 128}};
       model_type model{memory,
                        here.process_groups(),
@@ -272,6 +278,7 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
                        {.divided = how.divided, .sum_scale = how.scale},
                        support::every_eviction{now.eviction},
                        support::every_layout{now.layout},
+                       support::every_placement{"host_first"},
                        support::every_transfer{"lookahead"}};
       rank_of_many<Element> trainer{model, how, wanted};
       use(model, trainer);

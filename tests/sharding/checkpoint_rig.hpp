@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
@@ -10,6 +11,8 @@
 #include <chunkmem/sharding/thread_ranks.hpp>
 
 #include <support/catch.hpp>
+#include <support/every_policy.hpp>
+#include <support/train_on_ranks.hpp>
 
 #include <array>
 #include <cstdint>
@@ -27,7 +30,7 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
-using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical>;
+using model_type = support::ranks::chosen_model<cm::ownership::hierarchical>;
 using manager_type = cm::manager<arena>;
 
 inline constexpr cm::bytes room = 16_MiB;
@@ -97,15 +100,22 @@ struct division {
 };
 
 /// What each rank says of `work(rank, model, tensors)`: nothing, or what was thrown.
-template <class Work>
-std::vector<std::string> said_on(const division& how, Work work)
+using work_of_rank = cm::call_ref<void(std::uint32_t rank, model_type& model, declared<model_type>& tensors)>;
+inline std::vector<std::string> said_on(const division& how, work_of_rank work)
 {
   std::vector<std::string> said(how.ranks);
   cm::sharding::thread_ranks{how.ranks, how.of_node == 0 ? how.ranks : how.of_node}.run(
       [&](cm::sharding::thread_ranks::place& here) {
         try {
           arena memory{{.device_capacity = room, .host_capacity = room}};
-          model_type model{memory, here.process_groups(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
+          model_type model{memory,
+                           here.process_groups(),
+                           {.chunk_bytes = how.chunk()},
+                           {.divided = how.divided},
+                           support::every_eviction{"belady"},
+                           support::every_layout{"size_class_layout"},
+                           support::every_placement{"host_first"},
+                           support::every_transfer{"lookahead"}};
           declared<model_type> tensors{model};
           work(here.rank(), model, tensors);
         } catch (const std::exception& failed) {
@@ -116,8 +126,7 @@ std::vector<std::string> said_on(const division& how, Work work)
 }
 
 /// The same where nothing is thrown.
-template <class Work>
-void on_ranks(const division& how, Work work)
+inline void on_ranks(const division& how, work_of_rank work)
 {
   for (const std::string& it : said_on(how, work))
     if (!it.empty()) throw std::runtime_error{it};

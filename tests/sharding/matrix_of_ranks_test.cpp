@@ -31,7 +31,7 @@ namespace matrix_of_ranks_test {
 namespace cm = chunkmem;
 using support::ranks::job;
 using support::ranks::train;
-using support::ranks::train_on;
+using support::ranks::train_by;
 using support::ranks::updates;
 
 struct hostile {
@@ -91,24 +91,24 @@ job in_groups(job wanted)
   return wanted;
 }
 
-constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded",      "hierarchical", "sharded",
-                                                       "whole", "hierarchical", "sharded",      "sharded"};
+constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded",      "sharded",      "sharded",
+                                                       "whole", "hierarchical", "hierarchical", "hierarchical"};
 
 std::vector<std::string> run(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
   const job wanted = random_job(seed, random);
+  using namespace cm::ownership;
   switch (seed % kinds) {
-    case 0: return train<float, cm::ownership::whole>(in_groups(wanted));
-    case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
-    case 2:
-      return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(
-          in_nodes(wanted, random()));
-    case 3: return train<float, cm::eviction::cost_aware, cm::placement::device_margin>(wanted);
-    case 4: return train<cm::bf16, cm::best_fit_layout, cm::eviction::fifo, cm::ownership::whole>(in_groups(wanted));
-    case 5: return train_on<float, cm::ownership::hierarchical>(hostile{seed}, in_nodes(wanted, random()));
-    case 6: return train_on<cm::bf16, cm::transfer::planned>(hostile{seed}, wanted);
-    default: return train<float, cm::transfer::planned>(wanted);
+    case 0: return train_by<float, whole>({}, in_groups(wanted));
+    case 1: return train_by<cm::bf16, sharded>({.transfer = "planned"}, wanted);
+    case 2: return train<float, cm::eviction::lru, cm::transfer::no_prefetch>(wanted);
+    case 3: return train_by<float, sharded>({.eviction = "cost_aware", .placement = "device_margin"}, wanted);
+    case 4: return train_by<cm::bf16, whole>({.eviction = "fifo", .layout = "best_fit_layout"}, in_groups(wanted));
+    case 5: return train_by<float, hierarchical>({}, in_nodes(wanted, random()), hostile{seed});
+    case 6: return train_by<cm::bf16, hierarchical>({.transfer = "planned"}, wanted, hostile{seed});
+    default:
+      return train_by<cm::fp16, hierarchical>({.eviction = "lru", .transfer = "planned"}, in_nodes(wanted, random()));
   }
 }
 

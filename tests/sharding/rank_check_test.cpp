@@ -3,6 +3,7 @@
 
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/call_ref.hpp>
 
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
@@ -23,8 +24,7 @@ using support::stored_generation;
 
 namespace {
 
-template <class Work>
-std::vector<std::string> said_on(std::uint32_t ranks, Work work)
+std::vector<std::string> said_on(std::uint32_t ranks, call_ref<std::string(local_threads& ranks)> work)
 {
   std::vector<std::string> said(ranks);
   collective::thread_group group{ranks};

@@ -3,6 +3,7 @@
 // rate. All ranks are told so, before any update.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -327,8 +328,8 @@ TEST_CASE("random models whose ranks are alike train, whatever each rank has of 
 }
 
 /// What `work(rank, m, weights)` throws on each of three ranks, with a small weight and one longer than a chunk.
-template <class Work>
-std::vector<std::string> said_on_three(Work work)
+using work_of_rank = call_ref<void(std::uint32_t rank, model_type& m, const std::vector<tensor<float>>& weights)>;
+std::vector<std::string> said_on_three(work_of_rank work)
 {
   constexpr std::uint32_t ranks = 3;
   std::vector<std::string> said(ranks);

@@ -11,6 +11,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
+#include <support/counting_ranks.hpp>
 #include <support/failing.hpp>
 #include <support/rank_threads.hpp>
 
@@ -27,6 +28,7 @@ namespace rank_step_test {
 
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
+using support::counting_ranks;
 using support::failing;
 using support::failure_plan;
 
@@ -37,15 +39,17 @@ constexpr bytes frame{ranks * 16384};
 struct trainer {
   using memory_type = failing<backend::host_arena>;
   memory_type memory;
-  collective::local_threads here;
-  sharded_model<memory_type, collective::local_threads> m;
+  using model_type = sharded_model<memory_type, counting_ranks>;
+  collective::local_threads end;
+  counting_ranks here{end};
+  model_type m;
   optimizer::adam adam{{}};
   std::vector<tensor<float>> weights;
 
   trainer(const collective::thread_group& group, std::uint32_t rank, sharding::zero divided, std::uint32_t frames = 10)
       : memory{failure_plan{},
                backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}},
-        here{group, rank_id{rank}},
+        end{group, rank_id{rank}},
         m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
   {
     m.use(adam);
@@ -474,9 +478,9 @@ TEST_CASE("an update that waits is of the gradients of its own step, whatever ha
       support::on_ranks(ranks, [&](std::uint32_t rank) {
         trainer::memory_type memory{
             failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
-        collective::local_threads here{group, rank_id{rank}};
-        sharded_model<trainer::memory_type, collective::local_threads> m{
-            memory, here, {.chunk_bytes = frame}, {.divided = divided}};
+        collective::local_threads end{group, rank_id{rank}};
+        counting_ranks here{end};
+        trainer::model_type m{memory, here, {.chunk_bytes = frame}, {.divided = divided}};
         optimizer::adam adam{{.beta1 = 0, .beta2 = 0.5F, .epsilon = 1e-30F}};  // moves a constant gradient by the rate
         m.use(adam);
         std::vector<tensor<float>> weights;  // larger than a chunk, so each share has chunks of its own
@@ -566,11 +570,11 @@ TEST_CASE("a sum_scale that makes nothing or no number of gradients is refused",
   CHECK_NOTHROW(sharding::check({}));
   CHECK_NOTHROW(sharding::check({.sum_scale = std::numeric_limits<float>::min()}));
   const collective::thread_group group{1, {}};
-  collective::local_threads here{group, rank_id{0}};
+  collective::local_threads end{group, rank_id{0}};
+  counting_ranks here{end};
   trainer::memory_type memory{failure_plan{},
                               backend::host_arena_options{.device_capacity = frame, .host_capacity = frame}};
-  using model_type = sharded_model<trainer::memory_type, collective::local_threads>;
-  CHECK_THROWS_AS((model_type{memory, here, {.chunk_bytes = frame}, {.sum_scale = 0.0F}}), config_error);
+  CHECK_THROWS_AS((trainer::model_type{memory, here, {.chunk_bytes = frame}, {.sum_scale = 0.0F}}), config_error);
 }
 
 TEST_CASE("weights are made of shares that others changed, in every stage", "[sharding]")

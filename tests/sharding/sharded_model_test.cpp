@@ -15,6 +15,7 @@
 
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/rank_threads.hpp>
 #include <support/sanitized.hpp>
 #include <support/train_on_ranks.hpp>
 
@@ -38,7 +39,7 @@ namespace cm = chunkmem;
 using support::ranks::job;
 
 using support::ranks::train;
-using support::ranks::train_on;
+using support::ranks::train_by;
 
 std::vector<std::string> nothing(const job& wanted)
 {
@@ -119,8 +120,9 @@ TEST_CASE("so they do under other policies", "[sharding]")
 {
   const job tight{.ranks = 3, .steps = 5, .micro_batches = 2, .clip = 1, .frames = 12};
   CHECK(train<float, cm::eviction::lru, cm::transfer::no_prefetch>(tight) == nothing(tight));
-  CHECK(train<float, cm::transfer::planned>(tight) == nothing(tight));
-  CHECK(train<cm::bf16, cm::best_fit_layout, cm::placement::device_margin>(tight) == nothing(tight));
+  CHECK(train_by<float, cm::ownership::sharded>({.transfer = "planned"}, tight) == nothing(tight));
+  CHECK(train_by<cm::bf16, cm::ownership::sharded>({.layout = "best_fit_layout", .placement = "device_margin"},
+                                                   tight) == nothing(tight));
 }
 
 struct hostile {
@@ -139,12 +141,15 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
     const job tight{.ranks = 3, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 14};
     // under a sanitizer each freedom has one of the three ways
     const auto has = [&](support::schedule one) { return !support::sanitized || when == one; };
-    if (has(support::schedule::earliest)) CHECK(train_on<float>(hostile{when}, tight) == nothing(tight));
+    using cm::ownership::hierarchical;  // of one node, which adds as one that is sharded
+    if (has(support::schedule::earliest))
+      CHECK(train_by<float, hierarchical>({}, tight, hostile{when}) == nothing(tight));
     if (has(support::schedule::latest))
-      CHECK(train_on<cm::bf16, cm::transfer::planned>(hostile{when}, tight) == nothing(tight));
+      CHECK(train_by<cm::bf16, hierarchical>({.transfer = "planned"}, tight, hostile{when}) == nothing(tight));
     job on_compute = tight;
     on_compute.on_compute = true;
-    if (has(support::schedule::random)) CHECK(train_on<float>(hostile{when}, on_compute) == nothing(tight));
+    if (has(support::schedule::random))
+      CHECK(train_by<float, hierarchical>({}, on_compute, hostile{when}) == nothing(tight));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <support/catch.hpp>
 #include <support/counting_ranks.hpp>
+#include <support/failing.hpp>
 #include <support/rank_threads.hpp>
 #include <support/sanitized.hpp>
 
@@ -30,6 +31,8 @@ namespace step_of_ranks_test {
 using namespace chunkmem;
 using collective::operation;
 using support::counting_ranks;
+using support::failing;
+using memory_type = failing<backend::host_arena>;
 
 enum class when { at_once, late, early };
 
@@ -37,10 +40,10 @@ enum class when { at_once, late, early };
 template <class Element>
 class layers {
  public:
-  using model_type = sharded_model<backend::host_arena, counting_ranks>;
+  using model_type = sharded_model<memory_type, counting_ranks>;
   static constexpr std::uint32_t count = 5;
 
-  layers(backend::host_arena& memory, counting_ranks& ranks, bytes frame, sharding::zero divided = sharding::zero_3,
+  layers(memory_type& memory, counting_ranks& ranks, bytes frame, sharding::zero divided = sharding::zero_3,
          std::optional<bytes> workspace = {})
       : m_{memory, ranks, {.chunk_bytes = frame}, {.divided = divided}},
         workspace_{workspace.value_or(memory.capacity(tier::device))}
@@ -119,7 +122,8 @@ std::vector<double> bytes_over_formula(std::uint32_t ranks, std::uint32_t micro_
   const bytes frame{std::uint64_t{ranks} * 4096 * 4};
   const collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    backend::host_arena memory{{.device_capacity = frame * 14, .host_capacity = frame * 30}};
+    memory_type memory{support::failure_plan{},
+                       backend::host_arena_options{.device_capacity = frame * 14, .host_capacity = frame * 30}};
     collective::local_threads here{group, rank_id{rank}};
     counting_ranks counted{here};
     layers<Element> trainer{memory, counted, frame, divided};
@@ -181,7 +185,8 @@ gathers gathers_with_room(std::uint32_t frames)
   gathers found;
   const collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    backend::host_arena memory{{.device_capacity = frame * frames, .host_capacity = frame * 30}};
+    memory_type memory{support::failure_plan{},
+                       backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}};
     collective::local_threads here{group, rank_id{rank}};
     counting_ranks counted{here};
     layers<bf16> trainer{memory, counted, frame, sharding::zero_3, bytes{1}};
@@ -243,7 +248,8 @@ double die_everywhere(const sharding::zero& divided, std::uint64_t least, when t
     support::on_ranks(ranks, [&](std::uint32_t rank) {
       auto died = std::chrono::steady_clock::now();
       try {
-        backend::host_arena memory{{.device_capacity = frame * 14, .host_capacity = frame * 30}};
+        memory_type memory{support::failure_plan{},
+                           backend::host_arena_options{.device_capacity = frame * 14, .host_capacity = frame * 30}};
         collective::local_threads here{group, rank_id{rank}};
         counting_ranks counted{here};
         layers<float> trainer{memory, counted, frame, divided};

@@ -3,6 +3,7 @@
 // any of its collectives.
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/nccl.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -74,8 +75,7 @@ struct trainer {
 };
 
 /// What each rank does, with its communicator over one world. @param work   `work(rank, gpu, all)`
-template <class Work>
-void on_gpus(Work work)
+void on_gpus(call_ref<void(std::uint32_t rank, support::fake_device& gpu, counted_type& all)> work)
 {
   const collective::thread_group threads{ranks, {.deadline = deadline}};
   const auto world = std::make_shared<support::fake_nccl_world>(static_cast<int>(ranks));

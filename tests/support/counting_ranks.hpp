@@ -15,7 +15,8 @@
 
 namespace support {
 
-/// A communicator that counts what it is asked to move, and calls `before(number)` at each call.
+/// A communicator that counts what it is asked to move, and calls `before(number)` at each call; and `into(number)` and
+/// `out(number)` around each wait for the words of others.
 template <class Inner>
 class counting {
   Inner& inner_;
@@ -31,6 +32,9 @@ class counting {
   std::vector<std::uint32_t> summed;
   std::function<void(std::uint64_t)> before = [](std::uint64_t) {};
   std::uint64_t calls = 0;
+  std::function<void(std::uint64_t)> into = [](std::uint64_t) {};
+  std::function<void(std::uint64_t)> out = [](std::uint64_t) {};
+  std::uint64_t exchanges = 0;
 
   [[nodiscard]] chunkmem::rank_id rank() const noexcept { return inner_.rank(); }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return inner_.ranks(); }
@@ -87,7 +91,10 @@ class counting {
   {
     before(calls++);
     ++counts[chunkmem::collective::operation::exchange].calls;
+    const std::uint64_t number = exchanges++;
+    into(number);
     inner_.exchange(mine, all);
+    out(number);
   }
   template <class Backend>
   void finish(Backend& backend, chunkmem::agent stream)

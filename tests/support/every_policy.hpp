@@ -8,6 +8,8 @@
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 
+#include <string_view>
+
 /// Every policy of a kind, chosen when the program runs, so that a matrix of tests needs one type of manager.
 namespace support {
 
@@ -23,5 +25,13 @@ using every_placement =
 /// `transfer::no_prefetch` itself as the policy.
 using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_prefetch, chunkmem::transfer::lookahead,
                                                         chunkmem::transfer::planned>;
+
+/// The names of policies; by default those of a manager for which none is named.
+struct policy_names {
+  std::string_view eviction = "belady";
+  std::string_view layout = "size_class_layout";
+  std::string_view placement = "host_first";
+  std::string_view transfer = "lookahead";
+};
 
 }  // namespace support

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/ids.hpp>
 
 #include <cstdint>
@@ -16,11 +17,10 @@
 namespace support {
 
 /// Runs `body(rank)` on as many threads; returns when all have.
-template <class Body>
-void on_ranks(std::uint32_t ranks, Body body)
+inline void on_ranks(std::uint32_t ranks, chunkmem::call_ref<void(std::uint32_t)> body)
 {
   std::vector<std::thread> threads;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([body, rank] { body(rank); });
   for (std::thread& each : threads) each.join();
 }
 
@@ -59,8 +59,7 @@ struct thread_harness {
   chunkmem::collective::thread_group_options options{};
 
   /// What each rank found wrong; empty for who found nothing.
-  template <class Body>
-  std::vector<std::string> run(std::uint32_t ranks, Body body) const
+  std::vector<std::string> run(std::uint32_t ranks, chunkmem::call_ref<void(stage&)> body) const
   {
     std::vector<std::string> complaints(ranks);
     const chunkmem::collective::thread_group group{ranks, options};

@@ -3,12 +3,14 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
-#include <support/rank_threads.hpp>
+#include <support/every_policy.hpp>
 #include <support/rank_training.hpp>
 
 #include <atomic>
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -30,7 +33,11 @@ struct arena {
   }
 };
 
-/// What a model of this kind works with.
+/// What a model with this ownership talks by.
+template <class Ownership>
+using ends_of =
+    std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
+                       cm::sharding::process_groups<cm::collective::local_threads>, cm::collective::local_threads>;
 template <class Ranks>
 [[nodiscard]] Ranks& ends_as(cm::sharding::thread_ranks::place& here)
 {
@@ -40,9 +47,14 @@ template <class Ranks>
     return here.process_groups();
 }
 
+/// A model over ranks whose policies are chosen when the program runs: models of one ownership are of one type.
+template <class Ownership, class Backend = arena::type>
+using chosen_model = cm::sharded_model<Backend, ends_of<Ownership>, Ownership, every_eviction, every_layout,
+                                       every_placement, every_transfer>;
+
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
-template <class Element, class... Policies, class Make>
-std::vector<std::string> train_on(Make make, const job& wanted)
+template <class Element, class Model, class Ranks, class Make, class... Policies>
+std::vector<std::string> train_as(Make make, const job& wanted, const Policies&... policies)
 {
   const cm::optimizer::adam kernel{{.weight_decay = 0.01F}};
   one_rank<Element, cm::optimizer::adam> alone{wanted, kernel};
@@ -53,17 +65,14 @@ std::vector<std::string> train_on(Make make, const job& wanted)
   groups.run([&](cm::sharding::thread_ranks::place& here) {
     const std::uint32_t rank = here.rank();
     try {
-      using threads = cm::collective::local_threads;
-      constexpr bool in_nodes = (std::same_as<Policies, cm::ownership::hierarchical> || ...);
-      using ranks_type = std::conditional_t<in_nodes, cm::sharding::process_groups<threads>, threads>;
-      using model_type = cm::sharded_model<typename Make::type, ranks_type, Policies...>;
-      using trainer_type = one_of_many<Element, model_type, cm::optimizer::adam>;
-      const auto on = [&](cm::bytes device, auto use) {
+      using trainer_type = one_of_many<Element, Model, cm::optimizer::adam>;
+      const auto on = [&](cm::bytes device, cm::call_ref<void(trainer_type&)> use) {
         auto memory = make(rank, device, wanted.frame_bytes() * 256);
-        model_type model{memory,
-                         ends_as<ranks_type>(here),
-                         {.chunk_bytes = wanted.frame_bytes()},
-                         {.divided = wanted.divided, .sum_scale = wanted.scale}};
+        Model model{memory,
+                    ends_as<Ranks>(here),
+                    {.chunk_bytes = wanted.frame_bytes()},
+                    {.divided = wanted.divided, .sum_scale = wanted.scale},
+                    policies...};
         trainer_type trainer{model, kernel, wanted, alone.values};
         use(trainer);
       };
@@ -87,10 +96,20 @@ std::vector<std::string> train_on(Make make, const job& wanted)
   return complaints;
 }
 
+/// With policies that the program chooses.
+template <class Element, class Ownership, class Make = arena>
+std::vector<std::string> train_by(const policy_names& by, const job& wanted, Make make = {})
+{
+  return train_as<Element, chosen_model<Ownership, typename Make::type>, ends_of<Ownership>>(
+      make, wanted, every_eviction{by.eviction}, every_layout{by.layout}, every_placement{by.placement},
+      every_transfer{by.transfer});
+}
+/// With policies that the compiler knows, in a model that is `sharded`.
 template <class Element, class... Policies>
 std::vector<std::string> train(const job& wanted)
 {
-  return train_on<Element, Policies...>(arena{}, wanted);
+  using ranks = cm::collective::local_threads;
+  return train_as<Element, cm::sharded_model<arena::type, ranks, Policies...>, ranks>(arena{}, wanted);
 }
 
 }  // namespace support::ranks
