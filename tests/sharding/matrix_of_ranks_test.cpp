@@ -70,7 +70,7 @@ job random_job(std::uint64_t seed, std::mt19937_64& random)
     // the norm is some hundreds: it is never reached, behind some gradients, by all of them, or by the first one
     constexpr float norms[] = {1e6F, 1e6F, 100, 400, 1000, 1};
     result.clip = norms[of_updates() % std::size(norms)];
-    result.undo_kilobytes = of_updates() % 2 == 0 ? 2048 : 64U << of_updates() % 4;
+    result.undo_kilobytes = of_updates() % 2 == 0 ? 4096 : 64U << of_updates() % 4;
   }
   return result;
 }

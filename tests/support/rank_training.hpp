@@ -46,7 +46,7 @@ struct job {
   /// Nothing is clipped, and the bytes of every update fit: each step but the first, which makes states, has some.
   [[nodiscard]] bool has_early_updates() const
   {
-    return when == updates::early && clip >= 1e6F && undo_kilobytes >= 2048 && steps > 1;
+    return when == updates::early && clip >= 1e6F && undo_kilobytes >= 4096 && steps > 1;
   }
   /// Gradients are summed over ranks in every micro-batch.
   [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
