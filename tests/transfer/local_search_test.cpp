@@ -210,6 +210,31 @@ TEST_CASE("no attempts change nothing, and the same attempts end the same way", 
   CHECK(choice.moved_bytes() < kept_intervals{problem}.moved_bytes());
 }
 
+TEST_CASE("a search that ends with the first choice that moves few enough bytes finds the choice of a whole search",
+          "[transfer]")
+{
+  int ended = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, false});
+    const transfer::retention_input input = what.input();
+    const retention_problem problem{input};
+    const row_prices none{problem.room().size()};
+    const std::uint64_t best = support::fewest_moved_bytes{input}() - problem.constant_bytes();
+    kept_intervals whole{problem};
+    kept_intervals short_one{problem};
+    ruin_and_recreate{problem, none}.improve(whole, 500);
+    ruin_and_recreate{problem, none}.improve(short_one, 500, best);
+    CHECK(short_one.all() == whole.all());
+    ended += whole.moved_bytes() == best ? 1 : 0;
+    // One that moves few enough bytes stays as it is.
+    kept_intervals nothing{problem};
+    ruin_and_recreate{problem, none}.improve(nothing, 500, nothing.moved_bytes());
+    CHECK(nothing.all() == kept_intervals{problem}.all());
+  }
+  CHECK(ended > 50);
+}
+
 TEST_CASE("shorter intervals move no more bytes, and take no more room at any moment", "[transfer]")
 {
   int shorter = 0;

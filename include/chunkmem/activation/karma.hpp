@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -99,7 +100,8 @@ class action_search {
  private:
   static constexpr std::uint32_t most_period = 6;
   static constexpr std::uint32_t most_lengths = 64;
-  static constexpr double first_heat = 0.02;  // of a step with enough memory
+  static constexpr std::uint32_t most_remembered = 11;  // blocks: 3^10 guesses
+  static constexpr double first_heat = 0.02;            // of a step with enough memory
   static constexpr double last_heat = 0.0001;
   static constexpr block_action actions_of_a_block[] = {block_action::keep, block_action::swap,
                                                         block_action::recompute};
@@ -121,10 +123,23 @@ class action_search {
     return found;
   }
 
+  /// Of few blocks there are few guesses, and the search comes back to them: their costs are remembered.
   [[nodiscard]] plan_costs costs_of(const std::vector<block_action>& actions)
   {
-    set_actions(guess_, actions);
-    return timeline_.run(guess_);
+    const auto run = [&] {
+      set_actions(guess_, actions);
+      return timeline_.run(guess_);
+    };
+    if (blocks_ > most_remembered) return run();
+    std::size_t number = 0;
+    for (std::uint32_t block = 0; block + 1 < blocks_; ++block)  // the last one is kept in every guess
+      number = number * block_action_count + static_cast<std::size_t>(actions[block]);
+    if (place_of_guess_.size() <= number) place_of_guess_.resize(number + 1, UINT32_MAX);
+    if (place_of_guess_[number] == UINT32_MAX) {
+      place_of_guess_[number] = static_cast<std::uint32_t>(remembered_.size());
+      remembered_.push_back(run());
+    }
+    return remembered_[place_of_guess_[number]];
   }
   plan_costs attempt(const std::vector<block_action>& actions)
   {
@@ -165,6 +180,8 @@ class action_search {
   double saved_;  // bytes of all blocks, and one
   std::uint32_t blocks_;
   activation_plan guess_;
+  std::vector<std::uint32_t> place_of_guess_;  // in the costs that are remembered, by the number of a guess
+  std::vector<plan_costs> remembered_;
   std::vector<block_action> best_;
   std::vector<block_action> near_;  // a guess that differs from the best one in two blocks
   plan_costs best_costs_;
@@ -182,7 +199,8 @@ class action_search {
 /// capacity_prefix and recompute_all are tried too, with the same merges. The last block is always kept. Good for
 /// chains of some 5 to 300 blocks with a link of any speed. Poor where a recomputed block would want a checkpoint of
 /// its own inside: see rotor and pofo. Source: the two remedies of KARMA (Wahib et al. 2020, arXiv 2008.11421), in a
-/// formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s for 200 blocks.
+/// formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s for 200 blocks; no plan of at most 11 blocks
+/// runs twice.
 class karma {
  public:
   using policy_kind = activation_kind;

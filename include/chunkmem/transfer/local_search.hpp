@@ -298,12 +298,13 @@ class ruin_and_recreate {
   }
 
   /// Replaces the choice by the best that was found. It moves no more bytes than before.
-  void improve(kept_intervals& choice, std::size_t attempts)
+  /// @param enough   bytes: no choice moves fewer than one that moves so many, and the search ends with it
+  void improve(kept_intervals& choice, std::size_t attempts, std::uint64_t enough = 0)
   {
-    if (intervals_.size() < 2) return;
+    if (intervals_.size() < 2 || choice.moved_bytes() <= enough) return;
     kept_intervals now = choice;
     measure(now);
-    for (std::size_t attempt = 0; attempt < attempts; ++attempt) {
+    for (std::size_t attempt = 0; attempt < attempts && choice.moved_bytes() > enough; ++attempt) {
       const std::uint64_t before = now.moved_bytes();
       const std::int64_t shortage_before = shortage_;
       changes_.clear();

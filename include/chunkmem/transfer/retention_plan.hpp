@@ -76,7 +76,8 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 /// 1. Ascent on the Lagrangian dual finds prices of the room. Each width of the ascent gives two choices: greedy by
 ///    price, and a sweep in time.
 /// 2. More sweeps decide in time by distance and by cost, as demand paging would.
-/// 3. ruin_and_recreate improves the best of these choices; shorten() makes its intervals short.
+/// 3. ruin_and_recreate improves the best of these choices unless the prices prove it optimal; shorten() makes its
+///    intervals short.
 ///
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
@@ -95,15 +96,19 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
     candidates.sweep(time, time.all() / theta);
   candidates.sweep(time, 0);
   kept_intervals choice = candidates.best();
-  ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds);
+  retention_plan plan{problem.retained()};
+  plan.certified_bytes = certified_bytes(problem, ascent.best());
+  const auto unit = static_cast<double>(problem.unit_bytes());
+  // Choices move whole units: one that moves less than a unit above the certificate cannot be improved.
+  const double enough =
+      __builtin_fma(0.998, unit, plan.certified_bytes) - static_cast<double>(problem.constant_bytes());
+  ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds,
+                                                    enough > 0 ? static_cast<std::uint64_t>(enough) : 0);
   shorten(choice);
 
-  retention_plan plan{problem.retained()};
   plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
-  plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.is_optimal = problem.intervals().empty() ||
-                    plan.certified_bytes > __builtin_fma(-0.999, static_cast<double>(problem.unit_bytes()),
-                                                         static_cast<double>(plan.moved_bytes));
+                    plan.certified_bytes > __builtin_fma(-0.999, unit, static_cast<double>(plan.moved_bytes));
   for (std::size_t which = 0; which < problem.intervals().size(); ++which)
     plan.retained[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices());
