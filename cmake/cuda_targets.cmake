@@ -5,8 +5,24 @@
 # The one that chunkmem::cuda links: two runtimes in a program know nothing of each other.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 
+# chunkmem_only_compile(<target>): what no test runs without a GPU is compiled as fast as it can be where tests are built. Their optimised
+# form is that of the presets gpu and bench.
+set(chunkmem_quick_device_flags "")
+if(chunkmem_nvcc)
+  set(chunkmem_quick_device_flags -Xptxas -O1)
+  execute_process(COMMAND "${chunkmem_nvcc}" --help OUTPUT_VARIABLE help ERROR_QUIET)
+  if(help MATCHES "--Ofast-compile")
+    set(chunkmem_quick_device_flags --Ofast-compile=max)
+  endif()
+endif()
+function(chunkmem_only_compile target)
+  target_compile_options(${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0>"
+                                           "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:${chunkmem_quick_device_flags}>")
+endfunction()
+
 # chunkmem_on_gpu(<program> <ctest...>): these tests want a GPU, one at a time, and their program built first.
 function(chunkmem_on_gpu program)
+  chunkmem_only_compile(${program})
   set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
   set_property(GLOBAL APPEND PROPERTY CHUNKMEM_CUDA_PROGRAMS ${program})
   set_tests_properties(${ARGN} PROPERTIES FIXTURES_REQUIRED cuda_programs RESOURCE_LOCK gpu)
@@ -30,12 +46,39 @@ function(chunkmem_add_cuda_targets)
     add_dependencies(cuda_programs ${programs})
   endif()
 
-  # Every tests/<folder>/*.cu that is no part of a program; and each .cuh alone and twice, to PTX, which finds what it
-  # lacks in half the time.
-  file(GLOB units CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*/*.cu")
-  list(FILTER units EXCLUDE REGEX "/tests/gpu/")
+  # Every tests/<folder>/*.cu that is no part of a program, but tests/kernels, which compiles its own. All as one, so that what they
+  # include is read once.
+  #
+  # And each .cuh alone and twice, to PTX, which finds what it lacks in half the time; but not where a .cu includes it before all else.
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*.cu")
+  set(units "")
+  set(first_of_units "")
+  set(seen_alone "")
+  foreach(unit IN LISTS found)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${unit}")
+    file(STRINGS "${unit}" first REGEX "^#include" LIMIT_COUNT 1)
+    string(REGEX REPLACE "^#include <(.*)>$" "\\1" first "${first}")
+    if(unit MATCHES "/tests/(gpu|kernels)/")
+      list(APPEND seen_alone "${first}")
+    elseif(unit MATCHES "/tests/package/") # a consumer's own
+      continue()
+    elseif(first MATCHES "[.]cuh$")
+      list(PREPEND units "${unit}")
+      set(first_of_units "${first}")
+    else()
+      list(APPEND units "${unit}")
+    endif()
+  endforeach()
+  list(APPEND seen_alone "${first_of_units}")
+  if(NOT DEFINED CMAKE_UNITY_BUILD)
+    list(TRANSFORM units REPLACE "(.+)" "#include \"\\1\"\n")
+    list(JOIN units "" as_one)
+    set(units "${PROJECT_BINARY_DIR}/generated/cuda_units.cu")
+    file(CONFIGURE OUTPUT "${units}" CONTENT "${as_one}" @ONLY)
+  endif()
   file(GLOB_RECURSE names RELATIVE "${PROJECT_SOURCE_DIR}/include" CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/include/chunkmem/*.cuh")
+  list(REMOVE_ITEM names ${seen_alone})
   set(headers "")
   foreach(name IN LISTS names)
     set(unit "${PROJECT_BINARY_DIR}/generated/${name}.cu")
@@ -47,6 +90,7 @@ function(chunkmem_add_cuda_targets)
     if(${kind})
       add_library(cuda_${kind}_alone OBJECT EXCLUDE_FROM_ALL ${${kind}})
       chunkmem_flags(cuda_${kind}_alone)
+      chunkmem_only_compile(cuda_${kind}_alone)
       target_include_directories(cuda_${kind}_alone PRIVATE "${PROJECT_SOURCE_DIR}/tests")
       target_link_libraries(cuda_${kind}_alone PRIVATE chunkmem::cuda $<TARGET_NAME_IF_EXISTS:chunkmem::nccl>)
       add_dependencies(cuda_units cuda_${kind}_alone)

@@ -5,13 +5,17 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(chunkmem_quick_flags "SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=524288")
 endif()
 
+# Warnings of nvcc and of the host's compiler behind it.
+set(chunkmem_nvcc_warnings -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow)
+if(CHUNKMEM_WERROR)
+  list(APPEND chunkmem_nvcc_warnings -Werror=all-warnings -Xcompiler=-Werror)
+endif()
+
 # chunkmem_program(<name> <sources...>): one program of ours, with our warnings; nothing of this reaches a user.
 function(chunkmem_flags target)
   set(warnings -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>)
-  set(for_nvcc -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow
-      "$<$<BOOL:${CHUNKMEM_WERROR}>:-Werror=all-warnings;-Xcompiler=-Werror>")
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${chunkmem_sanitize_flags};${chunkmem_quick_flags}>"
-                                           "$<$<COMPILE_LANGUAGE:CUDA>:${for_nvcc}>")
+                                           "$<$<COMPILE_LANGUAGE:CUDA>:${chunkmem_nvcc_warnings}>")
   target_link_options(${target} PRIVATE ${chunkmem_sanitize_flags})
   target_link_libraries(${target} PRIVATE chunkmem::chunkmem)
   if(chunkmem_nvcc)

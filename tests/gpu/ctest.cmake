@@ -3,14 +3,10 @@
 set(chunkmem_labels gpu)
 set(chunkmem_why_not "${chunkmem_why_no_nvcc}")
 if(chunkmem_nvcc)
-  # Kernels, and what they are compared with. Tests are compiled by the host's compiler: Catch2 costs nvcc more.
-  file(GLOB parts CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cu" "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
-  list(FILTER parts EXCLUDE REGEX "_test[.]cpp$")
-  add_library(gpu_parts OBJECT EXCLUDE_FROM_ALL ${parts})
-  chunkmem_flags(gpu_parts)
-  target_include_directories(gpu_parts PUBLIC "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(gpu_parts PRIVATE chunkmem::cuda)
-  set(chunkmem_libraries gpu_parts chunkmem::cuda)
+  # nvcc compiles kernels alone. It reads a header twice, and a manager costs it three times what it costs the host's compiler.
+  include("${CMAKE_CURRENT_LIST_DIR}/kernels.cmake")
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
+  set(chunkmem_libraries gpu_kernels chunkmem::cuda)
 
   # A device that is lost, in a process of its own; and everything under the checker of memory accesses, where that is.
   chunkmem_test(gpu.fault LABELS gpu TIMEOUT 300 COMMAND test_gpu "[.fault]")

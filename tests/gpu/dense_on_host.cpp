@@ -11,13 +11,11 @@ using arena = chunkmem::backend::host_arena;
 
 struct host_training {
   const dense_setting& setting;
-  template <class Gradient, class Element>
+  template <class Element>
   [[nodiscard]] std::vector<std::byte> with() const
   {
-    using manager = chunkmem::manager<arena, Gradient>;
-    using trainer = dense_trainer<manager, chunkmem::optimizer::loop_launcher, host_updates<manager>, Element>;
-    return train_dense<arena, manager, trainer>(chunkmem::backend::host_arena_options{}, setting.device,
-                                                plain_steps{setting});
+    return train_dense<arena, chunkmem::optimizer::loop_launcher, host_updates, Element>(
+        chunkmem::backend::host_arena_options{}, setting, plain_steps{setting});
   }
 };
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
 #include <gpu/dense_runs.hpp>
 #include <gpu/dense_trainer.hpp>
+#include <support/chosen_gradient.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,38 +16,38 @@ namespace gpu {
 inline constexpr chunkmem::bytes dense_frame{16'384};  // a float32 weight
 inline constexpr chunkmem::bytes dense_plenty{4 << 20};
 
-/// One training: rehearsed for its capacity, then run. @tparam Trainer   of `Manager`, which is one of `Backend`
-template <class Backend, class Manager, class Trainer, class Options, class Run>
-[[nodiscard]] std::vector<std::byte> train_dense(Options options, room device, Run run)
+/// One training: rehearsed for its capacity, then run. @tparam Updates   of a manager
+template <class Backend, class Launcher, template <class> class Updates, class Element, class Options, class Run>
+[[nodiscard]] std::vector<std::byte> train_dense(Options options, const dense_setting& setting, Run run)
 {
+  using manager = chunkmem::manager<Backend, support::chosen_gradient>;
+  using trainer = dense_trainer<manager, Launcher, Updates<manager>, Element>;
+  const support::chosen_gradient gradient{setting.in_place};
   const chunkmem::manager_options chunks{.chunk_bytes = dense_frame};
   options.device_capacity = options.host_capacity = dense_plenty;
   {
     Backend memory{options};
-    Manager m{memory, chunks};
-    const chunkmem::memory_requirement need = Trainer{m}.rehearse();
+    manager m{memory, chunks, gradient};
+    const chunkmem::memory_requirement need = trainer{m}.rehearse();
     options.device_capacity = need.everything;
-    if (device == room::half_more)
+    if (setting.device == room::half_more)
       options.device_capacity = align_up(chunkmem::bytes{need.smallest_device.count() * 3 / 2}, dense_frame);
-    if (device == room::smallest) options.device_capacity = need.smallest_device;
+    if (setting.device == room::smallest) options.device_capacity = need.smallest_device;
   }
   Backend memory{options};
-  Manager m{memory, chunks};
-  Trainer it{m};
+  manager m{memory, chunks, gradient};
+  trainer it{m};
   (void)it.rehearse();  // this manager learns, too, which gradients lie in place
   it.initialise();
   run(m, it);
   return it.collect();
 }
 
-/// `chosen.template with<Gradient, Element>()` for the kind of parameters that the setting names.
+/// `chosen.template with<Element>()` for the kind of parameters that the setting names.
 template <class Chosen>
 [[nodiscard]] std::vector<std::byte> with_parameters_of(const dense_setting& setting, Chosen chosen)
 {
-  using namespace chunkmem;
-  if (!setting.half) return chosen.template with<gradient::separate, float>();
-  if (!setting.in_place) return chosen.template with<gradient::separate, bf16>();
-  return chosen.template with<gradient::in_place, bf16>();
+  return setting.half ? chosen.template with<chunkmem::bf16>() : chosen.template with<float>();
 }
 
 /// Steps, one after another.

@@ -1,27 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles the kernels to PTX with flags that change arithmetic operators, and compares their floating-point
-# instructions: the same ones in every set, none that flushes denormals or approximates.
-#   cmake -DNVCC= [-DHOST=] -DINCLUDE= -DSOURCE= -DWORK= -P ptx.cmake
+# Compiles the kernels with flags that change arithmetic operators, and compares the floating-point instructions of
+# their PTX: the same ones in every set, none that flushes denormals or approximates.
+#   cmake -DNVCC= [-DHOST=] -DINCLUDE= -DSOURCE= -DWARNINGS= -DWORK= -P ptx.cmake
+# The first set leaves device code as it is, and makes the whole object too, with warnings. --use_fast_math stands for
+# -ftz=true, -fmad=true, -prec-div=false and -prec-sqrt=false, and takes faster functions.
 cmake_minimum_required(VERSION 3.25)
-set(flag_sets
-    "-O3" "-ftz=true -fmad=true -prec-div=false -prec-sqrt=false" "--use_fast_math" "--expt-relaxed-constexpr")
+set(flag_sets "-O0" "--use_fast_math --expt-relaxed-constexpr")
 set(host "")
 if(HOST)
   set(host "-ccbin=${HOST}")
 endif()
 set(operations "abs|add|copysign|cos|cvt|div|ex2|fma|lg2|mad|max|min|mul|neg|rcp|rsqrt|set|setp|sin|slct|sqrt|sub|tanh")
+file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
+cmake_path(GET SOURCE STEM kept)
+set(kept "${WORK}/${kept}.ptx") # as --keep calls it
 
 set(mistakes "")
 set(first "")
 foreach(flags IN LISTS flag_sets)
   separate_arguments(arguments UNIX_COMMAND "${flags}")
-  execute_process(COMMAND "${NVCC}" -std=c++20 -arch=sm_90 ${host} ${arguments} "-I${INCLUDE}" --ptx "${SOURCE}"
-                          -o "${WORK}/kernels.ptx" RESULT_VARIABLE status ERROR_VARIABLE errors)
+  if(first STREQUAL "")
+    list(APPEND arguments -Xptxas=-O1 ${WARNINGS} --keep "--keep-dir=${WORK}" -c -o "${WORK}/kernels.o")
+  else()
+    list(APPEND arguments --ptx -o "${kept}")
+  endif()
+  file(REMOVE "${kept}")
+  execute_process(COMMAND "${NVCC}" -std=c++20 -arch=sm_90 ${host} ${arguments} "-I${INCLUDE}" "${SOURCE}"
+                  RESULT_VARIABLE status ERROR_VARIABLE errors)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "${flags}: nvcc returned ${status}\n${errors}")
   endif()
-  file(READ "${WORK}/kernels.ptx" text)
+  file(READ "${kept}" text)
   string(REGEX MATCHALL "[ \t{](${operations})[.][a-z0-9.]*" lines "${text}")
   list(FILTER lines INCLUDE REGEX "[.](f16|bf16|f32|f64)")
   list(TRANSFORM lines REPLACE "^[^a-z]" "")
@@ -42,7 +52,7 @@ foreach(flags IN LISTS flag_sets)
     set(first "${lines}")
     set(first_count ${count})
   elseif(NOT lines STREQUAL first)
-    list(APPEND mistakes "${flags}: ${count} floating-point instructions that are not the ${first_count} of -O3")
+    list(APPEND mistakes "${flags}: ${count} floating-point instructions that are not the ${first_count} of -O0")
   endif()
   message(STATUS "${flags}: ${count} floating-point instructions")
 endforeach()

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/backend/cuda_device.hpp>
-#include <chunkmem/backend/cuda_runtime.hpp>
-#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <gpu/dense_training.hpp>
+#include <gpu/round_trip.hpp>
+#include <gpu/start.hpp>
 
 namespace gpu {
 
 namespace {
 
-using memory_of_gpu = chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
-using chunkmem::optimizer::cuda_launcher;
-
 template <class Manager>
-using updates_on_gpu = device_updates<Manager, cuda_launcher>;
+using updates_on_gpu = device_updates<Manager, kernel_starter>;
 
 /// @tparam Updates   of a manager
 /// @tparam Run       how the steps are taken
@@ -20,12 +16,11 @@ template <template <class> class Updates, class Run>
 struct training {
   const dense_setting& setting;
   Run run;
-  template <class Gradient, class Element>
+  template <class Element>
   [[nodiscard]] std::vector<std::byte> with() const
   {
-    using manager = chunkmem::manager<memory_of_gpu, Gradient>;
-    using trainer = dense_trainer<manager, cuda_launcher, Updates<manager>, Element>;
-    return train_dense<memory_of_gpu, manager, trainer>(chunkmem::backend::cuda_device_options{}, setting.device, run);
+    return train_dense<memory_of_gpu, kernel_starter, Updates, Element>(chunkmem::backend::cuda_device_options{},
+                                                                        setting, run);
   }
 };
 

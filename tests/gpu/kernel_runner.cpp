@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
-#include <chunkmem/activation/cub_sampling.cuh>
 #include <chunkmem/activation/sampling_kernels.hpp>
-#include <chunkmem/optimizer/copy_tensors.cuh>
 #include <chunkmem/optimizer/decision_kernels.hpp>
-#include <chunkmem/optimizer/flags.cuh>
-#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <chunkmem/optimizer/update_kernel.hpp>
+#include <gpu/primitives.hpp>
 #include <gpu/round_trip.hpp>
+#include <gpu/start.hpp>
+#include <gpu/stray_write.hpp>
 
 #include <stdexcept>
 #include <type_traits>
@@ -21,7 +20,7 @@ using namespace chunkmem::optimizer;
 
 struct kernel_runner::state {
   memory_of_gpu memory{{.device_capacity = bytes{std::uint64_t{1} << 30}, .host_capacity = bytes{4096}}};
-  cuda_launcher launch;
+  kernel_starter launch;
 
   template <class Body>
   void run(const Body& body)
@@ -120,26 +119,25 @@ kernel_runner::found_flags kernel_runner::find_flags(const host_run& numbers)
 {
   round_trip trip{state_->memory};
   const std::byte* const there = trip.send(numbers.data, numbers.elements * size_of(numbers.type));
-  flags found;
-  flags* const result = trip.send(found);
+  flags_word found;
+  flags_word* const result = trip.send(found);
   std::size_t size = 0;
-  if (flags::temporary_size(size, numbers.type, numbers.elements) != cudaSuccess)
+  if (gpu::find_flags(nullptr, size, nullptr, numbers.type, numbers.elements, nullptr, nullptr) != cudaSuccess)
     throw std::runtime_error{"no size from CUB"};
   std::byte* const temporary = trip.room(size);
   state_->call([&](cudaStream_t stream) {
-    return flags::find(temporary, size, there, numbers.type, numbers.elements, result, stream);
+    return gpu::find_flags(temporary, size, there, numbers.type, numbers.elements, result, stream);
   });
   trip.bring_back();
-  return {found.largest(), found.are_finite()};
+  return {largest(found), are_finite(found)};
 }
 
 kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_t rows, std::uint64_t kept,
                                              const rounding_key& key)
 {
   using namespace activation::detail;
-  const activation::cub_sampling<cuda_launcher> launch;
   const std::uint64_t width = input.elements / rows, parts = (width + measure_block - 1) / measure_block;
-  const std::uint64_t temporary_size = launch.temporary_bytes(rows);
+  const std::uint64_t temporary_size = sampling_bytes(rows);
   kept_rows result{std::vector<std::byte>(kept * width * size_of(input.type)), std::vector<std::int32_t>(kept),
                    std::vector<float>(kept)};
   round_trip trip{state_->memory};
@@ -156,6 +154,10 @@ kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_
   std::uint64_t* const largest = words(largest_number_kernel::blocks_of(rows));
   auto* const chosen = reinterpret_cast<choice_state*>(trip.room(sizeof(choice_state)));
   std::byte* const temporary = trip.room(temporary_size);
+  const auto sort = [&](const std::uint64_t* from, std::uint64_t* to, std::uint64_t count) {
+    state_->memory.launch(round_trip::stream,
+                          [&](cudaStream_t stream) { sort_down(from, to, count, temporary, temporary_size, stream); });
+  };
   const auto of = [&](const auto* matrix) {
     using number_type = std::remove_cvref_t<decltype(*matrix)>;
     state_->run(row_squares_kernel<number_type>{matrix, rows, width, sums});
@@ -164,13 +166,14 @@ kernel_runner::kept_rows kernel_runner::keep(const host_run& input, std::uint64_
     state_->run(largest_number_kernel{numbers, rows, largest});
     state_->run(largest_number_kernel{largest, largest_number_kernel::blocks_of(rows), &chosen->largest, true});
     state_->run(keys_kernel{numbers, keys, rows, chosen});
-    launch.sort_down(state_->memory, round_trip::stream, keys, sorted, rows, temporary, temporary_size);
+    sort(keys, sorted, rows);
     state_->run(units_kernel{sorted, units, rows});
-    launch.add_up(state_->memory, round_trip::stream, units, rows + 1, temporary, temporary_size);
+    state_->memory.launch(round_trip::stream,
+                          [&](cudaStream_t stream) { add_up(units, rows + 1, temporary, temporary_size, stream); });
     const row_line line{sorted, units, rows, kept};
     state_->run(always_kernel{line, chosen});
     state_->run(places_kernel{line, chosen, places, key});
-    launch.sort_down(state_->memory, round_trip::stream, places, ordered, kept, temporary, temporary_size);
+    sort(places, ordered, kept);
     state_->run(keep_rows_kernel<number_type>{ordered, matrix, reinterpret_cast<number_type*>(rows_there), indices,
                                               scales, kept, width});
   };
@@ -189,35 +192,26 @@ kernel_runner::packed kernel_runner::pack_and_unpack(std::span<const std::vector
   packed result;
   result.tensors.assign(tensors.begin(), tensors.end());
   round_trip trip{state_->memory};
-  std::vector<packed_tensor> table;
+  std::vector<packed_line> table;
   std::uint64_t end = 0;
   for (std::vector<std::byte>& each : result.tensors) {
     table.push_back({trip.send(each.data(), each.size()), end, each.size()});
     end += each.size();
   }
   result.run.resize(end);
-  copy_tensors all;
-  all.table = reinterpret_cast<packed_tensor*>(
-      trip.send(reinterpret_cast<std::byte*>(table.data()), table.size() * sizeof(packed_tensor)));
-  all.count = table.size();
-  all.buffer = trip.send(result.run.data(), end);
+  const packed_lines all{reinterpret_cast<packed_line*>(
+                             trip.send(reinterpret_cast<std::byte*>(table.data()), table.size() * sizeof(packed_line))),
+                         table.size(), trip.send(result.run.data(), end)};
   std::size_t size = 0;
-  if (all.temporary_size(size) != cudaSuccess) throw std::runtime_error{"no size from CUB"};
+  if (packing_size(size, all) != cudaSuccess) throw std::runtime_error{"no size from CUB"};
   std::byte* const temporary = trip.room(size);
-  state_->call([&](cudaStream_t stream) { return all.pack(temporary, size, stream); });
-  for (const packed_tensor& it : table)
+  state_->call([&](cudaStream_t stream) { return pack(temporary, size, all, stream); });
+  for (const packed_line& it : table)
     if (it.size > 0) state_->memory.fill(it.data, std::byte{0xEE}, bytes{it.size}, round_trip::stream);
-  state_->call([&](cudaStream_t stream) { return all.unpack(temporary, size, stream); });
+  state_->call([&](cudaStream_t stream) { return unpack(temporary, size, all, stream); });
   trip.bring_back();
   return result;
 }
-
-struct stray_write {
-  std::uint64_t* nowhere;
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE stray_write prepared() const noexcept { return *this; }
-  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { nowhere[index] = 1; }
-};
 
 kernel_runner::loss kernel_runner::lose_device()
 {

@@ -9,8 +9,8 @@
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
-#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <gpu/machine.hpp>
+#include <gpu/start.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -109,9 +109,9 @@ class updater {
 
   gpu_memory& memory_;
   Kernel kernel_;
-  cuda_launcher launcher_;
+  gpu::kernel_starter launcher_;
   std::byte* start_ = nullptr;
-  device_step<Kernel, gpu_memory, cuda_launcher> run_;
+  device_step<Kernel, gpu_memory, gpu::kernel_starter> run_;
 };
 
 /// The arrays of one parameter in every form.

@@ -8,10 +8,10 @@
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <gpu/dense_trainer.hpp>
 #include <gpu/machine.hpp>
+#include <gpu/start.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,6 @@ namespace {
 namespace cm = chunkmem;
 using gpu_memory = cm::backend::cuda_device<cm::backend::cuda_runtime>;
 using manager = cm::manager<gpu_memory, cm::gradient::in_place>;
-using cm::optimizer::cuda_launcher;
 
 constexpr gpu::dense_shape shape{.layers = 24, .width = 2048, .batch = 64};
 constexpr cm::bytes frame{std::uint64_t{8} << 20};  // a weight
@@ -59,7 +58,7 @@ struct worst {
 template <class Updates>
 worst measure()
 {
-  using trainer = gpu::dense_trainer<manager, cuda_launcher, Updates, cm::bf16>;
+  using trainer = gpu::dense_trainer<manager, gpu::kernel_starter, Updates, cm::bf16>;
   const cm::manager_options chunks{.chunk_bytes = frame};
   cm::bytes capacity;
   {
@@ -101,7 +100,7 @@ int main()
     return 4;
   }
   const worst on_host = measure<gpu::host_updates<manager>>();
-  const worst on_device = measure<gpu::device_updates<manager, cuda_launcher>>();
+  const worst on_device = measure<gpu::device_updates<manager, gpu::kernel_starter>>();
   std::printf("%-24s %21s %21s %10s\n%-24s %10s %10s %10s %10s\n", "most of one step", "forward and backward",
               "whole step", "loads", "updates", "waits", "memory", "waits", "memory");
   print("on the host", on_host);
