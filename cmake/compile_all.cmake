@@ -17,4 +17,4 @@ endfunction()
 run(-S "${ROOT}" -B "${BUILD}" -G ${GENERATOR} "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CUDA_COMPILER=${NVCC}"
     "-DCMAKE_CUDA_ARCHITECTURES=${architectures}" -DCMAKE_BUILD_TYPE=Release -DCHUNKMEM_WERROR=ON
     -DCHUNKMEM_WITH_CUDA=ON -DCHUNKMEM_BUILD_EXAMPLES=OFF)
-run(--build "${BUILD}" --target cuda_units cuda_programs --parallel 2)
+run(--build "${BUILD}" --target cuda_units cuda_programs compiled_kernels --parallel 2)

@@ -4,7 +4,7 @@
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/decision_kernels.hpp>
-#include <chunkmem/optimizer/device_optimizer.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
 namespace gpt::cuda {
 
