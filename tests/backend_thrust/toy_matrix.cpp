@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory_under_test.hpp"
 
+#include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/on_caller.hpp>
-#include <chunkmem/transfer/transfers.hpp>
 #include <equality/matrix.hpp>
 
 #include <cstdint>
@@ -10,14 +10,8 @@
 
 using namespace equality;
 using memory = cm::backend::on_caller<on_thrust::memory_under_test>;
-using arena = cm::backend::host_arena;
 
 namespace {
-
-template <class Backend>
-using demand_on = cm::manager<Backend, support::every_eviction, cm::transfer::no_prefetch>;
-template <class Backend>
-using ahead_on = cm::manager<Backend, support::every_eviction, cm::transfer::lookahead>;
 
 /// What a run leaves, and what it moved.
 struct result {
@@ -31,8 +25,9 @@ result train_on(Options limits, cm::bytes device, std::string_view which)
   limits.device_capacity = device;
   limits.host_capacity = plenty;
   Backend backend{limits};
-  ahead_on<Backend> manager{backend, {.chunk_bytes = frame}, support::every_eviction{which}};
-  toy::toy_trainer<ahead_on<Backend>, Backend> trainer{manager, backend};
+  using manager_type = support::any_manager<Backend>;
+  manager_type manager = make<manager_type>(backend, evicting(which));
+  toy::toy_trainer<manager_type, Backend> trainer{manager, backend};
   const toy::outcome left = trainer.train(steps);
   return {left, traffic::of(manager.report())};
 }
@@ -43,22 +38,23 @@ TEST_CASE("training in memory of a Thrust system equals training on vectors bit 
 {
   const bool launched = GENERATE(false, true);
   CAPTURE(launched);
-  CHECK(run_matrix<demand_on<memory>, ahead_on<memory>, memory>(on_thrust::capacities{}, launched) == runs_of_matrix);
+  CHECK(run_matrix<memory>(on_thrust::capacities{}, launched) == runs_of_matrix);
 }
 
 TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the same decisions", "[backend_thrust]")
 {
-  const cm::backend::host_arena_options on_arena;
+  const support::any_options on_arena = cm::backend::host_arena_options{};
   for (const std::string_view which : {"lru", "belady"}) {
-    const support::every_eviction eviction{which};
-    const cm::memory_requirement need = need_of<ahead_on<memory>, memory>(on_thrust::capacities{}, plenty, eviction);
-    const cm::memory_requirement arenas = need_of<ahead_on<arena>, arena>(on_arena, plenty, eviction);
+    const policies with = evicting(which);
+    const cm::memory_requirement need =
+        need_of<support::any_manager<memory>, memory>(on_thrust::capacities{}, plenty, with);
+    const cm::memory_requirement arenas = need_of<ahead_manager, any_backend>(on_arena, plenty, with);
     REQUIRE(need.smallest_device == arenas.smallest_device);
     for (const std::uint64_t more : {0u, 1u, 2u, 3u, 5u, 8u, 100u}) {
       INFO("frames more than the smallest: " << more << ", eviction " << which);
       const cm::bytes device = need.smallest_device + more * frame;
       const result here = train_on<memory>(on_thrust::capacities{}, device, which);
-      const result there = train_on<arena>(on_arena, device, which);
+      const result there = train_on<any_backend>(on_arena, device, which);
       const std::string difference = there.left.difference(here.left);
       CHECK(difference == "");
       CHECK(here.moved.loads == there.moved.loads);

@@ -6,9 +6,8 @@
 #include "plain_walk.hpp"
 
 #include <chunkmem/placement/placements.hpp>
-#include <chunkmem/transfer/planned.hpp>
-#include <support/chosen_gradient.hpp>
-#include <support/every_policy.hpp>
+#include <support/any_backend.hpp>
+#include <support/any_manager.hpp>
 #include <support/own_policies.hpp>
 
 #include <algorithm>
@@ -28,9 +27,9 @@ inline constexpr cm::bytes plenty = 2_MiB;
 inline constexpr std::size_t iterations = 10;
 inline constexpr int most_enlargements = 24;
 
-using every_placement =
-    cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
-                                 cm::placement::update_share, support::device_only, support::small_on_device>;
+using support::any_backend;
+using support::every_placement;
+using manager = support::any_manager<any_backend>;
 
 [[nodiscard]] inline every_placement placement_of(const setting& it)
 {
@@ -50,24 +49,24 @@ using every_placement =
   return all[it.at[setting::placement]];
 }
 
-template <class Backend>
-using manager_for =
-    cm::manager<Backend, support::every_eviction, support::chosen_gradient, cm::transfer::planned, every_placement>;
+[[nodiscard]] inline support::policies policies_of(const setting& it)
+{
+  return {.eviction = support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]},
+          .transfer = support::every_transfer{"planned"},
+          .placement = placement_of(it),
+          .gradient = support::chosen_gradient{it.in_place()}};
+}
 
 /// A manager for a setting, and its trainer.
-template <class Backend, class Element>
+template <class Element>
 struct rig {
-  rig(const setting& it, Backend& memory)
-      : m{memory,
-          {.chunk_bytes = frame},
-          support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]},
-          support::chosen_gradient{it.in_place()},
-          placement_of(it)},
+  rig(const setting& it, any_backend& memory)
+      : m{support::make_manager<manager>(memory, {.chunk_bytes = frame}, policies_of(it))},
         walk{m, memory, it.recipe(), it.launched() ? cm::agent::compute : cm::agent::host}
   {
   }
-  manager_for<Backend> m;
-  managed_walk<manager_for<Backend>, Backend, Element> walk;
+  manager m;
+  managed_walk<manager, any_backend, Element> walk;
 };
 
 /// A static partition takes the room for its share or refuses; the others take any from the smallest on.
@@ -103,8 +102,7 @@ try {
 }
 
 /// Names the first promise that was broken, or nothing.
-template <class Backend>
-[[nodiscard]] std::string broken_promise(const cm::report& seen)
+[[nodiscard]] inline std::string broken_promise(const cm::report& seen)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})
     if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where])
@@ -115,12 +113,12 @@ template <class Backend>
 /// The device by what a rehearsal with plenty of both says, then the host by one beside that device: next to a smaller
 /// device more lives on the host. Where pins cut windows off, a device above the smallest can be too small, and gets
 /// more frames.
-template <class Element, class Backend, class Options>
-void choose_capacities(const setting& it, Options& options)
+template <class Element>
+void choose_capacities(const setting& it, support::any_options& options)
 {
   const auto need = [&] {
-    Backend memory{options};
-    return rig<Backend, Element>{it, memory}.walk.rehearse();
+    any_backend memory{options};
+    return rig<Element>{it, memory}.walk.rehearse();
   };
   options.device_capacity = options.host_capacity = plenty;
   options.device_capacity = device_for(it, need());
@@ -141,26 +139,24 @@ void choose_capacities(const setting& it, Options& options)
 /// in the middle knows a larger tide, and states that want tiers when the device is cleared. In a run without one no
 /// iteration has been proven, and no placement knows the tide. But as long as all were regular, what was rehearsed
 /// fits.
-template <class Element, class Backend, class Options>
-[[nodiscard]] std::string train(const setting& it, Options options, tally& sum)
+template <class Element>
+[[nodiscard]] std::string train(const setting& it, support::any_options options, tally& sum)
 {
   const std::vector<turn> turns = random_turns(it.seed, iterations, !it.in_place());
   plain_walk reference{it.recipe()};
   const mixed::outcome expected = reference.train(turns);
-  choose_capacities<Element, Backend>(it, options);
+  choose_capacities<Element>(it, options);
   for (int enlarged = 0;; ++enlarged) {
     bool is_proven = it.rehearses();
     try {
-      Backend memory{options};
-      rig<Backend, Element> under{it, memory};
+      any_backend memory{options};
+      rig<Element> under{it, memory};
       if (it.rehearses()) under.walk.rehearse();
       std::string difference = expected.difference(train_with(under.walk, turns, is_proven));
       const cm::report seen = under.m.report();
-      if (difference.empty()) difference = broken_promise<Backend>(seen);
-      if constexpr (requires { memory.faults(); }) {
-        memory.drain();
-        if (difference.empty() && !memory.faults().empty()) difference = memory.faults().front();
-      }
+      if (difference.empty()) difference = broken_promise(seen);
+      memory.drain();
+      if (difference.empty() && !memory.faults().empty()) difference = memory.faults().front();
       sum.iterations += seen.iterations;
       sum.divergences += seen.divergences;
       sum.replans += seen.replans;
@@ -184,10 +180,13 @@ template <class Element, class Backend, class Options>
   }
 }
 
-template <class Backend, class Options>
-[[nodiscard]] std::string run_on(const setting& it, const Options& options, tally& sum)
+[[nodiscard]] inline std::string run(const setting& it, tally& sum)
 {
-  return it.is_short() ? train<cm::bf16, Backend>(it, options, sum) : train<float, Backend>(it, options, sum);
+  support::any_options options = cm::backend::host_arena_options{.async_compute = it.launched()};
+  if (it.adversarial())
+    options = support::adversarial_options{
+        .when = static_cast<support::schedule>(it.seed / 5 % 3), .seed = 1 + it.seed, .async_compute = it.launched()};
+  return it.is_short() ? train<cm::bf16>(it, options, sum) : train<float>(it, options, sum);
 }
 
 }  // namespace divergence

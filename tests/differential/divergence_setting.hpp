@@ -106,8 +106,4 @@ struct tally {
   }
 };
 
-/// @return   what differs from the reference, or nothing
-[[nodiscard]] std::string run_on_host_arena(const setting& it, tally& sum);
-[[nodiscard]] std::string run_on_adversarial(const setting& it, tally& sum);
-
 }  // namespace divergence

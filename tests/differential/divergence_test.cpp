@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "divergence_setting.hpp"
+#include "divergence_run.hpp"
 
 #include <support/catch.hpp>
 #include <support/sanitized.hpp>
@@ -28,7 +28,7 @@ tally run_all(std::uint64_t first, std::uint64_t end)
     INFO(it.name());
     std::string difference;
     try {
-      difference = it.adversarial() ? run_on_adversarial(it, sum) : run_on_host_arena(it, sum);
+      difference = run(it, sum);
     } catch (const std::exception& failed) {
       difference = failed.what();
     }

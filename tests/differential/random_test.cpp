@@ -3,22 +3,19 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/transfer/transfers.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 
 #include <iostream>
 
 namespace random_test {
 
 using namespace random_world;
-using arena = cm::backend::host_arena;
-using support::adversarial;
+using support::any_backend;
 
 namespace {
 
-// The model places tensors as they are declared.
-using ahead_on_arena = cm::manager<arena, support::every_eviction, cm::append_layout>;
-using ahead = cm::manager<adversarial, support::every_eviction, cm::append_layout>;
-using demand = cm::manager<adversarial, support::every_eviction, cm::append_layout, cm::transfer::no_prefetch>;
+using ahead = support::any_manager<any_backend>;
+using demand = support::any_manager<any_backend, cm::transfer::no_prefetch>;
 
 constexpr std::uint32_t largest = 3;  // frames
 
@@ -31,16 +28,15 @@ Options sized(std::uint64_t seed)
   return options;
 }
 
-template <class Manager, class Backend, class Options>
-void run_world(Options options, std::uint64_t seed, bool launches, std::uint64_t operations, tally& sum)
+template <class Manager>
+void run_world(const support::any_options& options, std::uint64_t seed, bool launches, std::uint64_t operations,
+               tally& sum)
 {
   INFO("seed " << seed << ", launches " << launches);
-  world<Manager, Backend> it{options, seed, launches};
+  world<Manager, any_backend> it{options, seed, launches};
   sum += it.run(operations);
-  if constexpr (requires { it.memory().faults(); }) {
-    it.memory().drain();
-    REQUIRE(it.memory().faults().empty());
-  }
+  it.memory().drain();
+  REQUIRE(it.memory().faults().empty());
 }
 
 tally run_worlds(std::uint64_t first, std::uint64_t count, std::uint64_t operations)
@@ -50,14 +46,14 @@ tally run_worlds(std::uint64_t first, std::uint64_t count, std::uint64_t operati
     auto waiting = sized<support::adversarial_options>(seed);
     waiting.when = static_cast<support::schedule>(seed % 3);
     waiting.seed = seed;
-    run_world<demand, adversarial>(waiting, seed, false, operations, sum);
-    run_world<ahead, adversarial>(waiting, seed, false, operations, sum);
+    run_world<demand>(waiting, seed, false, operations, sum);
+    run_world<ahead>(waiting, seed, false, operations, sum);
     waiting.async_compute = true;
-    run_world<demand, adversarial>(waiting, seed, true, operations, sum);
-    run_world<ahead, adversarial>(waiting, seed, true, operations, sum);
+    run_world<demand>(waiting, seed, true, operations, sum);
+    run_world<ahead>(waiting, seed, true, operations, sum);
     auto threads = sized<cm::backend::host_arena_options>(seed);
     threads.async_compute = seed % 2 == 0;
-    run_world<ahead_on_arena, arena>(threads, seed, threads.async_compute, operations, sum);
+    run_world<ahead>(threads, seed, threads.async_compute, operations, sum);
   }
   std::cout << sum.operations << " operations, " << sum.accesses << " accesses, " << sum.illegal << " illegal, "
             << sum.shortages << " out of memory, " << sum.repeated << " iterations repeated, " << sum.diverged

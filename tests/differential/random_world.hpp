@@ -3,9 +3,9 @@
 
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>
-#include <support/every_policy.hpp>
 
 #include <array>
 #include <atomic>
@@ -83,15 +83,21 @@ struct tally {
   }
 };
 
+/// The model places tensors as they are declared.
+[[nodiscard]] inline support::policies policies_of(std::uint64_t seed)
+{
+  using support::every_eviction, support::every_layout;
+  return {.eviction = every_eviction{every_eviction::names[seed % every_eviction::names.size()]},
+          .layout = every_layout{"append_layout"}};
+}
+
 template <class Manager, class Backend>
 class world {
  public:
   template <class Options>
   world(const Options& options, std::uint64_t seed, bool launches)
       : memory_{options},
-        m_{memory_,
-           {.chunk_bytes = frame},
-           support::every_eviction{support::every_eviction::names[seed % support::every_eviction::names.size()]}},
+        m_{support::make_manager<Manager>(memory_, {.chunk_bytes = frame}, policies_of(seed))},
         dice_{seed},
         launches_{launches}
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/managed_parameters.hpp>
@@ -15,7 +15,7 @@ namespace accumulation_test {
 namespace cm = chunkmem;
 namespace mixed = support::mixed;
 using namespace cm::literals;
-using support::adversarial;
+using support::any_backend;
 using support::chosen_gradient;
 
 /// k micro-batches against one batch whose kernels add the same groups in the same order.
@@ -47,7 +47,7 @@ struct rows {
 template <class Element>
 class network {
  public:
-  using manager = cm::manager<adversarial, chosen_gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
 
   network(const mixed::recipe& how, bool in_place)
       : m_{memory_, {.chunk_bytes = 4_KiB}, chosen_gradient{in_place, how.wide}},
@@ -128,10 +128,11 @@ class network {
     });
   }
 
-  adversarial memory_{{.device_capacity = 512_KiB, .host_capacity = 512_KiB, .when = support::schedule::latest}};
+  any_backend memory_{support::adversarial_options{
+      .device_capacity = 512_KiB, .host_capacity = 512_KiB, .when = support::schedule::latest}};
   manager m_;
   mixed::recipe how_;
-  mixed::managed_parameters<manager, adversarial, Element> weights_;
+  mixed::managed_parameters<manager, any_backend, Element> weights_;
   rows rows_[groups];
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
-#include <chunkmem/transfer/transfers.hpp>
 #include <support/sanitized.hpp>
 
 #include <iostream>
@@ -9,9 +8,6 @@
 namespace adversarial_test {
 
 using namespace equality;
-using support::adversarial;
-using demand_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::lookahead>;
 
 namespace {
 
@@ -25,13 +21,11 @@ constexpr int all_runs = 6 * (static_cast<int>(all.size() + of_earliest.size()) 
 int run_schedules(bool async, bool launched)
 {
   int runs = 0;
-  const support::adversarial_options fixed{.async_compute = async};
   auto with = [&](support::schedule when, std::uint64_t seed, names evictions) {
     INFO("schedule " << static_cast<int>(when) << ", seed " << seed);
-    support::adversarial_options options = fixed;
-    options.when = when;
-    options.seed = seed;
-    runs += run_matrix<demand_manager, ahead_manager, adversarial>(options, launched, evictions);
+    const support::any_options options =
+        support::adversarial_options{.when = when, .seed = seed, .async_compute = async};
+    runs += run_matrix<any_backend>(options, launched, evictions);
   };
   with(support::schedule::latest, 1, all);
   with(support::schedule::earliest, 1, of_earliest);

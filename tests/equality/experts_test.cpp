@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experts.hpp"
 
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/sanitized.hpp>
@@ -14,7 +14,7 @@ namespace experts_test {
 
 using namespace experts;
 using namespace cm::literals;
-using support::adversarial;
+using support::any_backend;
 using support::chosen_gradient;
 
 namespace {
@@ -51,22 +51,22 @@ struct trial {
 template <class Element>
 std::string train(const trial& it, mixed::rule which)
 {
-  using manager = cm::manager<adversarial, chosen_gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
   const mixed::recipe how = recipe<Element>(which);
   support::adversarial_options options{
       .device_capacity = plenty, .host_capacity = plenty, .seed = it.seed, .async_compute = it.launched};
   {
-    adversarial memory{options};
+    any_backend memory{options};
     manager m{memory, {.chunk_bytes = frame}, chosen_gradient{it.in_place}};
     options.device_capacity =
-        managed<manager, adversarial, Element>{m, memory, how}.rehearse().smallest_device + it.more_frames * frame;
+        managed<manager, any_backend, Element>{m, memory, how}.rehearse().smallest_device + it.more_frames * frame;
   }
-  adversarial memory{options};
+  any_backend memory{options};
   plain reference{how};
   std::string difference;
   {
     manager m{memory, {.chunk_bytes = frame}, chosen_gradient{it.in_place}};
-    managed<manager, adversarial, Element> run{m, memory, how, it.launched ? cm::agent::compute : cm::agent::host};
+    managed<manager, any_backend, Element> run{m, memory, how, it.launched ? cm::agent::compute : cm::agent::host};
     if (it.rehearsed) run.rehearse();
     run.initialise();
     for (std::uint32_t now = 0; now < orders && difference.empty(); ++now) {

@@ -197,9 +197,9 @@ TEST_CASE("a step outside of iterations gives the same bits", "[equality]")
 
 TEST_CASE("a frozen weight costs its own bytes and nothing else", "[equality]")
 {
-  using manager = cm::manager<adversarial, chosen_gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
   for (const bool in_place : {false, true}) {
-    adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
+    any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
     manager m{memory, chunks, chosen_gradient{in_place}};
     cm::optimizer::adam kernel;
     m.use(kernel);
@@ -235,10 +235,10 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[equality]")
 
 TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, separate ones sixteen", "[equality]")
 {
-  using manager = cm::manager<adversarial, chosen_gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
   constexpr std::uint64_t elements = 64 * 64;
   for (const bool in_place : {false, true}) {
-    adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
+    any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
     manager m{memory, chunks, chosen_gradient{in_place}};
     cm::optimizer::adam kernel;
     m.use(kernel);

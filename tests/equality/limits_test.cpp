@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
-#include <chunkmem/transfer/transfers.hpp>
+#include <chunkmem/backend/host_arena.hpp>
 
 #include <initializer_list>
 #include <string>
@@ -9,26 +9,28 @@
 namespace limits_test {
 
 using namespace equality;
-using arena = cm::backend::host_arena;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using demand_manager = cm::manager<arena, support::every_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<arena, support::every_eviction, cm::transfer::lookahead>;
+const support::any_options roomy = cm::backend::host_arena_options{.host_capacity = plenty};
+
+any_backend arena(cm::bytes device, cm::bytes host = plenty)
+{
+  return any_backend{cm::backend::host_arena_options{.device_capacity = device, .host_capacity = host}};
+}
 
 template <class Manager>
 void refuse_one_frame_less(std::string_view which)
 {
-  const support::every_eviction eviction{which};
-  const cm::backend::host_arena_options options{.host_capacity = plenty};
-  const cm::memory_requirement need = need_of<Manager, arena>(options, plenty, eviction);
+  const policies with = evicting(which);
+  const cm::memory_requirement need = need_of<Manager, any_backend>(roomy, plenty, with);
   CHECK(need.rehearsed);
   CHECK(need.smallest_device < need.everything);
 
-  arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
-  Manager m{memory, {.chunk_bytes = frame}, eviction};
-  toy::toy_trainer<Manager, arena> trainer{m, memory};
+  any_backend memory = arena(need.smallest_device - frame);
+  Manager m = make<Manager>(memory, with);
+  toy::toy_trainer<Manager, any_backend> trainer{m, memory};
   try {
     trainer.rehearse();
     FAIL("one frame less than the smallest device was accepted");
@@ -43,12 +45,11 @@ void refuse_one_frame_less(std::string_view which)
 template <class Manager>
 void fail_without_rehearsal(std::string_view which)
 {
-  const support::every_eviction eviction{which};
-  const cm::memory_requirement need =
-      need_of<Manager, arena>(cm::backend::host_arena_options{.host_capacity = plenty}, plenty, eviction);
-  arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
-  Manager m{memory, {.chunk_bytes = frame}, eviction};
-  toy::toy_trainer<Manager, arena> trainer{m, memory};
+  const policies with = evicting(which);
+  const cm::memory_requirement need = need_of<Manager, any_backend>(roomy, plenty, with);
+  any_backend memory = arena(need.smallest_device - frame);
+  Manager m = make<Manager>(memory, with);
+  toy::toy_trainer<Manager, any_backend> trainer{m, memory};
   trainer.initialise();
   const toy::outcome before = trainer.collect();
   const cm::report quiet = m.report();
@@ -81,12 +82,11 @@ TEST_CASE("a rehearsal refuses one frame less than the smallest device", "[equal
 
 TEST_CASE("a rehearsal refuses one frame less than the smallest host", "[equality]")
 {
-  using manager = cm::manager<arena>;
   const cm::bytes device = 20 * frame;
-  const cm::memory_requirement need = need_of<manager, arena>(cm::backend::host_arena_options{}, device);
-  arena memory{{.device_capacity = device, .host_capacity = need.smallest_host - frame}};
-  manager m{memory, {.chunk_bytes = frame}};
-  toy::toy_trainer<manager, arena> trainer{m, memory};
+  const cm::memory_requirement need = need_of<ahead_manager, any_backend>(roomy, device);
+  any_backend memory = arena(device, need.smallest_host - frame);
+  ahead_manager m = make<ahead_manager>(memory, {});
+  toy::toy_trainer<ahead_manager, any_backend> trainer{m, memory};
   CHECK_THROWS_AS(trainer.rehearse(), cm::config_error);
 }
 
@@ -100,9 +100,8 @@ TEST_CASE("without a rehearsal the acquire that does not fit names its bytes and
 
 TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they were", "[equality]")
 {
-  using manager = cm::manager<arena>;
-  arena memory{{.device_capacity = 2 * frame, .host_capacity = plenty}};
-  manager m{memory, {.chunk_bytes = frame}};
+  any_backend memory = arena(2 * frame);
+  ahead_manager m = make<ahead_manager>(memory, {});
   const auto weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
   for (std::uint32_t index = 0; index < 4; ++index)
     for (float& value : m.acquire(weights.slice(index), cm::access::write).span()) value = static_cast<float>(index);

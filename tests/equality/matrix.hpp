@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/host_arena.hpp>
-#include <support/adversarial.hpp>
+#include <chunkmem/transfer/transfers.hpp>
+#include <support/any_backend.hpp>
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/every_policy.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
@@ -21,6 +21,10 @@ namespace equality {
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
+using support::any_backend;
+using support::policies;
+using demand_manager = support::any_manager<any_backend, cm::transfer::no_prefetch>;
+using ahead_manager = support::any_manager<any_backend>;
 
 inline constexpr std::uint32_t steps = 5;
 inline constexpr std::uint32_t settled = 3;  // steps after which decisions repeat
@@ -42,6 +46,19 @@ enum class size : std::uint8_t { smallest, half_more, unlimited };
                                   : need.everything;
 }
 
+[[nodiscard]] inline policies evicting(std::string_view which)
+{
+  policies with;
+  with.eviction = support::every_eviction{which};
+  return with;
+}
+
+template <class Manager, class Backend>
+[[nodiscard]] Manager make(Backend& memory, const policies& with)
+{
+  return support::make_manager<Manager>(memory, {.chunk_bytes = frame}, with);
+}
+
 /// What moved after the first steps.
 struct traffic {
   std::uint64_t loads = 0;
@@ -54,25 +71,25 @@ struct traffic {
 };
 
 /// What the step needs, found without allocating anything.
-template <class Manager, class Backend, class Options, class... Policies>
-[[nodiscard]] cm::memory_requirement need_of(Options options, cm::bytes device, Policies... policies)
+template <class Manager, class Backend, class Options>
+[[nodiscard]] cm::memory_requirement need_of(Options options, cm::bytes device, const policies& with = {})
 {
   options.device_capacity = device;
   options.host_capacity = plenty;
   Backend memory{options};
-  Manager manager{memory, {.chunk_bytes = frame}, policies...};
+  Manager manager = make<Manager>(memory, with);
   return toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse();
 }
 
 /// The same for whole steps: what their evaluations need as well.
-template <class Manager, class Backend, class Options, class... Policies>
-[[nodiscard]] cm::memory_requirement need_of_whole_step(Options options, cm::bytes device, Policies... policies)
+template <class Manager, class Backend, class Options>
+[[nodiscard]] cm::memory_requirement need_of_whole_step(Options options, cm::bytes device, const policies& with)
 {
-  cm::memory_requirement need = need_of<Manager, Backend>(options, device, policies...);
+  cm::memory_requirement need = need_of<Manager, Backend>(options, device, with);
   options.device_capacity = device;
   options.host_capacity = plenty;
   Backend memory{options};
-  Manager manager{memory, {.chunk_bytes = frame}, policies...};
+  Manager manager = make<Manager>(memory, with);
   const cm::bytes evaluation =
       toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse_evaluation().smallest_device;
   need.smallest_device = std::max(need.smallest_device, evaluation);
@@ -88,8 +105,8 @@ struct manner {
 };
 
 /// One run of the trainer. Checks bits, capacity and faults. @return   what moved in the steady steps
-template <class Manager, class Backend, class Options, class... Policies>
-traffic run_and_compare(const Options& options, const manner& how, Policies... policies)
+template <class Manager, class Backend, class Options>
+traffic run_and_compare(const Options& options, const manner& how, const policies& with = {})
 {
   Backend memory{options};
   toy::crew workers;
@@ -97,7 +114,7 @@ traffic run_and_compare(const Options& options, const manner& how, Policies... p
   traffic early;
   traffic whole;
   {
-    Manager manager{memory, {.chunk_bytes = frame}, policies...};
+    Manager manager = make<Manager>(memory, with);
     toy::toy_trainer<Manager, Backend> trainer{manager, memory, workers};
     if (how.rehearses) trainer.rehearse();
     trainer.initialise();
@@ -130,24 +147,26 @@ inline constexpr int runs_of_matrix = 6 * static_cast<int>(support::every_evicti
 
 /// Evictions (all, if not said otherwise) x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the
 /// number of runs
-template <class Demand, class Ahead, class Backend, class Options>
+template <class Backend, class Options>
 int run_matrix(Options options, bool launched, names evictions = support::every_eviction::names)
 {
+  using demand_type = support::any_manager<Backend, cm::transfer::no_prefetch>;
+  using ahead_type = support::any_manager<Backend>;
   int runs = 0;
   options.host_capacity = plenty;
   for (const std::string_view which : evictions) {
-    const support::every_eviction eviction{which};
+    const policies with = evicting(which);
     const manner how{.launched = launched, .may_run_on_demand = which == "list_order"};
     static std::map<std::string_view, std::array<cm::memory_requirement, 2>> known;
     const auto& needs = known.contains(which)
                             ? known[which]
-                            : known[which] = {need_of_whole_step<Demand, Backend>(options, plenty, eviction),
-                                              need_of_whole_step<Ahead, Backend>(options, plenty, eviction)};
+                            : known[which] = {need_of_whole_step<demand_type, Backend>(options, plenty, with),
+                                              need_of_whole_step<ahead_type, Backend>(options, plenty, with)};
     for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
       INFO("eviction " << which << ", size " << static_cast<int>(capacity) << ", launched " << launched);
       options.device_capacity = std::max(device_for(capacity, needs[0]), device_for(capacity, needs[1]));
-      const traffic demand = run_and_compare<Demand, Backend>(options, how, eviction);
-      const traffic ahead = run_and_compare<Ahead, Backend>(options, how, eviction);
+      const traffic demand = run_and_compare<demand_type, Backend>(options, how, with);
+      const traffic ahead = run_and_compare<ahead_type, Backend>(options, how, with);
       CHECK(ahead.loads <= demand.loads);
       CHECK(ahead.bytes <= demand.bytes);
       runs += 2;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
-#include <chunkmem/transfer/transfers.hpp>
-
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -11,14 +9,10 @@ namespace mutants_test {
 
 using namespace equality;
 using cm::agent;
-using support::adversarial;
 
 /// Each kind of edge between two agents is removed once, everywhere, and the run must notice: other bits, or a fault.
 
 namespace {
-
-using demand_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::lookahead>;
 
 constexpr auto side = static_cast<agent>(cm::built_in_agents);
 
@@ -42,15 +36,15 @@ constexpr std::string_view eviction_for(std::uint64_t seed)
 template <class Manager>
 verdict run_without(const edge& removed, const support::adversarial_options& options)
 {
-  adversarial memory{options};
+  any_backend memory{options};
   verdict result;
   const toy::crew workers{agent::compute, memory.adopt()};
   memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
     return stream == removed.follower && point.source == removed.source;
   });
   {
-    Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{eviction_for(options.seed)}};
-    toy::toy_trainer<Manager, adversarial> trainer{m, memory, workers};
+    Manager m = make<Manager>(memory, evicting(eviction_for(options.seed)));
+    toy::toy_trainer<Manager, any_backend> trainer{m, memory, workers};
     const toy::outcome left = trainer.train(steps);
     result.caught = !reference().difference(left).empty();
     result.skipped = memory.counters().skipped;
@@ -64,8 +58,8 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
 verdict hunt(const edge& removed)
 {
   verdict sum;
-  const cm::memory_requirement need =
-      need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::every_eviction{"lru"});
+  const cm::memory_requirement need = need_of<ahead_manager, any_backend>(
+      support::any_options{support::adversarial_options{}}, plenty, evicting("lru"));
   for (const size capacity : {size::smallest, size::half_more, size::unlimited})
     for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
       for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 6U : 1U); ++seed)
@@ -114,11 +108,9 @@ TEST_CASE("every happens-before edge that is removed is noticed", "[equality]")
 // has used what an adopted agent uses. These are the programs in which nothing else orders the two.
 namespace {
 
-using plain_manager = cm::manager<adversarial, cm::transfer::no_prefetch>;
-
 /// Four chunks of one value each; all but the last are on the host alone.
 struct four_chunks {
-  explicit four_chunks(const support::adversarial_options& options) : memory{options}, m{memory, {.chunk_bytes = frame}}
+  explicit four_chunks(const support::adversarial_options& options) : memory{options}
   {
     other = memory.adopt();
     weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
@@ -135,8 +127,8 @@ struct four_chunks {
     memory.launch(stream, [to = &seen, from = pin.data()] { *to = *from; });
   }
 
-  adversarial memory;
-  plain_manager m;
+  any_backend memory;
+  demand_manager m = make<demand_manager>(memory, {});
   agent other{};
   cm::stacked<float> weights;
   float seen = -1;

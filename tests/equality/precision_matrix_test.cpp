@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "precision_run.hpp"
 
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 
 #include <cstdlib>
@@ -39,6 +40,15 @@ std::vector<setting> allowed_settings()
   return allowed;
 }
 
+/// The schedule goes with the size and the transfer, so that each is met by each of them in the whole matrix.
+support::any_options options_of(const setting& it)
+{
+  if (!it.adversarial()) return cm::backend::host_arena_options{.async_compute = it.launched()};
+  const std::uint64_t turn = it.at[setting::size] + it.at[setting::transfer] + it.at[setting::optimizer];
+  return support::adversarial_options{
+      .when = static_cast<support::schedule>(turn % 3), .seed = 1 + turn, .async_compute = it.launched()};
+}
+
 tally run_all(const std::vector<setting>& settings)
 {
   tally sum;
@@ -46,7 +56,7 @@ tally run_all(const std::vector<setting>& settings)
     INFO(it.name());
     std::string difference;
     try {
-      difference = it.adversarial() ? run_on_adversarial(it) : run_on_host_arena(it);
+      difference = run_on<support::any_backend>(it, options_of(it));
     } catch (const std::exception& failed) {
       difference = failed.what();
     }

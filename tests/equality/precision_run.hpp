@@ -3,10 +3,7 @@
 
 #include "precision_setting.hpp"
 
-#include <chunkmem/backend/host_arena.hpp>
-#include <support/adversarial.hpp>
-#include <support/chosen_gradient.hpp>
-#include <support/every_policy.hpp>
+#include <support/any_manager.hpp>
 #include <support/mixed_trainer.hpp>
 
 #include <algorithm>
@@ -14,7 +11,6 @@
 #include <map>
 #include <string>
 #include <tuple>
-#include <type_traits>
 
 /// Trains under one setting and compares everything that is left with the run on plain vectors.
 namespace precision {
@@ -24,6 +20,7 @@ using namespace cm::literals;
 
 inline constexpr cm::bytes frame = 4_KiB;
 inline constexpr cm::bytes plenty = 2_MiB;
+inline constexpr cm::manager_options chunks{.chunk_bytes = frame};
 
 /// The reference's outcome for a recipe of the matrix, made once.
 [[nodiscard]] inline const mixed::outcome& expected(const setting& it)
@@ -34,38 +31,15 @@ inline constexpr cm::bytes plenty = 2_MiB;
   return found != known.end() ? found->second : known.emplace(key, mixed::reference{it.recipe()}.train()).first->second;
 }
 
-/// @return   what differs from the reference, or nothing
-[[nodiscard]] std::string run_on_host_arena(const setting& it);
-[[nodiscard]] std::string run_on_adversarial(const setting& it);
-
-using support::every_layout;
-using support::every_placement;
-using support::every_transfer;
-
 /// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
-template <class Backend>
-using placement_for = std::conditional_t<Backend::host_addressable, every_placement, cm::placement::host_first>;
-
-template <class Backend, class Transfer>
-using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer, every_layout,
-                                placement_for<Backend>>;
-
-template <class Backend>
-[[nodiscard]] placement_for<Backend> placement_of([[maybe_unused]] const setting& it)
+[[nodiscard]] inline support::policies policies_of(const setting& it)
 {
-  if constexpr (Backend::host_addressable)
-    return every_placement{every_placement::names[it.at[setting::placement]]};
-  else
-    return {};
-}
-[[nodiscard]] inline every_layout layout_of(const setting& it)
-{
-  return every_layout{every_layout::names[it.at[setting::layout]]};
-}
-
-[[nodiscard]] inline support::every_eviction eviction_of(const setting& it)
-{
-  return support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]};
+  using namespace support;
+  return {.eviction = every_eviction{every_eviction::names[it.at[setting::eviction]]},
+          .transfer = every_transfer{every_transfer::names[it.at[setting::transfer]]},
+          .layout = every_layout{every_layout::names[it.at[setting::layout]]},
+          .placement = every_placement{every_placement::names[it.at[setting::placement]]},
+          .gradient = chosen_gradient{it.in_place()}};
 }
 template <class Backend>
 [[nodiscard]] mixed::crew crew_of(const setting& it, Backend& memory)
@@ -90,13 +64,12 @@ template <class Backend>
 }
 
 /// Windows of several frames may lie so that more room than the smallest is not enough: a rehearsal says so.
-template <class Trainer, class Manager, class Backend, class Options, class Transfer>
-[[nodiscard]] bool fits(const setting& it, const Options& options, const Transfer& transfer)
+template <class Trainer, class Manager, class Backend, class Options>
+[[nodiscard]] bool fits(const setting& it, const Options& options)
 {
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
-  Manager m{memory,   {.chunk_bytes = frame}, eviction_of(it),          support::chosen_gradient{it.in_place()},
-            transfer, layout_of(it),          placement_of<Backend>(it)};
+  Manager m = support::make_manager<Manager>(memory, chunks, policies_of(it));
   try {
     (void)Trainer{m, memory, it.recipe(), workers}.rehearse();
     return true;
@@ -107,31 +80,27 @@ template <class Trainer, class Manager, class Backend, class Options, class Tran
 
 /// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too:
 /// gradients lie in place from the first step on, else from the second.
-template <class Transfer, class Element, class Backend, class Options>
-[[nodiscard]] std::string train(const setting& it, Options options, Transfer transfer = {})
+template <class Element, class Backend, class Options>
+[[nodiscard]] std::string train(const setting& it, Options options)
 {
-  using manager = manager_for<Backend, Transfer>;
+  using manager = support::any_manager<Backend>;
   using trainer = mixed::trainer<manager, Backend, Element>;
   const mixed::recipe how = it.recipe();
-  const cm::manager_options chunks{.chunk_bytes = frame};
   options.device_capacity = options.host_capacity = plenty;
   {
     Backend memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory,   chunks,        eviction_of(it),          support::chosen_gradient{it.in_place()},
-              transfer, layout_of(it), placement_of<Backend>(it)};
+    manager m = support::make_manager<manager>(memory, chunks, policies_of(it));
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
-  if (it.at[setting::size] == 0 && !fits<trainer, manager, Backend>(it, options, transfer))
+  if (it.at[setting::size] == 0 && !fits<trainer, manager, Backend>(it, options))
     return "the smallest capacity does not fit";
-  while (!fits<trainer, manager, Backend>(it, options, transfer))
-    options.device_capacity = options.device_capacity + frame;
+  while (!fits<trainer, manager, Backend>(it, options)) options.device_capacity = options.device_capacity + frame;
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory,   chunks,        eviction_of(it),          support::chosen_gradient{it.in_place()},
-              transfer, layout_of(it), placement_of<Backend>(it)};
+    manager m = support::make_manager<manager>(memory, chunks, policies_of(it));
     trainer run{m, memory, how, workers};
     if (it.at[setting::eviction] == it.at[setting::optimizer]) run.rehearse();
     difference = expected(it).difference(run.train());
@@ -144,21 +113,13 @@ template <class Transfer, class Element, class Backend, class Options>
   return difference;
 }
 
-/// lookahead is named by type on host_arena; elsewhere, and the others, are chosen when the program runs: both ways are
-/// trained.
 template <class Backend, class Options>
 [[nodiscard]] std::string run_on(const setting& it, const Options& options)
 {
-  const auto with = [&]<class Element>(Element) {
-    if constexpr (std::is_same_v<Backend, cm::backend::host_arena>)
-      if (it.lookahead()) return train<cm::transfer::lookahead, Element, Backend>(it, options);
-    return train<every_transfer, Element, Backend>(it, options,
-                                                   every_transfer{every_transfer::names[it.at[setting::transfer]]});
-  };
   switch (it.precision()) {
-    case mixed::precision::bf16: return with(cm::bf16{});
-    case mixed::precision::fp16: return with(cm::fp16{});
-    default: return with(float{});
+    case mixed::precision::bf16: return train<cm::bf16, Backend>(it, options);
+    case mixed::precision::fp16: return train<cm::fp16, Backend>(it, options);
+    default: return train<float, Backend>(it, options);
   }
 }
 

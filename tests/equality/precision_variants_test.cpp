@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "precision_run.hpp"
 
-#include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/placement/placements.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 
@@ -13,7 +12,7 @@
 namespace precision_variants_test {
 
 using namespace precision;
-using support::adversarial;
+using support::any_backend;
 using support::device_only;
 using support::one_each_layout;
 
@@ -32,31 +31,28 @@ setting setting_for(bool in_place, mixed::precision kind, std::uint8_t size, boo
   return it;
 }
 
-using placements = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin,
-                                                cm::placement::fixed_split, cm::placement::update_share, device_only>;
-using layouts = cm::any_layout<cm::size_class_layout, one_each_layout>;
-
 /// What a run has beside its setting.
 struct circumstances {
   bool least_host = false;  ///< the room that the rehearsal names, and one frame to read the results back by
   bool overflows = true;    ///< in two of its steps
-  placements placement{};
-  layouts layout{};
+  support::every_placement placement{"host_first"};
 };
 
+template <class Manager>
 std::string train_with(const setting& it, const circumstances& with)
 {
-  using manager = cm::manager<adversarial, support::every_eviction, support::chosen_gradient, placements, layouts>;
-  using trainer = mixed::trainer<manager, adversarial, cm::bf16>;
-  const cm::manager_options chunks{.chunk_bytes = frame};
-  support::adversarial_options options{.device_capacity = plenty,
-                                       .host_capacity = plenty,
-                                       .when = support::schedule::latest,
-                                       .async_compute = it.launched()};
+  using trainer = mixed::trainer<Manager, any_backend, cm::bf16>;
+  support::policies chosen = policies_of(it);
+  chosen.layout = support::every_layout{"size_class_layout"};
+  chosen.placement = with.placement;
+  support::any_options options = support::adversarial_options{.device_capacity = plenty,
+                                                              .host_capacity = plenty,
+                                                              .when = support::schedule::latest,
+                                                              .async_compute = it.launched()};
   const auto need = [&] {
-    adversarial memory{options};
+    any_backend memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, with.placement, with.layout};
+    Manager m = support::make_manager<Manager>(memory, chunks, chosen);
     return trainer{m, memory, it.recipe(), workers}.rehearse();
   };
   options.device_capacity = device_for(it.at[setting::size], need());
@@ -65,11 +61,11 @@ std::string train_with(const setting& it, const circumstances& with)
   how.evaluates = !with.least_host;  // the rehearsal knows of no other loop
   if (!with.overflows) how.spoilt[0] = how.spoilt[1] = mixed::never;
   const mixed::outcome right = mixed::reference{how}.train();
-  adversarial memory{options};
+  any_backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, with.placement, with.layout};
+    Manager m = support::make_manager<Manager>(memory, chunks, chosen);
     trainer run{m, memory, how, workers};
     run.rehearse();
     try {
@@ -83,6 +79,7 @@ std::string train_with(const setting& it, const circumstances& with)
   return difference.empty() && !memory.faults().empty() ? memory.faults().front() : difference;
 }
 
+template <class Manager = support::any_manager<any_backend>>
 void train_all(const circumstances& with = {})
 {
   for (const bool in_place : {false, true})
@@ -90,7 +87,7 @@ void train_all(const circumstances& with = {})
       for (const std::uint8_t size : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
         const setting it = setting_for(in_place, mixed::precision::bf16, size, launched);
         INFO(it.name());
-        const std::string difference = train_with(it, with);
+        const std::string difference = train_with<Manager>(it, with);
         CHECK(difference == "");
       }
 }
@@ -99,19 +96,19 @@ void train_all(const circumstances& with = {})
 
 TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[equality]")
 {
-  train_all({.placement = placements{device_only{}}});
+  train_all({.placement = support::every_placement{device_only{}}});
 }
 
 TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[equality]")
 {
-  train_all({.placement = placements{cm::placement::device_margin{}}});
-  train_all({.placement = placements{cm::placement::fixed_split{}}});
-  train_all({.placement = placements{cm::placement::update_share{.device_share = 0.5}}});
+  train_all({.placement = support::every_placement{cm::placement::device_margin{}}});
+  train_all({.placement = support::every_placement{cm::placement::fixed_split{}}});
+  train_all({.placement = support::every_placement{cm::placement::update_share{.device_share = 0.5}}});
 }
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[equality]")
 {
-  train_all({.layout = layouts{one_each_layout{}}});
+  train_all<cm::manager<any_backend, support::chosen_gradient, one_each_layout>>();
 }
 
 TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[equality]")

@@ -14,7 +14,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using manager = cm::manager<adversarial, chosen_gradient>;
+using manager = cm::manager<any_backend, chosen_gradient>;
 using fixture_type = fixture<cm::bf16>;
 
 mixed::recipe recipe()
@@ -94,7 +94,7 @@ TEST_CASE("several micro-batches are refused in place, before anything begins", 
 
 TEST_CASE("gradients in place are refused where no weight could lend its bytes", "[equality]")
 {
-  adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
+  any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
   {
     manager m{memory, chunks, chosen_gradient{true}};
     cm::optimizer::adam kernel;
@@ -251,7 +251,7 @@ TEST_CASE("a step that lacks a rate for a group, or meets integers, changes noth
   CHECK(it.difference() == "");
   CHECK(before.difference(it.weights()) != "");
 
-  adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
+  any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
   cm::optimizer::adam kernel;
   m.use(kernel);
@@ -260,7 +260,7 @@ TEST_CASE("a step that lacks a rate for a group, or meets integers, changes noth
 
 TEST_CASE("two optimizers with masters in one manager are one name too many", "[equality]")
 {
-  adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
+  any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
   cm::optimizer::adam first;
   cm::optimizer::sgd second;

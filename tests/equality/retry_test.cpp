@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training_fixture.hpp"
 
-#include <support/failing.hpp>
 #include <support/sanitized.hpp>
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 namespace retry_test {
 
 using namespace training;
-using failing = support::failing<adversarial>;
 
 /// A copy fails in the middle of 16-bit training, for every copy: a typed error, and after the retry the same bits.
 
@@ -37,12 +35,12 @@ mixed::recipe recipe(mixed::rule which, mixed::updating updates = mixed::updatin
 /// A trainer that does what our documentation says after an error.
 class patient {
  public:
-  using manager = cm::manager<failing, chosen_gradient>;
-  using trainer = mixed::trainer<manager, failing, cm::bf16>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  using trainer = mixed::trainer<manager, any_backend, cm::bf16>;
 
   patient(const support::failure_plan& plan, const support::adversarial_options& options, const mixed::recipe& how,
           bool in_place, bool same_scope)
-      : memory{plan, options},
+      : memory{options, plan},
         persistent_{plan.persistent},
         same_scope_{same_scope},
         m{memory, chunks, chosen_gradient{in_place}},
@@ -64,7 +62,7 @@ class patient {
     return run.collect();
   }
 
-  failing memory;
+  any_backend memory;
   int errors = 0;
 
  private:
@@ -136,7 +134,7 @@ void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride,
   support::adversarial_options options{
       .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
   {
-    failing memory{support::failure_plan{}, options};
+    any_backend memory{options};
     patient::manager m{memory, chunks, chosen_gradient{in_place}};
     options.device_capacity = patient::trainer{m, memory, how}.rehearse().smallest_device + frame;
   }
@@ -153,8 +151,8 @@ void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride,
     const std::string difference = expected.difference(it.train(nullptr));
     REQUIRE(difference == "");
     REQUIRE(it.errors > 0);
-    it.memory.inner().drain();
-    REQUIRE(it.memory.inner().faults().empty());
+    it.memory.drain();
+    REQUIRE(it.memory.faults().empty());
     ++runs;
   }
   std::cout << (in_place ? "in place" : "separate") << ": " << ends.back() << " copies, " << runs
@@ -233,9 +231,8 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
   for (std::uint64_t k = 0; k < copies; ++k)
     for (const bool in_place : {false, true}) {
       INFO((in_place ? "in place" : "separate") << ", copy " << k);
-      failing memory{support::failure_plan{},
-                     support::adversarial_options{
-                         .device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
+      any_backend memory{support::adversarial_options{
+          .device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
       patient::manager m{memory, chunks, chosen_gradient{in_place}};
       cm::optimizer::adam kernel;
       m.use(kernel);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
-#include <support/failing.hpp>
+#include <support/chosen_gradient.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,7 +17,8 @@ namespace sparse_gradients_test {
 namespace cm = chunkmem;
 using namespace cm::literals;
 using cm::gradient_start;
-using support::adversarial;
+using support::any_backend;
+using support::chosen_gradient;
 
 /// Gradients of tables of which a step touches some rows only, and tensors that are dropped whether they were written
 /// or not.
@@ -37,14 +36,13 @@ constexpr std::uint32_t row_of(std::uint32_t table, std::uint32_t micro_batch)
   return (table * 37 + micro_batch * 11) % rows;
 }
 
-template <class Element, class Backend, class Gradient>
+template <class Element, class Kind = float>
 struct tables_on {
-  using manager = cm::manager<Backend, Gradient>;
-  using kind = std::conditional_t<std::is_same_v<Gradient, cm::gradient::separate>, float, Element>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  using kind = Kind;  ///< of gradients
 
-  template <class... Arguments>
-  explicit tables_on(Gradient how, Arguments&&... arguments)
-      : memory{std::forward<Arguments>(arguments)...}, m{memory, {.chunk_bytes = 4_KiB}, how}
+  explicit tables_on(chosen_gradient how, const support::any_options& options)
+      : memory{options}, m{memory, {.chunk_bytes = 4_KiB}, how}
   {
     m.use(lists);
     for (std::uint32_t index = 0; index < tables; ++index)
@@ -92,27 +90,24 @@ struct tables_on {
     }
   }
 
-  Backend memory;
+  any_backend memory;
   manager m;
   cm::stacked<Element> weights = m.template add_stacked<Element>(tables, {rows}, cm::role::parameter);
 };
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[equality]", adversarial,
-                   cm::backend::host_arena)
+TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[equality]")
 {
-  const auto options = [] {
-    if constexpr (std::is_same_v<TestType, adversarial>)
-      return support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB};
-    else
-      return cm::backend::host_arena_options{
-          .device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
-  };
+  const support::any_options late = support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB};
+  const support::any_options threads =
+      cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
+  const bool in_threads = GENERATE(false, true);
   const bool by_pin = GENERATE(true, false);
   const cm::agent stream = GENERATE(cm::agent::host, cm::agent::compute);
-  INFO((by_pin ? "by a pin" : "without a pin") << (stream == cm::agent::host ? "" : " on a stream"));
-  tables_on<cm::bf16, TestType, cm::gradient::separate> it{cm::gradient::separate{.wide = true}, options()};
+  INFO((by_pin ? "by a pin" : "without a pin")
+       << (stream == cm::agent::host ? "" : " on a stream") << (in_threads ? ", in threads" : ""));
+  tables_on<cm::bf16> it{chosen_gradient{false, true}, in_threads ? threads : late};
   for (int step = 0; step < 4; ++step) {
     auto scope = it.m.iteration(3);
     for (std::uint32_t which = 0; which < 3; ++which) {
@@ -126,8 +121,8 @@ TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody a
 
 TEST_CASE("so it has where its weight lay", "[equality]")
 {
-  tables_on<cm::bf16, adversarial, cm::gradient::in_place> it{
-      cm::gradient::in_place{}, support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  tables_on<cm::bf16, cm::bf16> it{chosen_gradient{true},
+                                   support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
   const bool by_pin = GENERATE(true, false);
   for (int step = 0; step < 4; ++step) {
     const auto scope = it.m.iteration();
@@ -142,9 +137,8 @@ TEST_CASE("so it has where its weight lay", "[equality]")
 
 TEST_CASE("where zeros could not be written the gradient is not there, and can be asked for again", "[equality]")
 {
-  using failing = support::failing<adversarial>;
-  const support::adversarial_options room{.device_capacity = 64_KiB, .host_capacity = 256_KiB};
-  tables_on<float, failing, cm::gradient::separate> it{cm::gradient::separate{}, support::failure_plan{}, room};
+  tables_on<float> it{chosen_gradient{},
+                      support::adversarial_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
   const auto weight = it.weights.slice(2);
   {
     const auto placed = it.m.acquire(weight, cm::access::read);
@@ -161,8 +155,8 @@ TEST_CASE("where zeros could not be written the gradient is not there, and can b
 
 TEST_CASE("later writes of a step do not zero again, and without zeros nothing changes", "[equality]")
 {
-  tables_on<float, cm::backend::host_arena, cm::gradient::separate> it{
-      cm::gradient::separate{}, cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
+  tables_on<float> it{chosen_gradient{},
+                      cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
   const auto weight = it.weights.slice(1);
   {
     const auto plain = it.m.gradient(weight);
@@ -176,8 +170,8 @@ TEST_CASE("later writes of a step do not zero again, and without zeros nothing c
 
 TEST_CASE("a step may drop what it never wrote, and repeats itself", "[equality]")
 {
-  cm::backend::host_arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
-  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::manager<any_backend, chosen_gradient> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(4, {1024}, cm::role::buffer);
   const auto outputs = m.add_stacked<float>(4, {1024}, cm::role::activation);
   const auto step = [&](std::uint32_t written) {

@@ -31,8 +31,9 @@ constexpr std::uint64_t many = 70'001;  // more than workers leave to the caller
 template <class Workers>
 std::vector<float> update_large(Workers& workers, bool in_place, bool tells_norms, bool spoilt, double& norm)
 {
-  using manager = cm::manager<adversarial, chosen_gradient>;
-  adversarial memory{{.device_capacity = 8_MiB, .host_capacity = 8_MiB, .when = support::schedule::latest}};
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  any_backend memory{support::adversarial_options{
+      .device_capacity = 8_MiB, .host_capacity = 8_MiB, .when = support::schedule::latest}};
   manager m{memory, {.chunk_bytes = 64_KiB}, chosen_gradient{in_place}};
   cm::optimizer::adam kernel{{.weight_decay = 0.1F}};
   m.use(kernel);

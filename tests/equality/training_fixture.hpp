@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/host_arena.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/mixed_reference.hpp>
@@ -17,7 +17,7 @@ namespace training {
 namespace cm = chunkmem;
 namespace mixed = support::mixed;
 using namespace cm::literals;
-using support::adversarial;
+using support::any_backend;
 using support::chosen_gradient;
 
 inline constexpr cm::bytes frame = 4_KiB;
@@ -45,8 +45,8 @@ template <class Element>
 
 template <class Element>
 struct fixture {
-  using manager = cm::manager<adversarial, chosen_gradient>;
-  using trainer = mixed::trainer<manager, adversarial, Element>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  using trainer = mixed::trainer<manager, any_backend, Element>;
 
   fixture(const mixed::recipe& recipe, const manner& how)
       : memory{options_for(recipe, how)},
@@ -78,13 +78,13 @@ struct fixture {
     return all;
   }
 
-  adversarial memory;
+  any_backend memory;
   manager m;
   trainer run;
   mixed::reference reference;
 
  private:
-  static mixed::crew crew_of(const manner& how, adversarial& memory)
+  static mixed::crew crew_of(const manner& how, any_backend& memory)
   {
     return how.launched ? mixed::crew{cm::agent::compute, memory.adopt()} : mixed::crew{};
   }
@@ -94,7 +94,7 @@ struct fixture {
                                          .host_capacity = plenty,
                                          .when = support::schedule::latest,
                                          .async_compute = how.launched};
-    adversarial spare{options};
+    any_backend spare{options};
     const mixed::crew workers = crew_of(how, spare);
     manager m{spare, chunks, chosen_gradient{how.in_place, recipe.wide}};
     options.device_capacity = trainer{m, spare, recipe, workers}.rehearse().smallest_device + how.more_frames * frame;

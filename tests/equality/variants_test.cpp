@@ -12,12 +12,14 @@
 namespace variants_test {
 
 using namespace equality;
-using support::adversarial;
 using support::device_only;
 using support::one_each_layout;
-using arena = cm::backend::host_arena;
 
 namespace {
+
+const support::any_options late =
+    support::adversarial_options{.when = support::schedule::latest, .async_compute = true};
+const support::any_options random_times = support::adversarial_options{.async_compute = true};
 
 /// Counts what passes, copies in two pieces, and keeps every byte inverted on the host. A mover of one's own.
 ///
@@ -60,66 +62,71 @@ class inverting_mover {
   counts* passed_;
 };
 
-using placements = cm::placement::any_placement<device_only, cm::placement::device_margin, cm::placement::fixed_split>;
-
-template <class Backend, class Options, class Policy>
-void run_at_every_size(Options options, bool launched, const Policy& policy)
+template <class Manager>
+void run_at_every_size(support::any_options options, const manner& how, const policies& with = {})
 {
-  using manager = cm::manager<Backend, Policy>;
   options.host_capacity = plenty;
-  const cm::memory_requirement need = need_of<manager, Backend>(options, plenty, policy);
+  const cm::memory_requirement need = need_of<Manager, any_backend>(options, plenty, with);
   for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
     INFO("size " << static_cast<int>(capacity));
     options.device_capacity = device_for(capacity, need);
-    run_and_compare<manager, Backend>(options, {.launched = launched, .rehearses = cm::profiled_placement<Policy>},
-                                      policy);
+    run_and_compare<Manager, any_backend>(options, how, with);
   }
 }
 
-constexpr support::adversarial_options late{.when = support::schedule::latest, .async_compute = true};
+/// Both backends, with a placement that knows the tide before the first step.
+void run_with_placement(const support::every_placement& states)
+{
+  policies with;
+  with.placement = states;
+  run_at_every_size<ahead_manager>(cm::backend::host_arena_options{}, {.rehearses = true}, with);
+  run_at_every_size<ahead_manager>(late, {.launched = true, .rehearses = true}, with);
+}
 
 }  // namespace
 
 TEST_CASE("an optimizer that updates on the device gives the same bits", "[equality]")
 {
-  run_at_every_size<arena>(cm::backend::host_arena_options{}, false, placements{device_only{}});
-  run_at_every_size<adversarial>(late, true, device_only{});  // the manager of this type measures nothing
+  run_with_placement(support::every_placement{device_only{}});
+  run_at_every_size<cm::manager<any_backend, device_only>>(late, {.launched = true});  // this one measures nothing
 }
 
 TEST_CASE("states that ride in the margin, or lie in a fixed part of the device, give the same bits", "[equality]")
 {
   for (const std::string_view which : {"device_margin", "fixed_split"}) {
     INFO(which);
-    run_at_every_size<arena>(cm::backend::host_arena_options{}, false, placements{which});
-    run_at_every_size<adversarial>(late, true, placements{which});
+    run_with_placement(support::every_placement{which});
   }
 }
 
 TEST_CASE("a layout of one's own gives the same bits", "[equality]")
 {
-  run_at_every_size<adversarial>(support::adversarial_options{.async_compute = true}, true, one_each_layout{});
+  run_at_every_size<cm::manager<any_backend, support::chosen_gradient, one_each_layout>>(random_times,
+                                                                                         {.launched = true});
 }
 
 TEST_CASE("best fit, which puts others into the rest of windows, gives the same bits", "[equality]")
 {
-  run_at_every_size<adversarial>(support::adversarial_options{.async_compute = true}, true, cm::best_fit_layout{});
+  policies with;
+  with.layout = support::every_layout{cm::best_fit_layout{}};
+  run_at_every_size<ahead_manager>(random_times, {.launched = true}, with);
 }
 
 TEST_CASE("a host with the least room that the rehearsal names gives the same bits", "[equality]")
 {
-  using manager = cm::manager<adversarial, support::every_eviction>;
   for (const std::string_view which : {"lru", "belady"}) {
-    const support::every_eviction eviction{which};
-    support::adversarial_options options{.host_capacity = plenty, .seed = 7, .async_compute = true};
-    const cm::memory_requirement open = need_of<manager, adversarial>(options, plenty, eviction);
+    const policies with = evicting(which);
+    support::any_options options =
+        support::adversarial_options{.host_capacity = plenty, .seed = 7, .async_compute = true};
+    const cm::memory_requirement open = need_of<ahead_manager, any_backend>(options, plenty, with);
     for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
       options.device_capacity = device_for(capacity, open);
-      const cm::memory_requirement need = need_of<manager, adversarial>(options, options.device_capacity, eviction);
+      const cm::memory_requirement need = need_of<ahead_manager, any_backend>(options, options.device_capacity, with);
       INFO("device " << options.device_capacity.count() << " B, host " << need.smallest_host.count() << " B, eviction "
                      << which);
       options.host_capacity = need.smallest_host;
       for (const bool launched : {false, true})
-        run_and_compare<manager, adversarial>(options, {launched, false}, eviction);
+        run_and_compare<ahead_manager, any_backend>(options, {launched, false}, with);
     }
   }
 }
@@ -127,10 +134,11 @@ TEST_CASE("a host with the least room that the rehearsal names gives the same bi
 TEST_CASE("bytes that a mover changes on the way come back as they were", "[equality]")
 {
   // The host's own view of a chunk is inverted, so only work on the device is compared: a walk over weights.
-  using manager = cm::manager<adversarial, inverting_mover>;
+  using manager = cm::manager<any_backend, inverting_mover>;
   for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random}) {
     inverting_mover::counts passed;
-    adversarial memory{{.device_capacity = 4 * frame, .host_capacity = plenty, .when = when, .async_compute = true}};
+    any_backend memory{support::adversarial_options{
+        .device_capacity = 4 * frame, .host_capacity = plenty, .when = when, .async_compute = true}};
     manager m{memory, {.chunk_bytes = frame}, inverting_mover{passed}};
     const auto weights = m.add_stacked<float>(12, {1000}, cm::role::parameter);
     for (std::uint32_t index = 0; index < 12; ++index) {
@@ -160,9 +168,9 @@ TEST_CASE("bytes that a mover changes on the way come back as they were", "[equa
 
 TEST_CASE("lists that are exchanged flip the weights without a copy", "[equality]")
 {
-  using manager = cm::manager<adversarial>;
-  adversarial memory{{.device_capacity = 3 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
-  manager m{memory, {.chunk_bytes = frame}};
+  any_backend memory{support::adversarial_options{
+      .device_capacity = 3 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
+  ahead_manager m = make<ahead_manager>(memory, {});
   const cm::list_spec shadow[] = {{"shadow", cm::dtype::float32, 1}};
   m.use(shadow);
   const auto weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
@@ -192,8 +200,9 @@ TEST_CASE("lists that are exchanged flip the weights without a copy", "[equality
 
 TEST_CASE("inference from weights larger than the device reads what was written", "[equality]")
 {
-  using manager = cm::manager<adversarial, cm::inference_rules>;
-  adversarial memory{{.device_capacity = 3 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
+  using manager = cm::manager<any_backend, cm::inference_rules>;
+  any_backend memory{support::adversarial_options{
+      .device_capacity = 3 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
   manager m{memory, {.chunk_bytes = frame}};
   const auto weights = m.add_stacked<float>(10, {900}, cm::role::buffer);
   for (std::uint32_t index = 0; index < 10; ++index)

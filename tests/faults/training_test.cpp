@@ -2,9 +2,9 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/transfers.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
-#include <support/failing.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/sanitized.hpp>
 #include <support/toy_trainer.hpp>
 
@@ -21,7 +21,7 @@ namespace training_test {
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
-using failing = support::failing<support::adversarial>;
+using support::any_backend;
 
 namespace {
 
@@ -46,7 +46,7 @@ class patient_trainer {
  public:
   patient_trainer(const support::failure_plan& plan, const support::adversarial_options& options, bool launched,
                   bool same_scope)
-      : memory{plan, options},
+      : memory{options, plan},
         persistent_{plan.persistent},
         same_scope_{same_scope},
         m{memory, {.chunk_bytes = 4_KiB}},
@@ -66,7 +66,7 @@ class patient_trainer {
     }
   }
 
-  failing memory;
+  any_backend memory;
 
  private:
   template <class Work, class Repair>
@@ -120,7 +120,7 @@ class patient_trainer {
 
  public:
   Manager m;
-  toy::toy_trainer<Manager, failing> trainer;
+  toy::toy_trainer<Manager, any_backend> trainer;
   int errors = 0;
 };
 
@@ -141,8 +141,8 @@ void run_once(const support::failure_plan& plan, const support::adversarial_opti
   REQUIRE(it.errors > 0);
   const cm::report seen = it.m.report();
   for (const cm::tier where : {cm::tier::device, cm::tier::host}) REQUIRE(seen.peak[where] <= seen.capacity[where]);
-  it.memory.inner().drain();
-  REQUIRE(it.memory.inner().faults().empty());
+  it.memory.drain();
+  REQUIRE(it.memory.faults().empty());
   ++sum.runs;
 }
 
@@ -152,10 +152,10 @@ sweep fail_every_copy(support::adversarial_options options, bool launched, std::
   {
     support::adversarial_options roomy = options;
     roomy.device_capacity = 1_MiB;
-    failing memory{support::failure_plan{}, roomy};
+    any_backend memory{roomy};
     Manager m{memory, {.chunk_bytes = 4_KiB}};
     options.device_capacity =
-        toy::toy_trainer<Manager, failing>{m, memory}.rehearse().smallest_device + extra_frames * 4_KiB;
+        toy::toy_trainer<Manager, any_backend>{m, memory}.rehearse().smallest_device + extra_frames * 4_KiB;
   }
   census all;
   patient_trainer<Manager> quiet{support::failure_plan{}, options, launched, false};
@@ -179,8 +179,8 @@ sweep fail_every_copy(support::adversarial_options options, bool launched, std::
   return sum;
 }
 
-using demand_manager = cm::manager<failing, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<failing>;
+using demand_manager = cm::manager<any_backend, support::chosen_gradient, cm::transfer::no_prefetch>;
+using ahead_manager = cm::manager<any_backend, support::chosen_gradient>;
 
 }  // namespace
 

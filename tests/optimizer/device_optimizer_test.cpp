@@ -12,11 +12,11 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <kernels/stored_parameter.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
-#include <support/failing.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/fake_cuda.hpp>
 #include <support/kernel_launcher.hpp>
 #include <support/oracles/dice.hpp>
@@ -448,8 +448,9 @@ namespace device_optimizer_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
-using arena = support::failing<cm::backend::host_arena>;
 using Catch::Matchers::ContainsSubstring;
+using support::any_backend;
+using support::chosen_gradient;
 
 namespace {
 
@@ -458,16 +459,16 @@ constexpr std::uint64_t elements = 1'500;
 
 /// A few parameters of each type, in two groups; gradients come from dice. Trains with `step` or with a
 /// device_optimizer.
-template <class Element, class Kernel, class Gradient>
+template <class Element, class Kernel>
 struct model {
-  using manager = cm::manager<arena, Gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
   using device = cm::optimizer::device_optimizer<manager, Kernel, cm::optimizer::loop_launcher>;
 
-  model(const Kernel& how, bool on_device, const cm::optimizer::loss_scale& scale_of_loss, cm::bytes capacity)
-      : memory{support::failure_plan{},
-               cm::backend::host_arena_options{
-                   .device_capacity = capacity, .host_capacity = 1_MiB, .async_compute = true}},
-        m{memory, {.chunk_bytes = 8_KiB}},
+  model(const Kernel& how, bool on_device, const cm::optimizer::loss_scale& scale_of_loss, cm::bytes capacity,
+        bool in_place = false)
+      : memory{cm::backend::host_arena_options{
+            .device_capacity = capacity, .host_capacity = 1_MiB, .async_compute = true}},
+        m{memory, {.chunk_bytes = 8_KiB}, chosen_gradient{in_place}},
         kernel{how},
         scale{scale_of_loss}
   {
@@ -543,7 +544,7 @@ struct model {
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
 
-  arena memory;
+  any_backend memory;
   manager m;
   Kernel kernel;
   cm::optimizer::loss_scale scale;
@@ -559,11 +560,12 @@ using cm::optimizer::step_options;
 constexpr std::uint32_t no_layer = layers;
 
 /// Both ways of training, side by side. @return   whether every byte was the same after every step
-template <class Element, class Gradient = cm::gradient::separate, class Kernel>
-bool agree(const Kernel& kernel, const step_options& options, const loss_scale& scale, cm::bytes capacity = 64_KiB)
+template <class Element, class Kernel>
+bool agree(const Kernel& kernel, const step_options& options, const loss_scale& scale, cm::bytes capacity = 64_KiB,
+           bool in_place = false)
 {
-  model<Element, Kernel, Gradient> host{kernel, false, scale, capacity};
-  model<Element, Kernel, Gradient> device{kernel, true, scale, capacity};
+  model<Element, Kernel> host{kernel, false, scale, capacity, in_place};
+  model<Element, Kernel> device{kernel, true, scale, capacity, in_place};
   for (std::uint64_t now = 1; now <= 6; ++now) {
     for (auto* it : {&host, &device}) {
       const auto scope = it->m.iteration();
@@ -598,17 +600,16 @@ TEMPLATE_TEST_CASE("so it has on a small device, and with gradients in the place
 {
   const loss_scale dynamic = loss_scale::dynamic({.initial = 4.0F, .window = 2});
   CHECK(agree<TestType>(adam{}, {}, dynamic, 48_KiB));
-  CHECK(agree<TestType, cm::gradient::in_place>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 48_KiB));
-  CHECK(agree<TestType, cm::gradient::in_place>(sgd{{.momentum = 0.5F}, {.momentum = cm::dtype::bfloat16}}, {}, dynamic,
-                                                64_KiB));
+  CHECK(agree<TestType>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 48_KiB, true));
+  CHECK(agree<TestType>(sgd{{.momentum = 0.5F}, {.momentum = cm::dtype::bfloat16}}, {}, dynamic, 64_KiB, true));
 }
 
 TEST_CASE("a norm that is not finite clips on the device as on the host, and rates are those of the call",
           "[optimizer]")
 {
   const sgd kernel{{.momentum = 0.0F}};
-  model<float, sgd, cm::gradient::separate> host{kernel, false, loss_scale::fixed(1.0F), 64_KiB};
-  model<float, sgd, cm::gradient::separate> device{kernel, true, loss_scale::fixed(1.0F), 64_KiB};
+  model<float, sgd> host{kernel, false, loss_scale::fixed(1.0F), 64_KiB};
+  model<float, sgd> device{kernel, true, loss_scale::fixed(1.0F), 64_KiB};
   const std::vector<std::byte> before = device.everything();
   for (auto* it : {&host, &device}) {
     const auto scope = it->m.iteration();
@@ -748,10 +749,10 @@ TEST_CASE("a step whose kernels cannot be started is finished by the next call, 
 
 TEST_CASE("a step on the device that fails anywhere is finished by the next call", "[optimizer]")
 {
-  using small = model<cm::bf16, adam, cm::gradient::in_place>;
+  using small = model<cm::bf16, adam>;
   const loss_scale scale = loss_scale::fixed(2.0F);
   const auto train = [&](std::optional<std::uint64_t> failing_copy, int& failures) {
-    small it{adam{}, true, scale, 48_KiB};
+    small it{adam{}, true, scale, 48_KiB, true};
     for (std::uint64_t now = 1; now <= 2; ++now) {
       const auto scope = it.m.iteration();
       it.differentiate(now, now == 2 ? 1 : no_layer);
@@ -777,8 +778,7 @@ TEST_CASE("a step on the device that fails anywhere is finished by the next call
 
 TEST_CASE("kernels read the loss scale where the device keeps it", "[optimizer]")
 {
-  model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}),
-                                                   64_KiB};
+  model<cm::bf16, adam> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}), 64_KiB};
   float seen[2] = {};
   for (float& now : seen) {
     const auto scope = it.m.iteration();
@@ -793,7 +793,7 @@ TEST_CASE("kernels read the loss scale where the device keeps it", "[optimizer]"
 
 TEST_CASE("an optimizer on the device says what it cannot do", "[optimizer]")
 {
-  using plain = model<float, adam, cm::gradient::separate>;
+  using plain = model<float, adam>;
   plain it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
   loss_scale other = loss_scale::fixed(2.0F);
   CHECK_THROWS_AS(it.optimizer->step({.loss_scale = &other}), cm::usage_error);
@@ -810,21 +810,18 @@ TEST_CASE("an optimizer on the device says what it cannot do", "[optimizer]")
   CHECK(it.everything() == before);
   it.optimizer->step({});
   CHECK(it.optimizer->progress().updates == 1);
-  cm::backend::host_arena memory{{.device_capacity = 4_KiB, .host_capacity = 4_KiB}};
-  cm::manager<cm::backend::host_arena> empty{memory, {.chunk_bytes = 4_KiB}};
-  using device =
-      cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher>;
-  CHECK_THROWS_AS((device{empty, adam{}}), cm::usage_error);
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 4_KiB, .host_capacity = 4_KiB}};
+  plain::manager empty{memory, {.chunk_bytes = 4_KiB}};
+  CHECK_THROWS_AS((plain::device{empty, adam{}}), cm::usage_error);
 }
 
 TEST_CASE("a number of updates on the device that a checkpoint cannot have is refused before the first step",
           "[optimizer]")
 {
-  cm::backend::host_arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
-  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  model<float, adam>::manager m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<float>({100}, cm::role::parameter);
-  cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher> device{
-      m, adam{}};
+  model<float, adam>::device device{m, adam{}};
   std::optional<cm::tensor<std::uint8_t>> buffer;  // of the optimizer
   m.for_each_tensor([&](cm::tensor_handle handle, const cm::tensor_info& info) {
     if (info.part == cm::role::buffer) buffer = cm::tensor<std::uint8_t>{handle};
@@ -849,7 +846,7 @@ TEST_CASE("a number of updates on the device that a checkpoint cannot have is re
 
 TEST_CASE("a rehearsed step on the device needs what the real one needs", "[optimizer]")
 {
-  model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
+  model<cm::bf16, adam> it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
   const auto need = it.m.rehearse([&] {
     const auto scope = it.m.iteration();
     for (std::uint32_t index = 0; index < layers; ++index) {

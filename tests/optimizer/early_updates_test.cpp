@@ -10,10 +10,10 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/count_allocations.hpp>
-#include <support/failing.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
 
@@ -31,7 +31,8 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using cm::optimizer::early_updates;
 using cm::optimizer::step_result;
-using backend = support::failing<cm::backend::host_arena>;
+using support::any_backend;
+using support::chosen_gradient;
 
 namespace {
 
@@ -39,15 +40,14 @@ constexpr std::uint32_t count = 6;
 constexpr std::uint64_t elements = 1900;
 
 /// Weights whose gradients are what a test wants; updates at once, or early with so many bytes to undo them.
-template <class Kernel, class Element, class Gradient>
+template <class Kernel, class Element, bool InPlace = false>
 struct training {
-  using manager = cm::manager<backend, Gradient>;
+  using manager = cm::manager<any_backend, chosen_gradient>;
   using element_type = Element;
 
   explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB,
                     cm::bytes host = 1_MiB)
-      : memory{support::failure_plan{},
-               cm::backend::host_arena_options{.device_capacity = device, .host_capacity = host}}
+      : memory{cm::backend::host_arena_options{.device_capacity = device, .host_capacity = host}}
   {
     m.use(kernel);
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
@@ -101,8 +101,8 @@ struct training {
   }
 
   Kernel kernel;
-  backend memory;
-  manager m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory;
+  manager m{memory, {.chunk_bytes = 4_KiB}, chosen_gradient{InPlace}};
   cm::stacked<Element> weights;
   std::optional<early_updates<manager, Kernel>> early;
 };
@@ -121,9 +121,9 @@ auto fill_host(Manager& m)
 
 using cm::optimizer::adam;
 using cm::optimizer::sgd;
-using single = training<adam, float, cm::gradient::separate>;
-using separate = training<sgd, cm::bf16, cm::gradient::separate>;
-using in_place = training<adam, cm::bf16, cm::gradient::in_place>;
+using single = training<adam, float>;
+using separate = training<sgd, cm::bf16>;
+using in_place = training<adam, cm::bf16, true>;
 constexpr float small = 0.01F, large = 10.0F;
 
 }  // namespace

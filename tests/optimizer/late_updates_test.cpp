@@ -5,9 +5,10 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/transfer/transfers.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
@@ -26,6 +27,8 @@ using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::adam;
 using cm::optimizer::late_updates;
 using cm::optimizer::step_result;
+using support::any_backend;
+using support::chosen_gradient;
 
 namespace {
 
@@ -33,12 +36,13 @@ constexpr std::uint32_t count = 8;
 
 /// Eight weights, the last three of them so small that they share a chunk with others; a loop whose gradients depend on
 /// the values of its weights, so that one that is read too early changes all that follows.
-template <class Element, class Gradient, class... Policies>
+template <class Element, class Transfer = cm::transfer::lookahead>
 struct training {
-  using manager = cm::manager<cm::backend::host_arena, Gradient, Policies...>;
+  using manager = cm::manager<any_backend, chosen_gradient, Transfer>;
 
-  explicit training(bool late, cm::bytes device = 40_KiB)
-      : memory{{.device_capacity = device, .host_capacity = 512_KiB}}
+  explicit training(bool late, cm::bytes device = 40_KiB, chosen_gradient how = {})
+      : memory{cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 512_KiB}},
+        m{memory, {.chunk_bytes = 4_KiB}, how}
   {
     m.use(kernel);
     m.use(scale);
@@ -120,8 +124,8 @@ struct training {
 
   adam kernel{{.weight_decay = 0.1F}};
   cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F, .window = 2});
-  cm::backend::host_arena memory;
-  manager m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory;
+  manager m;
   std::vector<cm::tensor<Element>> weights;
   std::optional<late_updates<manager, adam>> updates;
   std::vector<float> losses;
@@ -129,10 +133,14 @@ struct training {
   bool spoilt = false;
 };
 
-using single = training<float, cm::gradient::separate>;
-using separate = training<cm::bf16, cm::gradient::separate>;
-using in_place = training<cm::bf16, cm::gradient::in_place>;
-using demand = training<cm::bf16, cm::gradient::in_place, cm::transfer::no_prefetch>;
+using single = training<float>;
+using separate = training<cm::bf16>;
+struct in_place : separate {
+  explicit in_place(bool late, cm::bytes device = 40_KiB) : training{late, device, chosen_gradient{true}} {}
+};
+struct demand : training<cm::bf16, cm::transfer::no_prefetch> {
+  explicit demand(bool late) : training{late, 40_KiB, chosen_gradient{true}} {}
+};
 
 /// The same random loop with and without: evaluations, skipped steps, weights without a gradient, updates that do not
 /// wait, a finish.
@@ -275,7 +283,7 @@ TEST_CASE("a skipped step leaves nothing that waits, and what does not wait is n
   it.skipped = 0;
   CHECK(it.step(first) == step_result::updated);
   CHECK(it.updates->waiting() == count - 2);
-  training<float, cm::gradient::separate> other{false};
+  single other{false};
   const std::vector<cm::tensor_handle> stranger{other.weights[0]};
   CHECK_THROWS_AS(it.updates->step({}, stranger), cm::usage_error);
 }

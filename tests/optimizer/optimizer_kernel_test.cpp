@@ -10,7 +10,9 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -68,6 +70,8 @@ namespace optimizer_kernel_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
+using support::any_backend;
+using manager = cm::manager<any_backend, support::chosen_gradient>;
 
 namespace {
 
@@ -144,9 +148,8 @@ static_assert(!cm::timed_kernel<cm::optimizer::adam>);
 
 TEST_CASE("a kernel of one's own with no list or with four is stepped like ours", "[optimizer]")
 {
-  using arena = cm::backend::host_arena;
-  arena memory{{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
-  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
   four_lists many;
   descend none;
   m.use(many);
@@ -231,8 +234,7 @@ enum class way { at_once, late, early };
 template <bool AsCaller>
 std::vector<std::uint32_t> over_chunks(unsigned rules, way how, std::size_t count)
 {
-  using manager = cm::manager<cm::backend::host_arena>;
-  cm::backend::host_arena memory{{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};
   manager m{memory, {.chunk_bytes = 256_KiB}};
   of_trainer<AsCaller> kernel;
   m.use(kernel);
@@ -338,8 +340,8 @@ static_assert(std::copyable<own_rate<true>> && !std::copy_constructible<own_rate
 template <class Kernel>
 float changed_before_its_update()
 {
-  cm::backend::host_arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
-  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
   Kernel kernel;
   m.use(kernel);
   const auto weight = m.add<float>({8}, cm::role::parameter);

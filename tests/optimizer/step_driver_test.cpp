@@ -5,8 +5,9 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
-#include <support/failing.hpp>
+#include <support/chosen_gradient.hpp>
 
 #include <optional>
 #include <string>
@@ -16,8 +17,8 @@ namespace step_driver_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
-using arena = cm::backend::host_arena;
-using manager = cm::manager<arena>;
+using support::any_backend;
+using manager = cm::manager<any_backend, support::chosen_gradient>;
 using cm::optimizer::step_decision;
 using cm::optimizer::detail::update_at_once;
 
@@ -103,7 +104,7 @@ struct fixture {
     return {&log, &seen, &rates, &last_settings, decision, fails_at};
   }
 
-  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   manager m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::adam kernel;
   cm::tensor<cm::bf16> first{};
@@ -310,10 +311,8 @@ namespace {
 /// The masters after a step outside of iterations, which makes them itself, where this copy fails once.
 std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& copies)
 {
-  using backend = support::failing<arena>;
-  backend memory{support::failure_plan{},
-                 cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
-  cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::adam kernel;
   m.use(kernel);
   const auto weights = m.add_stacked<cm::bf16>(2, {1000}, cm::role::parameter);

@@ -8,11 +8,10 @@
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/profile/profile_text.hpp>
-#include <chunkmem/tensor/gradient_policies.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_gradient.hpp>
 #include <support/count_allocations.hpp>
-#include <support/failing.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
@@ -31,8 +30,8 @@ namespace step_test {
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
-using failing = support::failing<support::adversarial>;
-using manager = cm::manager<failing>;
+using support::any_backend;
+using manager = cm::manager<any_backend, support::chosen_gradient>;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -43,8 +42,9 @@ constexpr std::uint32_t layers = 6;
 template <class Kernel>
 struct fixture {
   explicit fixture(const support::failure_plan& plan = {})
-      : memory{plan, support::adversarial_options{
-                         .device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}}
+      : memory{support::adversarial_options{
+                   .device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest},
+               plan}
   {
     m.use(kernel);
     weights = m.template add_stacked<float>(layers, {1000}, cm::role::parameter);
@@ -81,7 +81,7 @@ struct fixture {
   }
 
   Kernel kernel;
-  failing memory;
+  any_backend memory;
   manager m{memory, {.chunk_bytes = 4_KiB}};
   cm::stacked<float> weights;
 };
@@ -210,8 +210,8 @@ TEST_CASE("a parameter without a gradient keeps its value and its states", "[opt
 
 TEST_CASE("a step allocates nothing, whichever weights miss it", "[optimizer]")
 {
-  cm::backend::host_arena memory{{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
-  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::adam adam;
   m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {1000}, cm::role::parameter);
@@ -400,9 +400,9 @@ TEST_CASE("a rehearsed step updates nothing", "[optimizer]")
 namespace {
 
 /// Weights of a 16-bit type, some of them in a second group, trained without a network.
-template <class Element, class Gradient = cm::gradient::separate>
+template <class Element>
 struct half_fixture {
-  half_fixture()
+  explicit half_fixture(bool in_place = false) : m{memory, {.chunk_bytes = 4_KiB}, support::chosen_gradient{in_place}}
   {
     m.use(kernel);
     for (std::uint32_t index = 0; index < layers; ++index)
@@ -447,8 +447,8 @@ struct half_fixture {
   }
 
   cm::optimizer::sgd kernel{{.momentum = 0.0F}};
-  cm::backend::host_arena memory{{.device_capacity = 12_KiB, .host_capacity = 128_KiB}};
-  cm::manager<cm::backend::host_arena, Gradient> m{memory, {.chunk_bytes = 4_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 12_KiB, .host_capacity = 128_KiB}};
+  manager m;
   std::vector<cm::tensor<Element>> weights;
 };
 
@@ -490,7 +490,7 @@ TEST_CASE("gradients are done in each micro-batch, in whatever order, and their 
 TEST_CASE("a parameter that no optimizer can update is refused when both are declared, in whatever order",
           "[optimizer]")
 {
-  failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
+  any_backend memory{support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
   cm::optimizer::sgd kernel;
   const auto sentence = ContainsSubstring(
       "tensor.1 is a parameter of int32 in a manager with an optimizer, which updates float32, "
@@ -643,11 +643,11 @@ TEST_CASE("a step says the norm and clips by it, measured before or not", "[opti
   }
 }
 
-TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the loss scale", "[optimizer]",
-                   cm::gradient::separate, cm::gradient::in_place)
+TEST_CASE("a step with an infinite gradient changes nothing but the loss scale", "[optimizer]")
 {
+  const bool in_place = GENERATE(false, true);
   for (const bool measured : {false, true}) {
-    half_fixture<cm::fp16, TestType> it;
+    half_fixture<cm::fp16> it{in_place};
     auto scale = cm::optimizer::loss_scale::dynamic({.initial = 1024.0F});
     it.m.use(scale);
     it.step(1024.0F, {.learning_rate = 0.5F, .loss_scale = &scale}, measured);
@@ -681,8 +681,7 @@ TEST_CASE("clipping by a norm that is not finite gives what PyTorch's clip_grad_
     for (const auto order :
          {cm::optimizer::norm_order::l1, cm::optimizer::norm_order::l2, cm::optimizer::norm_order::linf})
       for (const bool measured : {false, true}) {
-        failing memory{support::failure_plan{},
-                       support::adversarial_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+        any_backend memory{support::adversarial_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
         manager m{memory, {.chunk_bytes = 4_KiB}};
         cm::optimizer::sgd sgd{{.momentum = 0.0F}};
         m.use(sgd);
@@ -709,7 +708,7 @@ TEST_CASE("clipping by a norm that is not finite gives what PyTorch's clip_grad_
 
 TEST_CASE("a gradient that a loss scale below 1 makes infinite skips the step", "[optimizer]")
 {
-  half_fixture<cm::bf16, cm::gradient::separate> it;
+  half_fixture<cm::bf16> it;
   auto scale = cm::optimizer::loss_scale::dynamic({.initial = 0x1p-10F, .smallest = 0x1p-12F, .most_skips = 2});
   it.m.use(scale);
   CHECK(it.step(0x1p-10F, {.loss_scale = &scale}, false) == cm::optimizer::step_result::updated);
@@ -758,10 +757,9 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
   CHECK(cm::optimizer::step(it.m, it.kernel, options).norm == 0.5);
 }
 
-TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]",
-                   cm::gradient::separate, cm::gradient::in_place)
+TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]")
 {
-  half_fixture<cm::bf16, TestType> it;
+  half_fixture<cm::bf16> it{GENERATE(false, true)};
   it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
   it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
   const auto before = support::allocations_so_far();
@@ -911,7 +909,7 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   CHECK(it.kernel.progress.number == 1);
   CHECK(it.everything() == before);
 
-  failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
+  any_backend memory{support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
   manager none{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::sgd kernel;
   none.use(kernel);

@@ -7,6 +7,7 @@
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
+#include <support/own_policies.hpp>
 
 #include <string_view>
 
@@ -20,7 +21,8 @@ using every_layout =
     chunkmem::any_layout<chunkmem::append_layout, chunkmem::best_fit_layout, chunkmem::size_class_layout>;
 using every_placement =
     chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
-                                       chunkmem::placement::fixed_split>;
+                                       chunkmem::placement::fixed_split, chunkmem::placement::update_share, device_only,
+                                       small_on_device>;
 /// A manager with this type always makes plans, also for `no_prefetch`. Demand paging without a plan needs
 /// `transfer::no_prefetch` itself as the policy.
 using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_prefetch, chunkmem::transfer::lookahead,
