@@ -10,7 +10,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/transfer/transfers.hpp>
-#include <support/adversarial.hpp>
+#include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/fake_device.hpp>
@@ -44,9 +44,9 @@ namespace sampled_on_stream_test {
 namespace cm = chunkmem;
 namespace act = chunkmem::activation;
 using namespace cm::literals;
-using Catch::Matchers::ContainsSubstring;
-using arena = cm::backend::host_arena;
 using act::detail::choice_state;
+using Catch::Matchers::ContainsSubstring;
+using support::any_backend;
 
 namespace {
 
@@ -411,7 +411,7 @@ std::vector<float> trained_on(Backend& memory, const settings& how)
 /// By the calling thread.
 std::vector<float> right_for(const settings& how)
 {
-  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  any_backend memory{cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
   settings roomy = how;
   roomy.device = 256_KiB;
   return trained_on<act::by_calling_thread>(memory, roomy);
@@ -423,8 +423,8 @@ using on_fake_gpu = act::loop_sampling<support::kernel_launcher>;
 std::vector<float> on_adversarial(const settings& how, support::schedule when, std::uint64_t seed,
                                   support::adversarial::wait_filter skips = {})
 {
-  support::adversarial memory{
-      {.device_capacity = how.device, .host_capacity = 256_KiB, .when = when, .seed = seed, .async_compute = true}};
+  any_backend memory{support::adversarial_options{
+      .device_capacity = how.device, .host_capacity = 256_KiB, .when = when, .seed = seed, .async_compute = true}};
   if (skips) memory.skip_wait(std::move(skips));
   const std::vector<float> left = trained_on<on_loops>(memory, how);
   memory.drain();
@@ -483,8 +483,9 @@ TEST_CASE("a step that samples on a stream allocates nothing when it is repeated
           "[activation]")
 {
   if (!support::counts_allocations) SKIP("allocations are not counted here");
-  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
-  training<arena, on_loops> it{memory, {}};
+  any_backend memory{
+      cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+  training<any_backend, on_loops> it{memory, {}};
   std::uint64_t step = 0;
   for (; step < 4; ++step) it.step(step);
   it.forget_products();
@@ -500,9 +501,9 @@ TEST_CASE("a step that samples on a stream allocates nothing when it is repeated
 
 TEST_CASE("norms on their way are dropped by forget", "[activation]")
 {
-  support::adversarial memory{
-      {.device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
-  training<support::adversarial, on_loops> it{memory, {}};
+  any_backend memory{support::adversarial_options{
+      .device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
+  training<any_backend, on_loops> it{memory, {}};
   constexpr std::array<std::uint64_t, most_samples> some = {7, 2, 11, 5};
   const act::sampled_batch batch{.step = 0, .samples = some};
   std::vector<cm::bf16> x(rows * width, cm::bf16{1.0F});
@@ -574,10 +575,10 @@ std::vector<float> left_by_input_that_ends(Backend& memory)
 
 TEST_CASE("norms on their way from an input that ends are those of the calling thread", "[activation]")
 {
-  arena plain{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  any_backend plain{cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
   const std::vector<float> right = left_by_input_that_ends<act::by_calling_thread>(plain);
-  support::adversarial memory{
-      {.device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
+  any_backend memory{support::adversarial_options{
+      .device_capacity = 256_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest, .async_compute = true}};
   const bool is_same = same_bits(left_by_input_that_ends<on_loops>(memory), right);
   CHECK(is_same);
   memory.drain();
@@ -590,14 +591,15 @@ namespace {
 template <class Launcher>
 struct eight_layers {
   static constexpr std::uint64_t rows = 1'024, width = 16;
-  using training_type = training<arena, Launcher>;
+  using training_type = training<any_backend, Launcher>;
   using input_type = typename training_type::input_type;
 
   eight_layers(cm::bytes device, cm::bytes host, std::uint64_t columns)
       : many{columns},
         x(rows * width, cm::bf16{1.0F}),
         d(rows * columns, 1.0F),
-        memory{{.device_capacity = device, .host_capacity = host, .async_compute = true}},
+        memory{
+            cm::backend::host_arena_options{.device_capacity = device, .host_capacity = host, .async_compute = true}},
         m{memory, {.chunk_bytes = 2_KiB}, typename training_type::eviction_type{"lru"}}
   {
     std::vector<act::norm_cache::site> sites;
@@ -641,7 +643,7 @@ struct eight_layers {
   std::vector<cm::bf16> x;  // read by the stream until `memory` ends
   std::vector<float> d;
   std::array<std::uint64_t, 1> one{2};
-  arena memory;
+  any_backend memory;
   typename training_type::manager_type m;
   act::norm_cache norms{{.name = "sampling", .samples = 4, .seed = 1}};
   std::deque<input_type> kept;
@@ -731,13 +733,13 @@ namespace {
 /// For one backend alone, and one that cannot add up.
 struct of_arena : cm::optimizer::loop_launcher {
   std::uint64_t temporary_bytes(std::uint64_t) const { return 0; }
-  void sort_down(arena&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
+  void sort_down(any_backend&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
                  std::uint64_t) const;
-  void add_up(arena&, cm::agent, std::uint64_t*, std::uint64_t, std::byte*, std::uint64_t) const;
+  void add_up(any_backend&, cm::agent, std::uint64_t*, std::uint64_t, std::byte*, std::uint64_t) const;
 };
 struct that_sorts_alone : cm::optimizer::loop_launcher {
   std::uint64_t temporary_bytes(std::uint64_t) const { return 0; }
-  void sort_down(arena&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
+  void sort_down(any_backend&, cm::agent, const std::uint64_t*, std::uint64_t*, std::uint64_t, std::byte*,
                  std::uint64_t) const;
 };
 static_assert(act::sampling_launcher<on_loops> && act::sampling_launcher<on_fake_gpu>);
@@ -748,8 +750,9 @@ static_assert(!act::sampling_launcher<that_sorts_alone>);
 
 TEST_CASE("an input that is refused on a stream has declared nothing", "[activation]")
 {
-  using training_type = training<arena, on_loops>;
-  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+  using training_type = training<any_backend, on_loops>;
+  any_backend memory{
+      cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
   training_type::manager_type m{memory, {.chunk_bytes = 2_KiB}, training_type::eviction_type{"lru"}};
   act::norm_cache norms{{.name = "sampling", .samples = 4, .measures_noise = true}};
   const auto site = norms.add("input", rows_of_sample);
@@ -788,10 +791,11 @@ void compare_backends(tally& seen, double ratio, std::initializer_list<cm::bytes
       for (unsigned threads = 1; threads <= 3; ++threads) {
         settings mine = how;
         mine.threads = threads;
-        arena memory{{.device_capacity = device, .host_capacity = 256_KiB}};
+        any_backend memory{cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 256_KiB}};
         seen.add(same_bits(trained_on<act::by_calling_thread>(memory, mine), right));
       }
-      arena memory{{.device_capacity = device, .host_capacity = 256_KiB, .async_compute = true}};
+      any_backend memory{
+          cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 256_KiB, .async_compute = true}};
       seen.add(same_bits(trained_on<on_loops>(memory, how), right));
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         for (const auto when : {support::schedule::latest, support::schedule::random})
@@ -808,7 +812,7 @@ void compare_backends(tally& seen, double ratio, std::initializer_list<cm::bytes
 /// 1 to 3 ranks, whose batches are of one sample.
 void compare_ranks(tally& seen)
 {
-  using training_type = training<arena, on_loops>;
+  using training_type = training<any_backend, on_loops>;
   const settings how{.single = true};
   constexpr std::size_t of_batch = std::size_t{inputs} * width * 8;
   std::vector<float> right, state;
@@ -821,7 +825,8 @@ void compare_ranks(tally& seen)
     const auto train = [&](std::uint32_t rank) {
       settings mine = how;
       mine.rank = &ends[rank];
-      arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
+      any_backend memory{
+          cm::backend::host_arena_options{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .async_compute = true}};
       training_type it{memory, mine};
       for (std::uint64_t step = 0; step < how.steps; ++step) it.step(step);
       products[rank] = it.products();

@@ -9,6 +9,7 @@ if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
   chunkmem_flags(thrust_matrix)
   chunkmem_compile_as_one(thrust_matrix)
   target_link_libraries(thrust_matrix PRIVATE chunkmem_test_main)
+  target_precompile_headers(thrust_matrix REUSE_FROM chunkmem_test_precompiled)
 
   set(systems omp tbb cpp) # the last one is the folder's own program
   if(CHUNKMEM_SANITIZE) # one is enough there

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -433,8 +434,7 @@ class world {
 
   // Mistakes.
 
-  template <class Call>
-  void refuse(Call call)
+  void refuse(const std::function<void()>& call)
   {
     ++sum_.illegal;
     const std::string before = support::decisions_in(m_.report());

@@ -18,11 +18,11 @@ namespace support {
 
 /// Of a host_arena or of an adversarial backend.
 struct any_options {
-  any_options(const chunkmem::backend::host_arena_options& of)  // NOLINT: each is one of the two
+  any_options(const chunkmem::backend::host_arena_options& of)
       : device_capacity{of.device_capacity}, host_capacity{of.host_capacity}, async_compute{of.async_compute}
   {
   }
-  any_options(const adversarial_options& of)  // NOLINT
+  any_options(const adversarial_options& of)
       : device_capacity{of.device_capacity},
         host_capacity{of.host_capacity},
         async_compute{of.async_compute},

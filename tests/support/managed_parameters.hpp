@@ -240,13 +240,18 @@ class managed_parameters {
     for (std::uint64_t i = 0; i < pin.size(); ++i) view(pin).set(i, value(i));
   }
 
-  /// Where it is the last write of the step this is said in one of three ways.
   template <class Gradient, class Work>
   void write(Gradient gradient, std::size_t index, chunkmem::agent stream, bool over, Work work)
   {
     if (!m_.rehearsing())
       backend_.launch(stream, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
-    if (!over || index % 3 == 2) return;
+    if (over) end(std::move(gradient), index, stream);
+  }
+  /// The last write of the step: said in one of three ways.
+  template <class Gradient>
+  void end(Gradient gradient, std::size_t index, chunkmem::agent stream)
+  {
+    if (index % 3 == 2) return;
     if (index % 3 == 0) return m_.gradient_done(std::move(gradient));
     gradient.release();
     if (known_[index].single)
