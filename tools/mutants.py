@@ -3,24 +3,36 @@
 """Small mistakes in headers, chosen by chance, and whether the tests find them.
 
     python3 tools/mutants.py list [--count 60] [--seed 20261128] > mutants.jsonl
-    python3 tools/mutants.py judge [--mutants mutants.jsonl] [--from N] [--to N] [--compiler clang++] > verdicts.jsonl
+    python3 tools/mutants.py judge --mutants mutants.jsonl [--known verdicts.jsonl] [--root ../before] > verdicts.jsonl
 
-A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside of
-WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not compile is
-no mutant: the next draw takes its place.
+A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside
+of WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not
+compile is no mutant: the next draw takes its place.
 
-A mutant is judged by tests, the cheapest first: the test files that include its header directly, then all of its
-folder, then those of the folders whose headers include it. The first that fails kills it, if it passes without the
-mutant; so does one that does not compile, or that takes ten times as long and 30 s: a mutant may be a loop without an
-end. What no test kills survives (`"killed_by": null`). The test files of one kind are compiled together, without
-optimisation. Cost: a minute for each mutant, ten for one that survives in a low folder.
+The mutants that are judged may be a list of another commit: each is found again by its line and the lines around it,
+in whatever header they are now. One whose line is gone has `"header": null` and is not judged.
 
-`--mutants` judges a list of another commit: each mutant is found again by its line and the lines around it, in whatever
-header they are now. One whose line is gone has `"header": null`.
+All mutants lie in one copy of the headers, each behind a switch that reads the variable CHUNKMEM_MUTANT when the
+program runs: the innermost expression E of the mutant becomes `(on(17) ? (mutant of E) : (E))`. So the tests of a
+folder are compiled once for all mutants, and run once for each (mutant schemata, Untch, Offutt, Harrold, 1993). An
+error of the compiler names the switch that it is about. Where a switch does not compile, the next larger expression
+gets it. Where a constant is wanted, the switch is off in constants. What survives with such a switch, or has none, is
+judged once more by itself: plainly changed, in a program of its own, where a test that does not compile kills it too.
+
+A mutant is judged by the test files of its folder, those that include its header first, then by files elsewhere that
+include it, then by those of the folders whose headers include it. Only files that pass without a mutant judge, each
+with ten times its seconds and 30 more: a mutant may be a loop without an end. The first file that fails is
+`"killed_by"`; it is null where none fails. With `--known`, the file that killed a mutant before judges it first. On
+stderr: files that are left out, since they want libraries or failed without a mutant.
+
+Cost on one core for 60 mutants: twenty minutes to compile without optimisation (clang 16), twenty to run; with
+`--known` some fifteen in all. A mutant judged by itself costs one to five.
 """
 import argparse
+import functools
 import itertools
 import json
+import os
 import pathlib
 import random
 import re
@@ -29,9 +41,12 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+import mutant_switches
+
+HERE = pathlib.Path(__file__).resolve().parent
 WAITING = ("sharding", "planner", "configurator")  # to be written anew
-SECONDS = 600  # of a test program without a mutant
+SECONDS = 600  # of a test file without a mutant
+AT_ONCE = 12  # test files in one compilation
 OPERATORS = (
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
     (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" / ", " * "), (r" && ", " || "), (r" \|\| ", " && "),
@@ -40,13 +55,18 @@ OPERATORS = (
     (r"(?<![\w.])1(?![\w.])", "2"), (r"\bcontinue;", "break;"), (r"\bbreak;", "continue;"))
 
 
+@functools.cache
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
 def lines_of(root):
     """Each line of code that an operator can change: its header, its number, its text without a comment."""
     for path in sorted((root / "include/chunkmem").rglob("*.hpp")):
         header = str(path.relative_to(root / "include"))
         if header.count("/") < 2 or header.split("/")[1] in WAITING:
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(text_of(path).splitlines(), 1):
             code = line.split("//")[0]
             is_code = code.strip() and not re.match(r"\s*(#|template|static_assert|using|namespace)", code)
             if is_code and '"' not in code and any(re.search(pattern, code) for pattern, _ in OPERATORS):
@@ -64,21 +84,22 @@ def draws(root, seed):
         (begin, end), change = chance.choice(places)
         if (header, number, begin, change) not in seen:
             seen.add((header, number, begin, change))
-            yield {"header": header, "line": number, "was": code.strip(), "is": (code[:begin] + change + code[end:]).strip(),
+            yield {"header": header, "line": number, "was": code.strip(),
+                   "is": (code[:begin] + change + code[end:]).strip(),
                    "begin": begin, "end": end, "change": change, "indent": len(code) - len(code.lstrip()),
                    "around": around(root, header, number)}
 
 
 def around(root, header, number, width=6):
     """The lines of code before and after a line, without indents: what stays when text moves to another header."""
-    lines = [line.strip() for line in (root / "include" / header).read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in text_of(root / "include" / header).splitlines()]
     before = [line for line in lines[:number - 1] if line][-width:]
     return [*before, *[line for line in lines[number:] if line][:width]]
 
 
-def found_again(root, mutant):
+def found_again(root, lines, mutant):
     """The mutant where its line is now: among equal lines, the one whose surroundings are most alike."""
-    places = [(header, number, code) for header, number, code in lines_of(root) if code.strip() == mutant["was"]]
+    places = [(header, number, code) for header, number, code in lines if code.strip() == mutant["was"]]
     alike = {place: len(set(around(root, *place[:2])) & set(mutant["around"])) for place in places}
     if not alike or max(alike.values()) < len(mutant["around"]) // 2:
         return {**mutant, "header": None}
@@ -98,114 +119,171 @@ def apply(mutant, include):
 
 def judges(root, header):
     """Sets of test files, the cheapest first."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "tests").glob("*/*_test.cpp"))}
-    direct = [path for path, text in texts.items() if f"<{header}>" in text]
+    texts = {path: text_of(path) for path in sorted((root / "tests").glob("*/*_test.cpp"))}
     folder = header.split("/")[1]
-    including = {str(path.relative_to(root / "include")).split("/")[1]
-                 for path in sorted((root / "include/chunkmem").rglob("*.hpp"))
-                 if f"#include <{header}>" in path.read_text(encoding="utf-8")} - {folder, *WAITING}
-    yield direct
-    yield [path for path in texts if path.parent.name == folder and path not in direct]
+    direct = {path for path, text in texts.items() if f"<{header}>" in text}
+    including = {path.parent.name for path in sorted((root / "include/chunkmem").rglob("*.hpp"))
+                 if f"#include <{header}>" in text_of(path)} - {folder, *WAITING}
+    own = {path for path in texts if path.parent.name == folder}
+    yield sorted(own & direct)
+    yield sorted(own - direct)
+    yield sorted(direct - own)
     for other in sorted(including):
         yield [path for path in texts if path.parent.name == other and path not in direct]
 
 
 class Bench:
-    """A copy of the headers, in which one mutant lies at a time."""
+    """A copy of the headers, and programs of tests with it."""
 
-    def __init__(self, work, compiler):
-        self.work = work
-        self.compiler = compiler
+    def __init__(self, root, work, compiler, libraries, *flags):
+        self.root, self.work, self.compiler, self.libraries = root, work, compiler, libraries
         self.include = work / "include"
-        self.flags = ["-std=c++20", "-O0", "-g0", "-pthread", f"-I{self.include}", f"-I{ROOT / 'tests'}"]
+        self.flags = ["-std=c++20", "-O0", "-g0", "-pthread", f"-I{self.include}", f"-I{root / 'tests'}",
+                      f"-I{root / 'bench'}", *flags]
+        self.made = itertools.count()
         work.mkdir(parents=True, exist_ok=True)
-        self.known = {}
         self.clean()
-        self.main = work / "main.o"
-        self.run(self.compiler, *self.flags, "-c", ROOT / "tests/support/main.cpp", "-o", self.main)
 
     def clean(self):
         shutil.rmtree(self.include, ignore_errors=True)
-        shutil.copytree(ROOT / "include", self.include)
+        shutil.copytree(self.root / "include", self.include)
 
-    def run(self, *words, seconds=None):
+    def run(self, *words, seconds=None, mutant=None):
+        """What went wrong, or None."""
+        environment = os.environ if mutant is None else {**os.environ, "CHUNKMEM_MUTANT": str(mutant)}
         try:
-            return subprocess.run([str(word) for word in words], cwd=self.work, capture_output=True, text=True,
-                                  timeout=seconds, check=False).returncode == 0
+            done = subprocess.run([str(word) for word in words], cwd=self.work, capture_output=True, timeout=seconds,
+                                  check=False, env=environment)
         except subprocess.TimeoutExpired:
-            return False
+            return "no end"
+        return f"status {done.returncode}: {done.stderr.decode(errors='replace')}" if done.returncode != 0 else None
 
     def compiles(self, mutant):
         unit = self.work / "unit.cpp"
         unit.write_text(f"#include <{mutant['header']}>\n", encoding="utf-8")
-        return self.run(self.compiler, *self.flags, "-fsyntax-only", unit)
+        return self.run(self.compiler, *self.flags, "-fsyntax-only", unit) is None
 
-    def program(self, files):
-        """The files' tests in one program, in which each has a namespace of its own. False where it does not compile."""
-        unit = self.work / "unit.cpp"
+    def compiled(self, files):
+        """The files as one object, each test in a namespace of its own, and what the compiler said against it."""
+        unit, target = self.work / "unit.cpp", self.work / f"{next(self.made)}.o"
         unit.write_text("".join(f'#include "{path}"\n' for path in files), encoding="utf-8")
-        return self.run(self.compiler, *self.flags, unit, self.main, "-o", self.work / "program", "-ldl")
+        return target, self.run(self.compiler, *self.flags, "-c", unit, "-o", target)
 
-    def seconds_to_pass(self, seconds):
-        """None where a test fails."""
+    def support(self):
+        """Objects that all programs have."""
+        if not (self.work / "main.o").exists():
+            for name in ("main", "count_allocations"):
+                source = self.root / "tests/support" / f"{name}.cpp"
+                self.run(self.compiler, *self.flags, "-c", source, "-o", self.work / f"{name}.o")
+        return self.work / "main.o", self.work / "count_allocations.o"
+
+    def linked(self, objects):
+        """The program, or None."""
+        program = self.work / f"{next(self.made)}"
+        failed = self.run(self.compiler, "-pthread", *objects, *self.support(), "-o", program, *self.libraries)
+        return None if failed else program
+
+    def seconds_to_pass(self, program, path, seconds, mutant=None):
+        """None where a test of the file fails, or where it has none."""
         start = time.monotonic()
-        passed = self.run(self.work / "program", "--abort", "~[.]", seconds=seconds)
-        return time.monotonic() - start if passed else None
+        cases = ["--filenames-as-tags", f"[#{path.stem}]~[.]"]
+        failed = self.run(program, "--abort", *cases, seconds=seconds, mutant=mutant)
+        return None if failed else time.monotonic() - start
 
-    def sound(self, files):
-        """Programs that compile and pass without a mutant, with their seconds. What needs a library is not among them."""
-        if not files:
+
+def units_of(files):
+    """Files that are compiled together. One that defines a macro is alone."""
+    alone = [path for path in files if re.search(r"^#define", text_of(path), re.MULTILINE)]
+    others = [path for path in files if path not in alone]
+    return [[path] for path in alone] + [others[at:at + AT_ONCE] for at in range(0, len(others), AT_ONCE)]
+
+
+class Tests:
+    """The tests of each folder with all mutants, compiled when a mutant first asks for them."""
+
+    def __init__(self, bench, switches):
+        self.bench = bench
+        self.switches = switches
+        self.folders = {}
+
+    def sound(self, path):
+        """The program of a file that passes without a mutant, and its seconds. None where it does not."""
+        if path.parent not in self.folders:
+            start = time.monotonic()
+            self.folders[path.parent] = dict(self.of_folder(path.parent))
+            note(f"{path.parent.name}: {len(self.folders[path.parent])} files in {time.monotonic() - start:.0f} s")
+        return self.folders[path.parent].get(path)
+
+    def of_folder(self, folder):
+        objects = [each for unit in units_of(sorted(folder.glob("*_test.cpp"))) for each in self.objects(unit)]
+        together = self.bench.linked([target for target, _ in objects]) if objects else None
+        for target, files in objects:
+            program = together or self.bench.linked([target])
+            for path in files:
+                seconds = self.bench.seconds_to_pass(program, path, SECONDS) if program else None
+                if seconds is None:
+                    note(f"left out: {folder.name}/{path.name}")
+                else:
+                    yield path, (program, seconds)
+
+    def objects(self, files):
+        target, errors = self.bench.compiled(files)
+        while errors and self.switches.mend(errors):
+            target, errors = self.bench.compiled(files)
+        if not errors:
+            return [(target, files)]
+        if len(files) == 1:
+            note(f"left out: {files[0].parent.name}/{files[0].name} does not compile")
             return []
-        key = tuple(files)
-        if key not in self.known:
-            self.clean()
-            seconds = self.seconds_to_pass(SECONDS) if self.program(files) else None
-            if seconds is not None:
-                self.known[key] = [(files, seconds)]
-            elif len(files) == 1:
-                self.known[key] = []
-            else:
-                half = len(files) // 2
-                self.known[key] = [*self.sound(files[:half]), *self.sound(files[half:])]
-        return self.known[key]
-
-    def verdict(self, mutant):
-        tried = 0
-        for files in judges(ROOT, mutant["header"]):
-            for part, seconds in self.sound(files):
-                apply(mutant, self.include)
-                passed = self.program(part) and self.seconds_to_pass(10 * seconds + 30) is not None
-                self.clean()
-                tried += len(part)
-                if not passed:
-                    return {**mutant, "killed_by": [str(path.relative_to(ROOT)) for path in part], "tried": tried}
-        return {**mutant, "killed_by": None, "tried": tried}
+        half = len(files) // 2
+        return [*self.objects(files[:half]), *self.objects(files[half:])]
 
 
-def main():
-    parser = argparse.ArgumentParser(description="small mistakes in headers, and whether the tests find them")
-    parser.add_argument("what", choices=("list", "judge"))
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=20261128)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--to", type=int)
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/mutants")
-    parser.add_argument("--compiler", default="g++")
-    parser.add_argument("--mutants", type=pathlib.Path, help="a list of another commit")
-    given = parser.parse_args()
-    bench = Bench(given.work.resolve(), given.compiler)
-    mutants = compiled(bench, given.seed, given.count)
-    if given.mutants:
-        listed = map(json.loads, given.mutants.read_text(encoding="utf-8").splitlines())
-        mutants = (found_again(ROOT, mutant) for mutant in listed)
-    for mutant in itertools.islice(mutants, given.first, given.to):
-        print(json.dumps(bench.verdict(mutant) if given.what == "judge" and mutant["header"] else mutant), flush=True)
+class Judge:
+    def __init__(self, root, plain, tests, known):
+        self.root, self.plain, self.tests, self.known = root, plain, tests, known
+
+    def verdict(self, number, mutant):
+        killer, by_itself = self.known.get(number, (None, False))
+        sets = [[killer] if killer else [], *judges(self.root, mutant["header"])]
+        switches = self.tests.switches
+        if switches.has(number) and not by_itself:
+            for path in itertools.chain(*sets):
+                if self.tests.sound(path) and not self.passes(path, number):
+                    return {**mutant, "killed_by": self.name(path)}
+            if switches.is_whole(number):
+                return {**mutant, "killed_by": None}
+        return {**mutant, "killed_by": self.killer_of_one_alone(mutant, sets), "by_itself": True}
+
+    def name(self, path):
+        return str(path.relative_to(self.root))
+
+    def passes(self, path, number):
+        program, seconds = self.tests.sound(path)
+        return self.plain.seconds_to_pass(program, path, 10 * seconds + 30, number) is not None
+
+    def killer_of_one_alone(self, mutant, sets):
+        self.plain.clean()
+        apply(mutant, self.plain.include)
+        for files in sets:
+            for unit in units_of([path for path in files if self.tests.sound(path)]):
+                target, errors = self.plain.compiled(unit) if unit else (None, None)
+                program = None if errors or not unit else self.plain.linked([target])
+                for path in unit:
+                    seconds = 10 * self.tests.sound(path)[1] + 30
+                    if not program or self.plain.seconds_to_pass(program, path, seconds) is None:
+                        return self.name(path)
+        return None
+
+
+def note(sentence):
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def compiled(bench, seed, count):
     """The first draws that compile."""
     good = 0
-    for mutant in draws(ROOT, seed):
+    for mutant in draws(bench.root, seed):
         apply(mutant, bench.include)
         compiles = bench.compiles(mutant)
         bench.clean()
@@ -216,5 +294,47 @@ def compiled(bench, seed, count):
             return
 
 
+def read(path):
+    return map(json.loads, path.read_text(encoding="utf-8").splitlines())
+
+
+def verdicts(given, mutants):
+    """The mutants with what killed them, those without a header as they are."""
+    switched = Bench(given.root, given.work / "switched", given.compiler, given.libraries, "-Werror=vla",
+                     "-ferror-limit=0", "-fconstexpr-backtrace-limit=0", "-include", mutant_switches.HEADER)
+    plain = Bench(given.root, given.work / "plain", given.compiler, given.libraries)
+    living = {number: mutant for number, mutant in enumerate(mutants) if mutant["header"]}
+    switches = mutant_switches.Switches(switched.include, living)
+    known = {number: (given.root / verdict["killed_by"], verdict.get("by_itself", False))
+             for number, verdict in enumerate(read(given.known)) if verdict.get("killed_by")} if given.known else {}
+    judge = Judge(given.root, plain, Tests(switched, switches), known)
+    for number, mutant in enumerate(mutants):
+        yield judge.verdict(number, mutant) if number in living else mutant
+
+
+def main():
+    parser = argparse.ArgumentParser(description="small mistakes in headers, and whether the tests find them")
+    parser.add_argument("what", choices=("list", "judge"))
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=20261128)
+    parser.add_argument("--mutants", type=pathlib.Path, help="a list, perhaps of another commit, instead of draws")
+    parser.add_argument("--known", type=pathlib.Path, help="verdicts: what killed a mutant then judges it first")
+    parser.add_argument("--root", type=pathlib.Path, default=HERE.parent, help="the tree")
+    parser.add_argument("--work", type=pathlib.Path, help="default: build/mutants of the tree")
+    parser.add_argument("--compiler", default="clang++-16", help="a clang: its messages name the switches")
+    parser.add_argument("--libraries", type=str.split, default=["-ldl"], help='of tests, as "-ldl -lglpk"')
+    given = parser.parse_args()
+    given.root = given.root.resolve()
+    given.work = (given.work or given.root / "build/mutants").resolve()
+    if given.mutants:
+        lines = list(lines_of(given.root))
+        mutants = [found_again(given.root, lines, mutant) for mutant in read(given.mutants)]
+    else:
+        bench = Bench(given.root, given.work / "plain", given.compiler, given.libraries)
+        mutants = compiled(bench, given.seed, given.count)
+    for each in mutants if given.what == "list" else verdicts(given, list(mutants)):
+        print(json.dumps(each), flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,6 +13,7 @@ chunkmem_test(layout.skips COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_ski
 chunkmem_test(format COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_format.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
 chunkmem_test(layout.counts COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_counts.py")
+chunkmem_test(layout.mutants COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_mutants.py" "${CMAKE_CXX_COMPILER}")
 
 # The campaign on a GPU: its commands, what it makes of their answers, and how the first hour ends.
 chunkmem_test(layout.gpu_campaign COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/gpu_campaign.sh" "${PROJECT_SOURCE_DIR}"
