@@ -3,7 +3,7 @@
 """Small mistakes in headers, chosen by chance, and whether the tests find them.
 
     python3 tools/mutants.py list [--count 60] [--seed 20261128] > mutants.jsonl
-    python3 tools/mutants.py judge --mutants mutants.jsonl [--known verdicts.jsonl] [--root ../before] > verdicts.jsonl
+    python3 tools/mutants.py judge --mutants mutants.jsonl [--known FILE] [--done FILE] [--root ../old] > verdicts.jsonl
 
 A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside
 of WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not
@@ -13,25 +13,30 @@ The mutants that are judged may be a list of another commit: each is found again
 in whatever header they are now. One whose line is gone has `"header": null` and is not judged.
 
 All mutants lie in one copy of the headers, each behind a switch that reads the variable CHUNKMEM_MUTANT when the
-program runs: the innermost expression E of the mutant becomes `(on(17) ? (mutant of E) : (E))`. So the tests of a
-folder are compiled once for all mutants, and run once for each (mutant schemata, Untch, Offutt, Harrold, 1993). An
+program runs: the innermost expression E of the mutant becomes `(on(17) ? (mutant of E) : (E))`. So a test file is
+compiled once for all mutants, and runs once for each (mutant schemata, Untch, Offutt, Harrold, 1993). An
 error of the compiler names the switch that it is about. Where a switch does not compile, the next larger expression
 gets it. Where a constant is wanted, the switch is off in constants. What survives with such a switch, or has none, is
 judged once more by itself: plainly changed, in a program of its own, where a test that does not compile kills it too.
 
 A mutant is judged by the test files of its folder, those that include its header first, then by files elsewhere that
-include it, then by those of the folders whose headers include it. Only files that pass without a mutant judge, each
-with ten times its seconds and 30 more: a mutant may be a loop without an end. The first file that fails is
-`"killed_by"`; it is null where none fails. With `--known`, the file that killed a mutant before judges it first. On
-stderr: files that are left out, since they want libraries or failed without a mutant.
+include it, then by those of the folders whose headers include it: each file is compiled when its turn comes and runs
+for all mutants that it judges and that still live; files that take long come last. Only files that pass without a
+mutant judge, each with ten times its seconds and 30 more: a mutant may be a loop without an end. The first file that
+fails is `"killed_by"`; it is null where none fails. On stderr: each test file with its seconds; those that want
+libraries or fail without a mutant are left out.
 
-Cost on one core for 60 mutants: twenty minutes to compile without optimisation (clang 16), twenty to run; with
-`--known` some fifteen in all. A mutant judged by itself costs one to five.
+With `--known`, what killed a mutant in other verdicts judges it first. With `--done`, what other verdicts say of a
+mutant is not judged again: so a judgement that was interrupted goes on.
+
+Cost, with clang 16 and without optimisation: 5 seconds of a processor for the headers, twice or more until all
+switches compile, and 1 to 9 for each test file. What survives asks for all files that judge it.
 """
 import argparse
+import collections
 import functools
-import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -46,12 +51,15 @@ import mutant_switches
 HERE = pathlib.Path(__file__).resolve().parent
 WAITING = ("sharding", "planner", "configurator")  # to be written anew
 SECONDS = 600  # of a test file without a mutant
-AT_ONCE = 12  # test files in one compilation
+LAST = 5  # rank of files that are slow
+NO_END = "no end"
+QUICK, SLOW = 2, 20  # seconds of a test file
 OPERATORS = (
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
     (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" / ", " * "), (r" && ", " || "), (r" \|\| ", " && "),
     (r"\+\+", "--"), (r" \+= ", " -= "), (r" -= ", " += "), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
-    (r"(?<=\()!(?=\w)", ""), (r"\bstd::min\b", "std::max"), (r"\bstd::max\b", "std::min"), (r"(?<![\w.])0(?![\w.])", "1"),
+    (r"(?<=\()!(?=\w)", ""), (r"\bstd::min\b", "std::max"), (r"\bstd::max\b", "std::min"),
+    (r"(?<![\w.])0(?![\w.])", "1"),
     (r"(?<![\w.])1(?![\w.])", "2"), (r"\bcontinue;", "break;"), (r"\bbreak;", "continue;"))
 
 
@@ -118,18 +126,18 @@ def apply(mutant, include):
 
 
 def judges(root, header):
-    """Sets of test files, the cheapest first."""
+    """Test files and their ranks, 0 for what is most likely to notice."""
     texts = {path: text_of(path) for path in sorted((root / "tests").glob("*/*_test.cpp"))}
-    folder = header.split("/")[1]
-    direct = {path for path, text in texts.items() if f"<{header}>" in text}
+    folder, named = header.split("/")[1], f"{pathlib.Path(header).stem}_test"
     including = {path.parent.name for path in sorted((root / "include/chunkmem").rglob("*.hpp"))
                  if f"#include <{header}>" in text_of(path)} - {folder, *WAITING}
-    own = {path for path in texts if path.parent.name == folder}
-    yield sorted(own & direct)
-    yield sorted(own - direct)
-    yield sorted(direct - own)
-    for other in sorted(including):
-        yield [path for path in texts if path.parent.name == other and path not in direct]
+    ranks = {}
+    for path, text in texts.items():
+        is_own, is_direct = path.parent.name == folder, f"<{header}>" in text
+        if is_own or is_direct or path.parent.name in including:
+            named_or_direct = 0 if path.stem == named else 1
+            ranks[path] = (named_or_direct if is_direct else 2) if is_own else (3 if is_direct else 4)
+    return ranks
 
 
 class Bench:
@@ -140,7 +148,6 @@ class Bench:
         self.include = work / "include"
         self.flags = ["-std=c++20", "-O0", "-g0", "-pthread", f"-I{self.include}", f"-I{root / 'tests'}",
                       f"-I{root / 'bench'}", *flags]
-        self.made = itertools.count()
         work.mkdir(parents=True, exist_ok=True)
         self.clean()
 
@@ -155,7 +162,7 @@ class Bench:
             done = subprocess.run([str(word) for word in words], cwd=self.work, capture_output=True, timeout=seconds,
                                   check=False, env=environment)
         except subprocess.TimeoutExpired:
-            return "no end"
+            return NO_END
         return f"status {done.returncode}: {done.stderr.decode(errors='replace')}" if done.returncode != 0 else None
 
     def compiles(self, mutant):
@@ -163,116 +170,127 @@ class Bench:
         unit.write_text(f"#include <{mutant['header']}>\n", encoding="utf-8")
         return self.run(self.compiler, *self.flags, "-fsyntax-only", unit) is None
 
-    def compiled(self, files):
-        """The files as one object, each test in a namespace of its own, and what the compiler said against it."""
-        unit, target = self.work / "unit.cpp", self.work / f"{next(self.made)}.o"
-        unit.write_text("".join(f'#include "{path}"\n' for path in files), encoding="utf-8")
-        return target, self.run(self.compiler, *self.flags, "-c", unit, "-o", target)
+    def precompile(self):
+        """What most tests include, compiled once: half of the time. Returns what the compiler said against it."""
+        every = self.work / "every.hpp"
+        every.write_text("#include <support/catch.hpp>\n#include <chunkmem/chunkmem.hpp>\n", encoding="utf-8")
+        for name in () if (self.work / "main.o").exists() else ("main", "count_allocations"):
+            source = self.root / "tests/support" / f"{name}.cpp"
+            self.run(self.compiler, *self.flags, "-c", source, "-o", self.work / f"{name}.o")
+        self.precompiled = self.work / "every.pch"
+        return self.run(self.compiler, *self.flags, "-x", "c++-header", every, "-o", self.precompiled)
 
-    def support(self):
-        """Objects that all programs have."""
-        if not (self.work / "main.o").exists():
-            for name in ("main", "count_allocations"):
-                source = self.root / "tests/support" / f"{name}.cpp"
-                self.run(self.compiler, *self.flags, "-c", source, "-o", self.work / f"{name}.o")
-        return self.work / "main.o", self.work / "count_allocations.o"
+    def program(self, path):
+        """The program of a test file and None, or None and what the compiler said against it."""
+        program = self.work / f"{path.parent.name}.{path.stem}"
+        defines = re.search(r"^#define", text_of(path), re.MULTILINE)
+        before = [] if defines else ["-include-pch", self.precompiled]
+        failed = (self.run(self.compiler, *self.flags, *before, "-c", path, "-o", f"{program}.o") or
+                  self.run(self.compiler, "-pthread", f"{program}.o", self.work / "main.o",
+                           self.work / "count_allocations.o", "-o", program, *self.libraries))
+        return (None, failed) if failed else (program, None)
 
-    def linked(self, objects):
-        """The program, or None."""
-        program = self.work / f"{next(self.made)}"
-        failed = self.run(self.compiler, "-pthread", *objects, *self.support(), "-o", program, *self.libraries)
-        return None if failed else program
-
-    def seconds_to_pass(self, program, path, seconds, mutant=None):
-        """None where a test of the file fails, or where it has none."""
+    def seconds_to_pass(self, program, path, limit, mutant=None):
+        """None where a test of the file fails, or where it has none; math.inf where it takes longer."""
         start = time.monotonic()
         cases = ["--filenames-as-tags", f"[#{path.stem}]~[.]"]
-        failed = self.run(program, "--abort", *cases, seconds=seconds, mutant=mutant)
-        return None if failed else time.monotonic() - start
-
-
-def units_of(files):
-    """Files that are compiled together. One that defines a macro is alone."""
-    alone = [path for path in files if re.search(r"^#define", text_of(path), re.MULTILINE)]
-    others = [path for path in files if path not in alone]
-    return [[path] for path in alone] + [others[at:at + AT_ONCE] for at in range(0, len(others), AT_ONCE)]
+        failed = self.run(program, "--abort", *cases, seconds=limit, mutant=mutant)
+        return time.monotonic() - start if failed is None else math.inf if failed == NO_END else None
 
 
 class Tests:
-    """The tests of each folder with all mutants, compiled when a mutant first asks for them."""
+    """Test files with all mutants, compiled when a mutant first asks for them."""
 
     def __init__(self, bench, switches):
-        self.bench = bench
-        self.switches = switches
-        self.folders = {}
+        self.bench, self.switches = bench, switches
+        self.known = {}
+        while (errors := bench.precompile()) and switches.mend(errors):
+            pass
 
-    def sound(self, path):
-        """The program of a file that passes without a mutant, and its seconds. None where it does not."""
-        if path.parent not in self.folders:
-            start = time.monotonic()
-            self.folders[path.parent] = dict(self.of_folder(path.parent))
-            note(f"{path.parent.name}: {len(self.folders[path.parent])} files in {time.monotonic() - start:.0f} s")
-        return self.folders[path.parent].get(path)
-
-    def of_folder(self, folder):
-        objects = [each for unit in units_of(sorted(folder.glob("*_test.cpp"))) for each in self.objects(unit)]
-        together = self.bench.linked([target for target, _ in objects]) if objects else None
-        for target, files in objects:
-            program = together or self.bench.linked([target])
-            for path in files:
-                seconds = self.bench.seconds_to_pass(program, path, SECONDS) if program else None
-                if seconds is None:
-                    note(f"left out: {folder.name}/{path.name}")
-                else:
-                    yield path, (program, seconds)
-
-    def objects(self, files):
-        target, errors = self.bench.compiled(files)
+    def mended(self, compile_it):
+        """Compiles, and changes switches until the compiler takes them. What it says then, or None."""
+        errors = compile_it()
         while errors and self.switches.mend(errors):
-            target, errors = self.bench.compiled(files)
-        if not errors:
-            return [(target, files)]
-        if len(files) == 1:
-            note(f"left out: {files[0].parent.name}/{files[0].name} does not compile")
-            return []
-        half = len(files) // 2
-        return [*self.objects(files[:half]), *self.objects(files[half:])]
+            errors = self.bench.precompile() or compile_it()
+        return errors
+
+    def sound(self, path, limit=SECONDS):
+        """A file's program and its seconds without a mutant; more than SLOW may be math.inf. None where it fails."""
+        if path not in self.known:
+            errors = self.mended(lambda: self.bench.program(path)[1])
+            self.known[path] = None if errors else (self.bench.work / f"{path.parent.name}.{path.stem}", 0)
+        program, seconds = self.known[path] or (None, None)
+        if seconds == 0 or (seconds == math.inf and limit == SECONDS):
+            seconds = self.bench.seconds_to_pass(program, path, limit)
+            fails = seconds is None or (seconds == math.inf and limit == SECONDS)
+            self.known[path] = None if fails else (program, seconds)
+            note(f"{path.parent.name}/{path.name}: {seconds or math.nan:.1f} s")
+        return self.known[path]
 
 
 class Judge:
-    def __init__(self, root, plain, tests, known):
-        self.root, self.plain, self.tests, self.known = root, plain, tests, known
+    """Compiles one test file after the other, and runs it for each mutant that still lives."""
 
-    def verdict(self, number, mutant):
-        killer, by_itself = self.known.get(number, (None, False))
-        sets = [[killer] if killer else [], *judges(self.root, mutant["header"])]
-        switches = self.tests.switches
-        if switches.has(number) and not by_itself:
-            for path in itertools.chain(*sets):
-                if self.tests.sound(path) and not self.passes(path, number):
-                    return {**mutant, "killed_by": self.name(path)}
-            if switches.is_whole(number):
-                return {**mutant, "killed_by": None}
-        return {**mutant, "killed_by": self.killer_of_one_alone(mutant, sets), "by_itself": True}
+    def __init__(self, root, plain, tests, mutants, known):
+        self.root, self.plain, self.tests, self.mutants = root, plain, tests, mutants
+        self.ranks = {number: judges(root, mutant["header"]) for number, mutant in mutants.items()}
+        for number, path in known.items():
+            if number in mutants and path.exists():
+                self.ranks[number][path] = -1
+        self.tried = set()
 
-    def name(self, path):
-        return str(path.relative_to(self.root))
+    def verdicts(self):
+        living = set(self.mutants)
+        for rank in range(-1, LAST + 1):
+            while path := self.next_file(living, rank):
+                for number in self.killed_by(path, living, rank):
+                    living.remove(number)
+                    yield self.verdict(number, path)
+        for number in sorted(living):
+            if self.tests.switches.is_whole(number):
+                yield self.verdict(number, None)
+            else:
+                yield {**self.verdict(number, self.killer_of_one_alone(number)), "by_itself": True}
 
-    def passes(self, path, number):
-        program, seconds = self.tests.sound(path)
-        return self.plain.seconds_to_pass(program, path, 10 * seconds + 30, number) is not None
+    def next_file(self, living, rank):
+        """The file of a rank that most mutants wait for; among equals the shortest."""
+        waiting = collections.Counter(path for number in living if self.tests.switches.has(number)
+                                      for path, its in self.ranks[number].items()
+                                      if its <= rank and (number, path) not in self.tried)
+        return max(waiting, key=lambda path: (waiting[path], -len(text_of(path)), str(path)), default=None)
 
-    def killer_of_one_alone(self, mutant, sets):
+    def killed_by(self, path, living, rank):
+        """The living that fail in a file. A quick one is run for the mutants of later ranks too, a slow one last."""
+        found = self.tests.sound(path, SECONDS if rank in (-1, LAST) else SLOW)
+        limit = rank
+        if found and rank < LAST:
+            limit = LAST if found[1] < QUICK else max(rank - 1, -1) if found[1] > SLOW else rank
+        for number in sorted(living):
+            its = self.ranks[number].get(path)
+            if its is None or (number, path) in self.tried:
+                continue
+            if its > limit:
+                self.ranks[number][path] = LAST if limit < rank else its
+                continue
+            self.tried.add((number, path))
+            if found and self.tests.switches.has(number) and not self.passes(*found, path, number):
+                yield number
+
+    def passes(self, program, seconds, path, number=None):
+        return self.plain.seconds_to_pass(program, path, 10 * seconds + 30, number) not in (None, math.inf)
+
+    def verdict(self, number, path):
+        return {"number": number, **self.mutants[number], "killed_by": path and str(path.relative_to(self.root))}
+
+    def killer_of_one_alone(self, number):
         self.plain.clean()
-        apply(mutant, self.plain.include)
-        for files in sets:
-            for unit in units_of([path for path in files if self.tests.sound(path)]):
-                target, errors = self.plain.compiled(unit) if unit else (None, None)
-                program = None if errors or not unit else self.plain.linked([target])
-                for path in unit:
-                    seconds = 10 * self.tests.sound(path)[1] + 30
-                    if not program or self.plain.seconds_to_pass(program, path, seconds) is None:
-                        return self.name(path)
+        apply(self.mutants[number], self.plain.include)
+        does_not_compile = self.plain.precompile()
+        for path in sorted(self.ranks[number], key=lambda path: (self.ranks[number][path], len(text_of(path)))):
+            if found := self.tests.sound(path):
+                program = None if does_not_compile else self.plain.program(path)[0]
+                if not program or not self.passes(program, found[1], path):
+                    return path
         return None
 
 
@@ -299,17 +317,19 @@ def read(path):
 
 
 def verdicts(given, mutants):
-    """The mutants with what killed them, those without a header as they are."""
+    """The mutants with what killed them; first those that are done or have no header."""
     switched = Bench(given.root, given.work / "switched", given.compiler, given.libraries, "-Werror=vla",
                      "-ferror-limit=0", "-fconstexpr-backtrace-limit=0", "-include", mutant_switches.HEADER)
     plain = Bench(given.root, given.work / "plain", given.compiler, given.libraries)
-    living = {number: mutant for number, mutant in enumerate(mutants) if mutant["header"]}
-    switches = mutant_switches.Switches(switched.include, living)
-    known = {number: (given.root / verdict["killed_by"], verdict.get("by_itself", False))
-             for number, verdict in enumerate(read(given.known)) if verdict.get("killed_by")} if given.known else {}
-    judge = Judge(given.root, plain, Tests(switched, switches), known)
+    done = {verdict["number"]: verdict for verdict in (read(given.done) if given.done else ())}
+    judged = {number: mutant for number, mutant in enumerate(mutants) if mutant["header"] and number not in done}
+    tests = Tests(switched, mutant_switches.Switches(switched.include, judged))
+    known = {verdict["number"]: given.root / verdict["killed_by"]
+             for verdict in (read(given.known) if given.known else ()) if verdict.get("killed_by")}
     for number, mutant in enumerate(mutants):
-        yield judge.verdict(number, mutant) if number in living else mutant
+        if number not in judged:
+            yield done.get(number, {"number": number, **mutant})
+    yield from Judge(given.root, plain, tests, judged, known).verdicts()
 
 
 def main():
@@ -319,6 +339,7 @@ def main():
     parser.add_argument("--seed", type=int, default=20261128)
     parser.add_argument("--mutants", type=pathlib.Path, help="a list, perhaps of another commit, instead of draws")
     parser.add_argument("--known", type=pathlib.Path, help="verdicts: what killed a mutant then judges it first")
+    parser.add_argument("--done", type=pathlib.Path, help="verdicts that hold")
     parser.add_argument("--root", type=pathlib.Path, default=HERE.parent, help="the tree")
     parser.add_argument("--work", type=pathlib.Path, help="default: build/mutants of the tree")
     parser.add_argument("--compiler", default="clang++-16", help="a clang: its messages name the switches")

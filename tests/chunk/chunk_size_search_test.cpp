@@ -45,6 +45,7 @@ TEST_CASE("the largest tensor of all counts where nothing large is repeated", "[
   CHECK(frame_limits::largest_of_body(std::vector<bytes>{100_B}) == 100_B);
   CHECK(frame_limits::largest_of_body(std::vector<bytes>{100_B, 200_B, 200_B}) == 200_B);
   CHECK(frame_limits::largest_of_body(std::vector<bytes>{1_MiB, 2_MiB, 1_KiB, 1_KiB, 1_KiB}) == 2_MiB);
+  CHECK(frame_limits::largest_of_body(std::vector<bytes>{396_KiB, 1_KiB, 1_KiB, 1_KiB}) == 396_KiB);  // 3 of 399
   CHECK(frame_limits::largest_of_body(std::vector<bytes>{1_KiB, 2_KiB, 1_KiB, 1_KiB}) == 1_KiB);
 }
 

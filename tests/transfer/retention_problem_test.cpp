@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace room_tree_test {
@@ -109,6 +110,23 @@ TEST_CASE("what is taken out of a problem had no choice", "[transfer]")
       if (problem.epochs()[it.epoch].size % problem.unit_bytes() != 0) FAIL("seed " << seed << ": unit");
   }
   CHECK(rows < access_count / 2);  // most accesses say nothing
+}
+
+TEST_CASE("the unit of a problem is the largest that divides all its sizes", "[transfer]")
+{
+  std::size_t with_choices = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    support::dice random{seed};
+    retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, seed % 3 != 0, seed % 5 == 0});
+    for (std::uint64_t& size : what.chunk_bytes) size *= 12;
+    for (std::uint64_t& room : what.device_bytes) room *= 12;
+    const retention_problem problem{what.input()};
+    std::uint64_t unit = 0;
+    for (const retention_problem::epoch& it : problem.epochs()) unit = std::gcd(unit, it.size);
+    if (problem.unit_bytes() != unit) FAIL("seed " << seed << ": " << problem.unit_bytes() << " for " << unit);
+    with_choices += unit >= 12 ? 1U : 0U;
+  }
+  CHECK(with_choices > 30);
 }
 
 TEST_CASE("the bytes of any choice are those of a walk over all uses", "[transfer]")
