@@ -656,12 +656,12 @@ struct decided_by_host {
                                                                                                   device};
 };
 
-template <class Element, class Gradient = cm::gradient::separate, class Kernel>
+template <class Element, class Kernel>
 std::string differs(const Kernel& kernel, const step_options& options, const loss_scale& scale,
-                    cm::bytes capacity = 64_KiB)
+                    cm::bytes capacity = 64_KiB, bool in_place = false)
 {
-  using model_type = model<Element, Kernel, Gradient>;
-  model_type host{kernel, false, scale, capacity}, other{kernel, false, scale, capacity};
+  using model_type = model<Element, Kernel>;
+  model_type host{kernel, false, scale, capacity, in_place}, other{kernel, false, scale, capacity, in_place};
   decided_by_host<model_type> device{other};
   for (std::uint64_t now = 1; now <= 7; ++now) {
     step_options with_scale = options;
@@ -688,16 +688,16 @@ TEST_CASE("kernels update what the calling thread decides, with the bits of the 
   const step_options clips{.learning_rate = 0.01F, .clip = {.norm = 0.5F, .value = 0.02F}, .seed = 5};
   CHECK(differs<float>(adam{{.weight_decay = 0.1F}}, {.learning_rate = 0.01F}, dynamic) == "");
   CHECK(differs<cm::bf16>(adam{{}, {.moments = cm::dtype::bfloat16, .masters = false}}, clips, dynamic) == "");
-  CHECK(differs<cm::bf16, cm::gradient::in_place>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 56_KiB) == "");
+  CHECK(differs<cm::bf16>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 56_KiB, true) == "");
 }
 
 TEST_CASE("a step whose kernels cannot be started is finished by the next call, and a rehearsal proves its room",
           "[optimizer]")
 {
-  using small = model<cm::bf16, adam, cm::gradient::in_place>;
+  using small = model<cm::bf16, adam>;
   const loss_scale scale = loss_scale::fixed(2.0F);
   const auto train = [&](std::optional<std::uint64_t> failing_copy, cm::bytes capacity, int& failures) {
-    small it{adam{}, false, scale, capacity};
+    small it{adam{}, false, scale, capacity, true};
     decided_by_host<small> device{it};
     for (std::uint64_t now = 1; now <= 3; ++now) {
       const auto scope = it.m.iteration();
@@ -728,7 +728,7 @@ TEST_CASE("a step whose kernels cannot be started is finished by the next call, 
   }
   CHECK(failed >= 10);
 
-  small asked{adam{}, false, scale, 64_KiB};
+  small asked{adam{}, false, scale, 64_KiB, true};
   decided_by_host<small> device{asked};
   cm::bytes least{};
   const auto rehearsed = [&](std::uint64_t now) {
