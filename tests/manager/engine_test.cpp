@@ -7,6 +7,7 @@
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_manager.hpp>
 #include <support/count_allocations.hpp>
 #include <support/told_gatherer.hpp>
 #include <support/toy_trainer.hpp>
@@ -33,15 +34,12 @@ struct steady {
 };
 
 /// What ten steps did after the first two: on every thread, and by cause of wait.
-template <class Eviction, class Transfer>
-steady run_steady_steps(bool launched)
+template <class Manager>
+steady count_steady_steps(Manager& m, arena& memory, bool launched)
 {
-  using manager = cm::manager<arena, Eviction, Transfer>;
-  arena memory{{.device_capacity = 80_KiB, .host_capacity = 1_MiB, .async_compute = launched}};
-  manager m{memory, {.chunk_bytes = 4_KiB}};
   toy::crew workers;
   if (launched) workers = {cm::agent::compute, m.adopt()};
-  toy::toy_trainer<manager, arena> trainer{m, memory, workers};
+  toy::toy_trainer<Manager, arena> trainer{m, memory, workers};
   trainer.reserve(64);
   trainer.initialise();
   for (std::uint32_t now = 0; now < 2; ++now) trainer.step(now);
@@ -59,15 +57,34 @@ steady run_steady_steps(bool launched)
   return {grown.all(), end.waits.other - start.waits.other};
 }
 
+[[nodiscard]] cm::backend::host_arena_options room(bool launched)
+{
+  return {.device_capacity = 80_KiB, .host_capacity = 1_MiB, .async_compute = launched};
+}
+template <class Eviction, class Transfer>
+steady run_steady_steps(bool launched)
+{
+  arena memory{room(launched)};
+  cm::manager<arena, Eviction, Transfer> m{memory, {.chunk_bytes = 4_KiB}};
+  return count_steady_steps(m, memory, launched);
+}
+steady run_chosen_steps(std::string_view eviction, std::string_view transfer, bool launched)
+{
+  arena memory{room(launched)};
+  support::chosen_manager m{
+      support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.eviction = eviction, .transfer = transfer})};
+  return count_steady_steps(m, memory, launched);
+}
+
 steady worst_case()
 {
   steady worst;
   for (const bool launched : {false, true})
     for (const steady& one : {run_steady_steps<cm::eviction::lru, cm::transfer::no_prefetch>(launched),
-                              run_steady_steps<cm::eviction::lru, cm::transfer::lookahead>(launched),
+                              run_chosen_steps("lru", "lookahead", launched),
                               run_steady_steps<cm::eviction::belady, cm::transfer::no_prefetch>(launched),
                               run_steady_steps<cm::eviction::belady, cm::transfer::lookahead>(launched),
-                              run_steady_steps<cm::eviction::belady, cm::transfer::planned>(launched)}) {
+                              run_chosen_steps("belady", "planned", launched)}) {
       worst.allocations = std::max(worst.allocations, one.allocations);
       worst.other_waits = std::max(worst.other_waits, one.other_waits);
     }

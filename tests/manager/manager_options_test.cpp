@@ -7,11 +7,13 @@
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
+#include <support/chosen_manager.hpp>
 #include <support/own_policies.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace manager_options_test {
 
@@ -45,13 +47,12 @@ std::uint64_t loads_of_a_walk(const manager_options& options)
 }
 
 /// What is left of training after three steps, with these options.
-template <class... Policies>
-support::toy::outcome train(const manager_options& options, cm::bytes& chunk)
+support::toy::outcome train(const manager_options& options, cm::bytes& chunk,
+                            std::string_view layout = "size_class_layout")
 {
-  using manager = cm::manager<cm::backend::host_arena, Policies...>;
   cm::backend::host_arena mem{{.device_capacity = 160_KiB, .host_capacity = 1_MiB}};
-  manager m{mem, options};
-  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, mem};
+  support::chosen_manager m{support::chosen_by(mem, options, {.layout = layout})};
+  support::toy::toy_trainer<support::chosen_manager, cm::backend::host_arena> trainer{m, mem};
   const memory_requirement need = trainer.rehearse();
   chunk = need.chunk_bytes;
   return trainer.train(3);
@@ -94,12 +95,12 @@ TEST_CASE("the order of first use is refused where nothing tells it, and settled
 TEST_CASE("the order and the size of chunks change no bit", "[manager]")
 {
   cm::bytes chunk;
-  const support::toy::outcome expected = train<>({.chunk_bytes = 4_KiB}, chunk);
+  const support::toy::outcome expected = train({.chunk_bytes = 4_KiB}, chunk);
   const auto equal = [&](const support::toy::outcome& other) { return expected.difference(other) == ""; };
-  CHECK(equal(train<>({.chunk_bytes = 4_KiB, .order = tensor_order::first_use}, chunk)));
-  CHECK(equal(train<>({.chunk_bytes = least_waste_chunks}, chunk)));
-  CHECK(equal(train<best_fit_layout>({.chunk_bytes = least_waste_chunks}, chunk)));
-  CHECK(equal(train<size_class_layout>({.chunk_bytes = least_waste_chunks, .order = tensor_order::first_use}, chunk)));
+  CHECK(equal(train({.chunk_bytes = 4_KiB, .order = tensor_order::first_use}, chunk)));
+  CHECK(equal(train({.chunk_bytes = least_waste_chunks}, chunk)));
+  CHECK(equal(train({.chunk_bytes = least_waste_chunks}, chunk, "best_fit_layout")));
+  CHECK(equal(train({.chunk_bytes = least_waste_chunks, .order = tensor_order::first_use}, chunk)));
   CHECK(chunk <= 10_KiB);  // a sixteenth of the device
 }
 

@@ -124,8 +124,8 @@ TEST_CASE("policies that need settings are given by value, in any order", "[mana
 {
   arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
   cm::trace::counter_totals totals;
-  using counted = cm::manager<arena, cm::trace::counter_sink, cm::eviction::lru>;
-  counted m{memory, {.chunk_bytes = 4_KiB}, cm::eviction::lru{}, cm::trace::counter_sink{totals}};
+  using counted = cm::manager<arena, cm::trace::counter_sink, cm::eviction::belady>;
+  counted m{memory, {.chunk_bytes = 4_KiB}, cm::eviction::belady{}, cm::trace::counter_sink{totals}};
   const auto weight = m.add<float>({10}, cm::role::buffer);
   {
     const auto pin = m.acquire(weight, cm::access::write);

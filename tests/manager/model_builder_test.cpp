@@ -10,12 +10,14 @@
 #include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <support/catch.hpp>
+#include <support/chosen_manager.hpp>
 #include <support/oracles/record_builder.hpp>
 #include <support/own_policies.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 #include "parts_rig.hpp"
 
@@ -114,8 +116,6 @@ TEST_CASE("a placement that refuses leaves the tiers as they were", "[manager]")
 
 namespace {
 
-using margin_manager = cm::manager<cm::backend::host_arena, cm::placement::device_margin>;
-
 /// Losses of some steps of the toy network, and where its states were at the end.
 struct margin_run {
   support::toy::outcome result;
@@ -123,81 +123,85 @@ struct margin_run {
   std::size_t on_device = 0;
 };
 
-template <class Manager>
-margin_run train(cm::bytes device, bool rehearsed)
+constexpr std::string_view plain = "host_first", margin = "device_margin", split = "fixed_split";  // placements
+
+/// A trainer whose placement is chosen when the program runs.
+struct placed_trainer {
+  using manager = support::chosen_manager;
+
+  placed_trainer(std::string_view placement, cm::bytes device)
+      : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
+        m{support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.placement = placement})}
+  {
+  }
+  cm::backend::host_arena memory;
+  manager m;
+  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, memory};
+};
+
+margin_run train(std::string_view placement, cm::bytes device, bool rehearsed)
 {
-  cm::backend::host_arena memory{{.device_capacity = device, .host_capacity = 1_MiB}};
-  Manager m{memory, {.chunk_bytes = 4_KiB}};
-  support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
-  if (rehearsed) trainer.rehearse();
-  margin_run run{trainer.train(5), m.report()};
-  for (const auto& it : trainer.parameters())
-    run.on_device += m.updates().place_of_update(it) == memory_location::device ? 1 : 0;
+  placed_trainer it{placement, device};
+  if (rehearsed) it.trainer.rehearse();
+  margin_run run{it.trainer.train(5), it.m.report()};
+  for (const auto& each : it.trainer.parameters())
+    run.on_device += it.m.updates().place_of_update(each) == memory_location::device ? 1 : 0;
   return run;
 }
 
-template <class Manager>
-cm::memory_requirement need()
+cm::memory_requirement need(std::string_view placement)
 {
-  cm::backend::host_arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
-  Manager m{memory, {.chunk_bytes = 4_KiB}};
-  support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
-  return trainer.rehearse();
+  return placed_trainer{placement, 1_MiB}.trainer.rehearse();
 }
 
 }  // namespace
 
 TEST_CASE("states move into the margin once it is known, by a rehearsal or after the recorded iteration", "[manager]")
 {
-  using plain_manager = cm::manager<cm::backend::host_arena>;
-  const cm::bytes everything = need<margin_manager>().everything;
-  const margin_run plain = train<plain_manager>(everything, true);
+  const cm::bytes everything = need(margin).everything;
+  const margin_run without = train(plain, everything, true);
   for (const cm::bytes device : {everything, everything - 40_KiB, everything - 80_KiB}) {
-    const margin_run rehearsed = train<margin_manager>(device, true);
-    const margin_run recorded = train<margin_manager>(device, false);
+    const margin_run rehearsed = train(margin, device, true);
+    const margin_run recorded = train(margin, device, false);
     INFO(device.count() << " B on the device");
     CHECK(rehearsed.on_device > 0);
     CHECK(recorded.on_device == rehearsed.on_device);
-    CHECK(plain.result.difference(rehearsed.result) == "");
-    CHECK(plain.result.difference(recorded.result) == "");
-    CHECK(rehearsed.report.divergences == plain.report.divergences);
-    CHECK(recorded.report.divergences == plain.report.divergences + 1);  // tiers were given after the record was made
+    CHECK(without.result.difference(rehearsed.result) == "");
+    CHECK(without.result.difference(recorded.result) == "");
+    CHECK(rehearsed.report.divergences == without.report.divergences);
+    CHECK(recorded.report.divergences == without.report.divergences + 1);  // tiers were given after the record was made
   }
-  CHECK(train<margin_manager>(everything, true).on_device > train<margin_manager>(everything - 80_KiB, true).on_device);
+  CHECK(train(margin, everything, true).on_device > train(margin, everything - 80_KiB, true).on_device);
 }
 
 TEST_CASE("what rides in the margin is not moved any more", "[manager]")
 {
-  const auto moved_by_a_step = []<class Manager>(Manager*, cm::bytes device) {
-    cm::backend::host_arena memory{{.device_capacity = device, .host_capacity = 1_MiB}};
-    Manager m{memory, {.chunk_bytes = 4_KiB}};
-    support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
-    trainer.rehearse();
-    trainer.initialise();
-    for (std::uint32_t now = 0; now < 3; ++now) trainer.step(now);
-    const cm::report before = m.report();
-    trainer.step(3);
-    const cm::report moved = m.report().copies_since(before);
+  const auto moved_by_a_step = [](std::string_view placement, cm::bytes device) {
+    placed_trainer it{placement, device};
+    it.trainer.rehearse();
+    it.trainer.initialise();
+    for (std::uint32_t now = 0; now < 3; ++now) it.trainer.step(now);
+    const cm::report before = it.m.report();
+    it.trainer.step(3);
+    const cm::report moved = it.m.report().copies_since(before);
     return moved.loaded + moved.written_back;
   };
-  const cm::bytes everything = need<margin_manager>().everything;
-  CHECK(moved_by_a_step(static_cast<margin_manager*>(nullptr), everything) <
-        moved_by_a_step(static_cast<cm::manager<cm::backend::host_arena>*>(nullptr), everything));
+  const cm::bytes everything = need(margin).everything;
+  CHECK(moved_by_a_step(margin, everything) < moved_by_a_step(plain, everything));
 }
 
 TEST_CASE("the smallest device of a placement is that of the tiers it would give there", "[manager]")
 {
-  const cm::memory_requirement roomy = need<margin_manager>();
+  const cm::memory_requirement roomy = need(margin);
   // no margin is left there
-  CHECK(roomy.smallest_device == need<cm::manager<cm::backend::host_arena>>().smallest_device);
-  CHECK(train<margin_manager>(roomy.smallest_device, true).on_device == 0);
-  CHECK_THROWS_AS(train<margin_manager>(roomy.smallest_device - 4_KiB, true), config_error);
-  using split_manager = cm::manager<cm::backend::host_arena, cm::placement::fixed_split>;
-  const cm::memory_requirement whole = need<split_manager>();
+  CHECK(roomy.smallest_device == need(plain).smallest_device);
+  CHECK(train(margin, roomy.smallest_device, true).on_device == 0);
+  CHECK_THROWS_AS(train(margin, roomy.smallest_device - 4_KiB, true), config_error);
+  const cm::memory_requirement whole = need(split);
   CHECK(whole.smallest_device > roomy.smallest_device);
-  CHECK(train<split_manager>(whole.smallest_device, true).result.losses.size() > 0);
-  CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, true), config_error);
-  CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, false), config_error);
+  CHECK(train(split, whole.smallest_device, true).result.losses.size() > 0);
+  CHECK_THROWS_AS(train(split, whole.smallest_device - 4_KiB, true), config_error);
+  CHECK_THROWS_AS(train(split, whole.smallest_device - 4_KiB, false), config_error);
 }
 
 }  // namespace state_tiers_test

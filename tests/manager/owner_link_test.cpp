@@ -6,6 +6,7 @@
 #include <chunkmem/trace/sinks.hpp>
 
 #include <support/catch.hpp>
+#include <support/failing.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -413,9 +414,10 @@ TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
 TEST_CASE("the record and the trace say in which pass of which micro-batch a weight was used, and its state does not",
           "[manager]")
 {
-  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  using backend = support::failing<arena>;  // nothing fails
+  backend memory{{}, cm::backend::host_arena_options{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
   cm::trace::event_ring ring{64};
-  cm::manager<arena, cm::trace::ring_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::ring_sink{ring}};
+  cm::manager<backend, cm::trace::ring_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::ring_sink{ring}};
   const auto weight = m.add<float>({1024}, cm::role::parameter);
   m.acquire(weight, cm::access::write).span()[0] = 1;
   constexpr std::pair<cm::pass, std::uint16_t> passes[] = {

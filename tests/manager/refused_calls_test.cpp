@@ -7,6 +7,7 @@
 #include <chunkmem/placement/placements.hpp>
 
 #include <support/catch.hpp>
+#include <support/chosen_manager.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -46,7 +47,7 @@ struct trainer {
   }
 
   arena memory{{.device_capacity = 256_KiB, .host_capacity = 4_MiB}};
-  cm::manager<arena, cm::placement::device_margin> m{memory, {.chunk_bytes = 4_KiB}};
+  support::chosen_manager m{support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.placement = "device_margin"})};
   cm::optimizer::adam adam;
   cm::stacked<float> weights;
 };

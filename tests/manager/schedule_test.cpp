@@ -484,8 +484,8 @@ TEST_CASE("a lease on the host leaves the plan of the device in force", "[manage
 
 TEST_CASE("an iteration that could not begin leaves nothing of the record before it to the policy", "[manager]")
 {
-  using failing = support::failing<support::adversarial>;
-  const support::adversarial_options options{.device_capacity = 2_KiB, .host_capacity = 64_KiB};
+  using failing = support::failing<arena>;
+  const cm::backend::host_arena_options options{.device_capacity = 2_KiB, .host_capacity = 64_KiB};
   failing memory{{}, options};
   cm::manager<failing> m{memory, {.chunk_bytes = 1_KiB}};
   const auto w = m.add_stacked<float>(8, {256}, cm::role::parameter);
