@@ -3,9 +3,10 @@
 //
 // Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one
 // with more iterations that follow their record, and the difference between them, so that set-up and recording fall
-// out. The loop, the pin's life and the ends of iterations stay in. Ten numbers at two sizes; the worst is the figure,
-// and the most that following a plan adds to demand paging another one. Arguments name this program as other compilers
-// made it: each is counted at the smaller size, and the worst of all is the figure.
+// out. The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process,
+// which cachegrind starts once; it tells the count of each. Ten numbers at two sizes; the worst is the figure, and the
+// most that following a plan adds to demand paging another one. Arguments name this program as other compilers made it:
+// each is counted at the smaller size, and the worst of all is the figure.
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -14,14 +15,20 @@
 #include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace cm = chunkmem;
 
@@ -30,6 +37,11 @@ namespace {
 constexpr double bound = 150.0;
 constexpr double extra_bound = 20.0;
 constexpr std::uint32_t passes = 10;  // over all tensors, in each iteration
+constexpr std::uint32_t few = 4;      // iterations: the first is recorded, the second may plan again
+constexpr std::uint32_t more = 6;
+constexpr std::string_view all_policies[] = {"lru+no_prefetch", "lru+lookahead", "belady+no_prefetch",
+                                             "belady+lookahead", "belady+planned"};
+constexpr cm::access accesses[] = {cm::access::read, cm::access::read_write};
 
 using memory = cm::backend::simulated;
 using lru_demand = cm::manager<memory, cm::eviction::lru, cm::transfer::no_prefetch>;
@@ -58,7 +70,7 @@ void walk(std::uint32_t chunks, cm::access how, std::uint32_t iterations)
   }
 }
 
-void walk(const std::string& policies, std::uint32_t chunks, cm::access how, std::uint32_t iterations)
+void walk(std::string_view policies, std::uint32_t chunks, cm::access how, std::uint32_t iterations)
 {
   if (policies == "lru+no_prefetch") return walk<lru_demand>(chunks, how, iterations);
   if (policies == "lru+lookahead") return walk<lru_ahead>(chunks, how, iterations);
@@ -67,36 +79,40 @@ void walk(const std::string& policies, std::uint32_t chunks, cm::access how, std
   return walk<belady_planned>(chunks, how, iterations);
 }
 
-/// Instructions of one whole run of this program, by cachegrind; negative where it cannot be had.
-double count(const std::string& self, const std::string& arguments)
+/// Every walk in a child of its own, with few and then with more iterations.
+void walk_all(std::uint32_t chunks)
 {
-  const std::string command =
-      "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
+  for (const std::string_view policies : all_policies)
+    for (const cm::access how : accesses)
+      for (const std::uint32_t iterations : {few, more}) {
+        const pid_t child = fork();
+        if (child == 0) {
+          walk(policies, chunks, how, iterations);
+          _exit(0);
+        }
+        int status = -1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) std::exit(1);
+      }
+}
+
+/// Instructions of all walks, by cachegrind; none where it cannot be had.
+std::vector<double> count(const std::string& self, std::uint32_t chunks)
+{
+  const std::string command = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null '" + self +
+                              "' --walks " + std::to_string(chunks) + " 2>&1";
   std::FILE* const out = popen(command.c_str(), "r");
-  if (out == nullptr) return -1;
-  double instructions = -1;
+  if (out == nullptr) return {};
+  std::vector<double> counts;
   char line[512];
   while (std::fgets(line, sizeof line, out) != nullptr)
     if (const char* found = std::strstr(line, "refs:"); found != nullptr) {
       std::string digits;
       for (const char* at = found; *at != '\0'; ++at)
         if (*at >= '0' && *at <= '9') digits += *at;  // with commas between them
-      instructions = std::atof(digits.c_str());
+      counts.push_back(std::atof(digits.c_str()));
     }
-  return pclose(out) == 0 ? instructions : -1;
-}
-
-/// Of one acquire and release; negative where cachegrind cannot be had.
-double per_access(const std::string& self, const std::string& policies, const char* how, std::uint32_t chunks)
-{
-  constexpr std::uint32_t few = 4;  // the first is recorded, the second may plan again
-  constexpr std::uint32_t more = 6;
-  const auto run = [&](std::uint32_t iterations) {
-    return count(self, policies + " " + how + " " + std::to_string(chunks) + " " + std::to_string(iterations));
-  };
-  const double base = run(few);
-  const double longer = run(more);
-  return base < 0 || longer < 0 ? -1 : (longer - base) / (double{more - few} * passes * chunks);
+  constexpr std::size_t told = 2 * std::size(all_policies) * std::size(accesses) + 1;  // and of their parent
+  return pclose(out) == 0 && counts.size() == told ? counts : std::vector<double>{};
 }
 
 void write_figures(double worst, double extra)
@@ -121,22 +137,21 @@ struct findings {
 /// Of one program. @return   false where cachegrind cannot be had
 bool measure(const std::string& self, const std::vector<std::uint32_t>& sizes, findings& found)
 {
-  std::vector<double> by_demand;
-  for (const char* policies :
-       {"lru+no_prefetch", "lru+lookahead", "belady+no_prefetch", "belady+lookahead", "belady+planned"}) {
-    const bool is_first = by_demand.empty();
-    std::size_t which = 0;
-    for (const char* how : {"read", "read_write"})
-      for (const std::uint32_t chunks : sizes) {
-        const double instructions = per_access(self, policies, how, chunks);
-        if (instructions < 0) return false;
-        std::printf("%-20s %-10s %6u chunks  %6.1f instructions\n", policies, how, chunks, instructions);
+  for (const std::uint32_t chunks : sizes) {
+    const std::vector<double> counts = count(self, chunks);
+    if (counts.empty()) return false;
+    auto told = counts.begin();
+    std::vector<double> by_demand;
+    for (const std::string_view policies : all_policies)
+      for (std::size_t which = 0; which < std::size(accesses); ++which, told += 2) {
+        const double instructions = (told[1] - told[0]) / (double{more - few} * passes * chunks);
+        std::printf("%-20s %-10s %6u chunks  %6.1f instructions\n", policies.data(),
+                    accesses[which] == cm::access::read ? "read" : "read_write", chunks, instructions);
         found.worst = std::max(found.worst, instructions);
-        if (is_first)
+        if (policies == all_policies[0])
           by_demand.push_back(instructions);
         else
           found.extra = std::max(found.extra, instructions - by_demand[which]);
-        ++which;
       }
   }
   return true;
@@ -164,10 +179,7 @@ int measure_all(const std::string& self, const std::vector<std::string>& others)
 
 int main(int argc, char** argv)
 {
-  const std::string first = argc > 1 ? argv[1] : "";
-  if (first.find('+') == std::string::npos || argc != 5) return measure_all(argv[0], {argv + 1, argv + argc});
-  walk(argv[1], static_cast<std::uint32_t>(std::atoi(argv[3])),
-       std::string{argv[2]} == "read" ? cm::access::read : cm::access::read_write,
-       static_cast<std::uint32_t>(std::atoi(argv[4])));
+  if (argc != 3 || std::string_view{argv[1]} != "--walks") return measure_all(argv[0], {argv + 1, argv + argc});
+  walk_all(static_cast<std::uint32_t>(std::atoi(argv[2])));
   return 0;
 }
