@@ -309,8 +309,8 @@ void fail_every_allocation(bool in_place, cm::bytes device, std::uint64_t stride
 
 TEST_CASE("a call without memory leaves everything as it was, and is tried again", "[faults]")
 {
-  fail_every_allocation(false, 1_MiB, support::sanitized ? 53 : 3);
-  fail_every_allocation(true, 1_MiB, support::sanitized ? 67 : 5);
+  fail_every_allocation(false, 1_MiB, support::sanitized ? 101 : 3);
+  fail_every_allocation(true, 1_MiB, support::sanitized ? 131 : 5);
 }
 
 TEST_CASE("so it is at every call, and where chunks have to leave", "[faults][.slow]")

@@ -84,14 +84,16 @@ class swept {
     return sum;
   }
 
-  /// Every `stride`-th call of a source fails, and is tried again in the same iteration or a new one, by turns of two.
+  /// Every `stride`-th call of a source fails, and is tried again in the same iteration or a new one, by turns of two
+  /// that go on from sweep to sweep.
   /// @param both   once and, in another run, until it is repaired; else by turns
   tally sweep(fault_source from, std::uint64_t stride, bool both)
   {
     tally sum;
     for (std::uint64_t index = 0; index < calls(from); index += stride) {
-      const bool retained = index / stride % 2 == 1;
-      const bool same_scope = index / stride / 2 % 2 == 1;
+      const bool retained = turn_ % 2 == 1;
+      const bool same_scope = turn_ / 2 % 2 == 1;
+      ++turn_;
       tally one = run(same_scope, {from, index, retained});
       if (both) one += run(same_scope, {from, index, !retained});
       one.points = 1;
@@ -152,6 +154,7 @@ class swept {
   outcome expected_;
   std::vector<std::byte> saved_;
   std::array<std::uint64_t, support::fault_sources> calls_{};
+  std::uint64_t turn_ = 0;
 };
 
 /// Three steps with an evaluation, a checkpoint and a step that overflows.

@@ -23,7 +23,8 @@ using namespace fault_sweeps;
 namespace {
 
 /// Under a sanitizer a run takes several times as long: every so manieth call then.
-constexpr std::uint64_t pace = support::sanitized ? 41 : 1;
+constexpr std::uint64_t pace = support::sanitized ? 83 : 1;
+constexpr std::uint64_t file_pace = support::sanitized ? 41 : 1;
 
 void write_figures(const tally& sum)
 {
@@ -47,8 +48,9 @@ tally every_source(swept<Training>& it, std::uint64_t heap_stride, std::uint64_t
 {
   tally sum = it.sweep(fault_source::heap, heap_stride, both);
   sum += it.sweep(fault_source::copy, copy_stride, both);
-  for (const fault_source from : {fault_source::arena, fault_source::thread}) sum += it.sweep(from, 1, true);
-  sum += it.sweep(fault_source::file, both ? 1 : pace, both);
+  for (const fault_source from : {fault_source::arena, fault_source::thread})
+    sum += it.sweep(from, 1, both || !support::sanitized);
+  sum += it.sweep(fault_source::file, both ? 1 : file_pace, both);
   return sum;
 }
 
