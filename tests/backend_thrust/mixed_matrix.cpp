@@ -16,7 +16,7 @@ using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;
 TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit",
           "[backend_thrust]")
 {
-  constexpr std::size_t pace = support::sanitized ? 3 : 1;  // no factor of the 40 rows
+  constexpr std::size_t pace = support::sanitized ? 7 : 1;  // no factor of the 40 rows
   std::size_t rows = 0;
   std::size_t runs = 0;
   for (const precision::setting& it : precision::pairwise_cover()) {

@@ -295,7 +295,7 @@ TEST_CASE(
   // Whatever a cut has left, the next save is cut as well.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
-    if (number++ % (support::sanitized ? 25 : 5) == 0 && states < 1'000'000 && corrupt == 0)
+    if (number++ % (support::sanitized ? 75 : 5) == 0 && states < 1'000'000 && corrupt == 0)
       add(cut_everywhere(disk, known()[3], {}, honest));
   CHECK(corrupt == 0);
   CHECK(after_one > (support::sanitized ? 200 : 10'000));

@@ -10,16 +10,18 @@
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <support/sanitized.hpp>
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <ios>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace one_pass_load_test {
@@ -51,6 +53,35 @@ struct large_model {
     m.content().belongs_to(1);
   }
 
+  /// Values that begin with any seed: what each span below holds is a part of them.
+  template <class Element>
+  [[nodiscard]] static std::span<const Element> values(std::uint32_t seed, std::size_t count)
+  {
+    static const std::vector<Element> all = [] {
+      constexpr std::size_t period = 65'521;
+      std::vector<Element> made(elements + 16);
+      for (std::size_t index = 0; index < period; ++index)
+        if constexpr (std::is_same_v<Element, std::int32_t>)
+          made[index] = static_cast<std::int32_t>(index);
+        else
+          made[index] = cm::round_to<Element>(static_cast<float>(index));
+      for (std::size_t done = period; done < made.size(); done += period)
+        std::memcpy(&made[done], made.data(), std::min(period, made.size() - done) * sizeof(Element));
+      return made;
+    }();
+    return std::span{all}.subspan(seed, count);
+  }
+  template <class Element>
+  static void write(std::span<Element> to, std::uint32_t seed)
+  {
+    std::ranges::copy(std::as_bytes(values<Element>(seed, to.size())), std::as_writable_bytes(to).begin());
+  }
+  template <class Element>
+  [[nodiscard]] static bool equal(std::span<const Element> held, std::uint32_t seed)
+  {
+    return std::memcmp(held.data(), values<Element>(seed, held.size()).data(), held.size_bytes()) == 0;
+  }
+
   template <class Visit>
   void for_each_list(Visit visit)
   {
@@ -61,39 +92,27 @@ struct large_model {
   void fill(std::uint32_t seed, bool fills_momentum = true)
   {
     turn = seed;
-    for (const auto weight : {large, small}) {
-      std::uint32_t next = seed;
-      for (cm::bf16& it : m.acquire(weight, cm::access::write).span())
-        it = cm::round_to<cm::bf16>(static_cast<float>(next++ % 65'521));
-    }
+    for (const auto weight : {large, small}) write<cm::bf16>(m.acquire(weight, cm::access::write).span(), seed);
     for_each_list([&](auto weight, cm::list_id list) {
       if (m.list("master") != list && !fills_momentum) return;
-      std::uint32_t next = seed;
-      for (float& it : m.acquire<float>(weight, list, cm::access::write, cm::memory_location::host).span())
-        it = static_cast<float>(next++ % 65'521);
+      write<float>(m.acquire<float>(weight, list, cm::access::write, cm::memory_location::host).span(), seed);
     });
-    std::uint32_t next = seed;
-    for (std::int32_t& it : m.acquire(buffer, cm::access::write).span()) it = static_cast<std::int32_t>(next++);
+    write<std::int32_t>(m.acquire(buffer, cm::access::write).span(), seed);
   }
   [[nodiscard]] bool holds(std::uint32_t seed, bool has_momentum = true)
   {
+    static const std::vector<float> zeros(elements);
     bool same = turn == seed;
     for_each_list([&](auto weight, cm::list_id list) {
-      std::uint32_t next = seed;
-      const bool is_zero = m.list("master") != list && !has_momentum;
-      for (const float it : m.acquire<float>(weight, list, cm::access::read, cm::memory_location::host).span())
-        same = same && it == (is_zero ? 0.0F : static_cast<float>(next++ % 65'521));
+      const auto pin = m.acquire<float>(weight, list, cm::access::read, cm::memory_location::host);
+      if (m.list("master") != list && !has_momentum)
+        same = same && std::memcmp(pin.span().data(), zeros.data(), pin.span().size_bytes()) == 0;
+      else
+        same = same && equal<float>(pin.span(), seed);
     });
-    for (const auto weight : {large, small}) {
-      std::uint32_t next = seed;
-      for (const cm::bf16 it : m.acquire(weight, cm::access::read).span())
-        same = same && std::bit_cast<std::uint16_t>(it) ==
-                           std::bit_cast<std::uint16_t>(cm::round_to<cm::bf16>(static_cast<float>(next++ % 65'521)));
-    }
-    std::uint32_t next = seed;
-    for (const std::int32_t it : m.acquire(buffer, cm::access::read).span())
-      same = same && it == static_cast<std::int32_t>(next++);
-    return same;
+    for (const auto weight : {large, small})
+      same = same && equal<cm::bf16>(m.acquire(weight, cm::access::read).span(), seed);
+    return same && equal<std::int32_t>(m.acquire(buffer, cm::access::read).span(), seed);
   }
   /// Nothing that was loaded can be read, and nothing is trained or saved.
   void expect_refusals(posix_folder& folder)

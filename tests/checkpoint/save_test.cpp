@@ -342,7 +342,7 @@ TEST_CASE(
   // Whatever a cut has left, the next save is cut as well.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
-    if (number++ % (left.size() / (support::sanitized ? 3 : 20) + 1) == 0 && corrupt == 0)
+    if (number++ % (left.size() / (support::sanitized ? 1 : 20) + 1) == 0 && corrupt == 0)
       (void)add(disk, 0, 1 + number % 2);
   CHECK(corrupt == 0);
   CHECK(after_one > (support::sanitized ? 200 : 1'000));
