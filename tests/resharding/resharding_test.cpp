@@ -58,7 +58,12 @@ struct side {
     result.divided = stages[stage];
     result.of_node = of_node;
     result.clip = seed % 3 == 0 ? 0.0F : 1.5F;
-    result.when = seed % 4 < 2 ? updates::late : updates::at_once;
+    constexpr updates times[] = {updates::late, updates::late, updates::at_once, updates::early};
+    result.when = times[seed % 4];
+    if (result.when == updates::early) {
+      result.clip = 1e6F;  // no update is taken back
+      result.undo_kilobytes = 1024;
+    }
     result.scale = seed % 5 == 0 ? 1.0F / static_cast<float>(ranks) : 1.0F;
     result.frame = cm::bytes{std::uint64_t{of_node} * blocks * 4096 * 4};
     result.frames = (ranks == 1 ? 52 : 42) + static_cast<std::uint32_t>(seed % 20);
@@ -226,7 +231,7 @@ std::uint64_t differing(const std::vector<move>& all)
 std::vector<move> moves_in_ci()
 {
   std::vector<move> all;
-  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U, 6U}) {
     const auto more = moves(seed);
     all.insert(all.end(), more.begin(), more.end());
   }
