@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/call_ref.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>
@@ -13,9 +14,10 @@ namespace conformance {
 // calls, and says which law was broken; an empty text says that none was. Nothing in a trial is an assertion, so that a
 // program may also ask a suite what it thinks of a policy that is known to be wrong.
 
+using law_trial = chunkmem::call_ref<std::string(std::uint64_t number)>;
+
 /// The law that one trial saw broken. A call that throws what no law lets it throw has broken one.
-template <class Trial>
-[[nodiscard]] std::string mistake_of(Trial& trial, std::uint64_t number)
+[[nodiscard]] inline std::string mistake_of(law_trial trial, std::uint64_t number)
 {
   try {
     return trial(number);
@@ -25,8 +27,7 @@ template <class Trial>
 }
 
 /// The first law that any of the trials saw broken, with the trial's number; empty: all laws were kept.
-template <class Trial>
-[[nodiscard]] std::string first_mistake(std::uint64_t trials, Trial trial)
+[[nodiscard]] inline std::string first_mistake(std::uint64_t trials, law_trial trial)
 {
   for (std::uint64_t number = 1; number <= trials; ++number)
     if (const std::string mistake = mistake_of(trial, number); !mistake.empty())
@@ -35,8 +36,7 @@ template <class Trial>
 }
 
 /// Each trial is one assertion of the running test case, which ends with the first that fails.
-template <class Trial>
-void require_trials(std::uint64_t trials, Trial trial)
+inline void require_trials(std::uint64_t trials, law_trial trial)
 {
   for (std::uint64_t number = 1; number <= trials; ++number) {
     INFO("trial " << number);
