@@ -241,8 +241,9 @@ struct model_of_all_types {
   {
     unsigned number = 0;
     const auto one = [&](const auto& it) {
-      const auto pin = m.acquire(it, mode);
-      use(number++, cm::checkpoint::detail::bytes_of(pin.span()));
+      const auto pin = m.acquire_bytes(it, mode, cm::memory_location::device);
+      using byte = cm::pinned_as<std::byte, Access>;
+      use(number++, std::span{reinterpret_cast<byte*>(pin.span().data()), pin.size()});
     };
     one(singles), one(brains), one(halves), one(ints), one(longs), one(small);
   }

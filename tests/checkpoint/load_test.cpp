@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <support/count_allocations.hpp>
+#include <support/every_policy.hpp>
 #include <support/fake_device.hpp>
 #include <support/forked_child.hpp>
 #include <support/oracles/dice.hpp>
@@ -159,7 +160,7 @@ TEST_CASE("a checkpoint goes through a device that the calling thread cannot rea
   (void)checkpoint::save(before.m, folder);
 
   device memory{support::fake_device_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
-  cm::manager<device> m{memory, {.chunk_bytes = 8_KiB}};
+  cm::manager<device, support::every_eviction> m{memory, {.chunk_bytes = 8_KiB}};
   const auto weight = m.add<cm::bf16>({3, 5}, cm::role::parameter);
   m.name(weight, "weight");
   (void)m.add<std::int32_t>({7}, cm::role::buffer);

@@ -7,6 +7,7 @@
 
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/every_policy.hpp>
 #include <support/fake_device.hpp>
 #include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>
@@ -45,7 +46,7 @@ struct training {
   [[nodiscard]] std::vector<float> losses() { return trainer.collect().losses; }
 
   Backend memory{{.device_capacity = 48_KiB, .host_capacity = 1_MiB}};
-  manager_type m{memory, {.chunk_bytes = 4_KiB}};
+  manager_type m{memory, {.chunk_bytes = 4_KiB}, Policies{}...};
   support::toy::toy_trainer<manager_type, Backend> trainer{m, memory};
 };
 
@@ -125,8 +126,10 @@ TEST_CASE(
       const std::uint32_t turn = number++ % 3;  // under a sanitizer each of these has one of the three ways
       INFO("buffer of " << buffer.count() << " B, the disk begins " << (opens == 0 ? "at once" : "before the update"));
       if (!support::sanitized || turn == 0) save_in_flight<arena>(buffer, opens);
-      if (!support::sanitized || turn == 1) save_in_flight<arena, cm::transfer::planned>(buffer, opens);
-      if (!support::sanitized || turn == 2) save_in_flight<arena, cm::transfer::planned>(buffer, opens, 2);
+      if (!support::sanitized || turn == 1)
+        save_in_flight<arena, support::every_eviction, cm::transfer::planned>(buffer, opens);
+      if (!support::sanitized || turn == 2)
+        save_in_flight<arena, support::every_eviction, cm::transfer::planned>(buffer, opens, 2);
     }
 }
 
@@ -238,7 +241,7 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
       memory_folder folder;
       support::fake_device memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .seed = operation}};
       memory.runtime().fail_operation(operation, lost);
-      cm::manager<support::fake_device> m{memory, {.chunk_bytes = 4_KiB}};
+      cm::manager<support::fake_device, support::every_eviction> m{memory, {.chunk_bytes = 4_KiB}};
       std::vector<cm::tensor<float>> weights;
       for (int index = 0; index < 6; ++index) weights.push_back(m.add<float>({1000}, cm::role::parameter));
       const auto buffer_of_model = m.add<float>({1000}, cm::role::buffer);

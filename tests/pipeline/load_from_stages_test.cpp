@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -86,8 +87,8 @@ std::vector<std::uint32_t> parts_of(std::uint32_t stage, std::uint32_t stages)
 }
 
 /// Calls `work(place, stage)` for each stage, in a thread of its own. @return   what each one said
-template <class Work>
-std::vector<std::string> on_stages(std::uint32_t stages, std::uint32_t versions, Work work)
+std::vector<std::string> on_stages(std::uint32_t stages, std::uint32_t versions,
+                                   call_ref<std::string(thread_stages::place& here, stage_of_model& stage)> work)
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = stages, .micro_batches = 2});
   std::vector<std::string> said(stages);

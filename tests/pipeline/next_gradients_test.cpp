@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/pipeline/next_gradients.hpp>
 
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
@@ -65,8 +66,7 @@ struct one_weight {
 };
 
 /// What a call says that refuses, or nothing.
-template <class Call>
-std::string refusal(Call call)
+std::string refusal(call_ref<void()> call)
 {
   try {
     call();
@@ -77,8 +77,8 @@ std::string refusal(Call call)
 }
 
 /// Two stages, each with one weight. @param work   `work(place, weight, steps)`
-template <class Work>
-void on_two_stages(Work work)
+using work_of_stage = call_ref<void(thread_stages::place&, one_weight&, stage_step<collective::local_threads>&)>;
+void on_two_stages(work_of_stage work)
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
   thread_stages{plan, {.deadline = 5'000'000'000}}.run([&](thread_stages::place& here) {

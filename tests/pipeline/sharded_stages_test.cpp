@@ -3,6 +3,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
@@ -210,8 +211,8 @@ class replica_stage : public stage_of_layers<sharded_weights<Element>> {
 };
 
 /// Calls `work(place, replicas, number)` once for each stage of each replica, each on a thread of its own.
-template <class Work>
-void on_grid(const schedule& plan, std::uint32_t replicas, Work work)
+using work_of_rank = call_ref<void(thread_stages::place& here, ranks_type& replicas, std::uint32_t number)>;
+void on_grid(const schedule& plan, std::uint32_t replicas, work_of_rank work)
 {
   std::deque<thread_stages> pipelines;
   for (std::uint32_t replica = 0; replica < replicas; ++replica) pipelines.emplace_back(plan);

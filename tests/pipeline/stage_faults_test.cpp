@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
@@ -72,8 +73,8 @@ void add_values(Manager& m, Tensor weight, part& it)
 }
 
 /// Calls `work(part, rank)` for each rank of the grid, on a thread of its own. @return   how each ended
-template <class Work>
-std::vector<part_end> on_parts(const grid& how, std::vector<part_folder>& folders, Work work)
+std::vector<part_end> on_parts(const grid& how, std::vector<part_folder>& folders,
+                               call_ref<std::uint64_t(part& it, std::uint32_t rank)> work)
 {
   std::vector<part_end> ends(how.stages * how.replicas);
   std::deque<collective::thread_group> pipelines, replicas;

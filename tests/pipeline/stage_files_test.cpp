@@ -2,6 +2,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
@@ -167,8 +168,10 @@ std::string answer_of(Call call)
 using answers = std::vector<std::vector<std::string>>;
 
 /// One stage each in a thread, with a manager and a folder. @param work   `work(place, manager, folder)` gives answers
-template <class Work>
-answers on_two_stages(folders& saved, Work work)
+using manager_type = support::manager_of_layers;
+using work_of_stage =
+    call_ref<std::vector<std::string>(thread_stages::place& here, manager_type& m, small_folder& folder)>;
+answers on_two_stages(folders& saved, work_of_stage work)
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = 2, .micro_batches = 2});
   answers found(2);
