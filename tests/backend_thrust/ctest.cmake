@@ -23,7 +23,7 @@ if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
     endif()
   endforeach()
   # More threads than this machine may have, and none that spins while others compile.
-  if(NOT CHUNKMEM_SANITIZE)
+  if(TEST backend_thrust.omp)
     set_property(TEST backend_thrust.omp APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive)
   endif()
 
