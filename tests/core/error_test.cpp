@@ -192,6 +192,14 @@ TEST_CASE("each error is its one standard exception and a chunkmem error", "[cor
   is_both<std::bad_alloc>(out_of_memory{{tier::host, 1, 2, 3, 4}}, error_code::out_of_memory);
 }
 
+TEST_CASE("a device error without a fault knows no number and asks for no new process", "[core]")
+{
+  const device_fault fault = device_error{"a copy failed"}.fault();
+  CHECK(fault.number == 0);
+  CHECK_FALSE(fault.is_sticky);
+  CHECK(fault.call == 0);
+}
+
 TEST_CASE("each error has a number of its own that stays", "[core]")
 {
   CHECK(static_cast<int>(error_code::out_of_memory) == 1);
