@@ -342,6 +342,21 @@ TEST_CASE("a timeline that ran another plan gives the same costs", "[activation]
   }
 }
 
+TEST_CASE("a clock has the shortest run of each block, forward and backward apart", "[activation]")
+{
+  chain_clock clock;
+  clock.begin(2);
+  clock.note(chain_run::passing, 0, 3);
+  clock.note(chain_run::saving, 0, 2);
+  clock.note(chain_run::passing, 0, 4);
+  clock.note(chain_run::backward, 0, 7);
+  clock.note(chain_run::backward, 1, 5);
+  CHECK(clock.forward(0) == 2);
+  CHECK(clock.backward(0) == 7);
+  CHECK(clock.forward(1) == 0);  // it did not run
+  CHECK(clock.backward(1) == 5);
+}
+
 TEST_CASE("requests take the bytes that were free first", "[activation]")
 {
   free_bytes room;
