@@ -169,5 +169,7 @@ class Switches:
         self.off_in_constants |= wants_constants
         for number in filter(self.has, others):
             self.go_out(number)
-        self.write()
-        return bool(wants_constants | others)
+        changed = bool(wants_constants | others)
+        if changed:  # else what is precompiled stays good
+            self.write()
+        return changed

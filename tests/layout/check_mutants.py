@@ -76,7 +76,9 @@ class Switches(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "small.hpp").write_text(LINES, encoding="utf-8")
             switches = mutant_switches.Switches(pathlib.Path(folder), dict(enumerate(mutants())))
+            written = (pathlib.Path(folder) / "small.hpp").stat().st_mtime_ns
             self.assertFalse(switches.mend("unit.cpp:1:1: error: no member named 'x'\n  on(3).x;\n"))
+            self.assertEqual((pathlib.Path(folder) / "small.hpp").stat().st_mtime_ns, written)
             self.assertTrue(switches.mend("a.hpp:1:2: error: no constant\n  x;\na.hpp:3:3: note: in call to 'on(0)'\n"))
             self.assertTrue(switches.mend("a.hpp:1:2: error: narrow\n  group{(::chunkmem_mutant::on(9) ? (1) : (0))}\n"))
             self.assertFalse(switches.is_whole(0))
