@@ -6,8 +6,8 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_manager.hpp>
 #include <support/count_allocations.hpp>
 #include <support/told_gatherer.hpp>
 #include <support/toy_trainer.hpp>
@@ -71,8 +71,8 @@ steady run_steady_steps(bool launched)
 steady run_chosen_steps(std::string_view eviction, std::string_view transfer, bool launched)
 {
   arena memory{room(launched)};
-  support::chosen_manager m{
-      support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.eviction = eviction, .transfer = transfer})};
+  using manager = support::any_manager<cm::backend::host_arena>;
+  manager m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.eviction{eviction}, .transfer{transfer}})};
   return count_steady_steps(m, memory, launched);
 }
 

@@ -6,8 +6,8 @@
 #include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_manager.hpp>
 #include <support/own_policies.hpp>
 #include <support/toy_trainer.hpp>
 
@@ -51,8 +51,9 @@ support::toy::outcome train(const manager_options& options, cm::bytes& chunk,
                             std::string_view layout = "size_class_layout")
 {
   cm::backend::host_arena mem{{.device_capacity = 160_KiB, .host_capacity = 1_MiB}};
-  support::chosen_manager m{support::chosen_by(mem, options, {.layout = layout})};
-  support::toy::toy_trainer<support::chosen_manager, cm::backend::host_arena> trainer{m, mem};
+  using manager = support::any_manager<cm::backend::host_arena>;
+  manager m{support::make_manager<manager>(mem, options, {.layout{layout}})};
+  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, mem};
   const memory_requirement need = trainer.rehearse();
   chunk = need.chunk_bytes;
   return trainer.train(3);

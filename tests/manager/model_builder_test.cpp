@@ -9,8 +9,8 @@
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_manager.hpp>
 #include <support/oracles/record_builder.hpp>
 #include <support/own_policies.hpp>
 #include <support/toy_trainer.hpp>
@@ -127,11 +127,11 @@ constexpr std::string_view plain = "host_first", margin = "device_margin", split
 
 /// A trainer whose placement is chosen when the program runs.
 struct placed_trainer {
-  using manager = support::chosen_manager;
+  using manager = support::any_manager<cm::backend::host_arena>;
 
   placed_trainer(std::string_view placement, cm::bytes device)
       : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
-        m{support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.placement = placement})}
+        m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.placement{placement}})}
   {
   }
   cm::backend::host_arena memory;

@@ -6,8 +6,8 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/placement/placements.hpp>
 
+#include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_manager.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -47,7 +47,8 @@ struct trainer {
   }
 
   arena memory{{.device_capacity = 256_KiB, .host_capacity = 4_MiB}};
-  support::chosen_manager m{support::chosen_by(memory, {.chunk_bytes = 4_KiB}, {.placement = "device_margin"})};
+  using manager = support::any_manager<cm::backend::host_arena>;
+  manager m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.placement{"device_margin"}})};
   cm::optimizer::adam adam;
   cm::stacked<float> weights;
 };
