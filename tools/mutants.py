@@ -183,11 +183,14 @@ class Bench:
     def program(self, path):
         """The program of a test file and None, or None and what the compiler said against it."""
         program = self.work / f"{path.parent.name}.{path.stem}"
+        source = [*self.flags, "-c", path, "-o", f"{program}.o"]
         defines = re.search(r"^#define", text_of(path), re.MULTILINE)
-        before = [] if defines else ["-include-pch", self.precompiled]
-        failed = (self.run(self.compiler, *self.flags, *before, "-c", path, "-o", f"{program}.o") or
-                  self.run(self.compiler, "-pthread", f"{program}.o", self.work / "main.o",
-                           self.work / "count_allocations.o", "-o", program, *self.libraries))
+        failed = "a macro is before the headers" if defines else self.run(
+            self.compiler, *source, "-include-pch", self.precompiled)
+        if failed:  # such as a name that is ambiguous beside all others
+            failed = self.run(self.compiler, *source)
+        failed = failed or self.run(self.compiler, "-pthread", f"{program}.o", self.work / "main.o",
+                                    self.work / "count_allocations.o", "-o", program, *self.libraries)
         return (None, failed) if failed else (program, None)
 
     def seconds_to_pass(self, program, path, limit, mutant=None):
