@@ -27,6 +27,7 @@ namespace {
 /// Writes down what a driver asks of it, and updates nothing.
 struct recording_site {
   static constexpr bool has_bytes = true;
+  static constexpr bool host_reaches = true;
   static constexpr bool counts_in_kernel = true;
 
   template <class Work>

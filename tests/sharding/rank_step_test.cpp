@@ -339,6 +339,131 @@ TEST_CASE("kernels update the shares of ranks with the bits of the host, at once
     }
 }
 
+/// Starts kernels until one is fatal.
+struct failing_launcher {
+  struct plan {
+    std::uint64_t launches = 0;
+    std::uint64_t fatal = UINT64_MAX;
+  };
+  std::shared_ptr<plan> of = std::make_shared<plan>();
+
+  template <class Backend, optimizer::device_kernel Kernel>
+  void operator()(Backend& backend, agent stream, const Kernel& kernel) const
+  {
+    if (of->launches++ == of->fatal) throw device_error{"chunkmem: a kernel could not be started"};
+    optimizer::loop_launcher{}(backend, stream, kernel);
+  }
+};
+
+/// Two steps of four weights that share a unit, so that a share has two runs. Launch `fatal` of rank 1's second one fails.
+/// @param refused   how often gradients were to be dropped of a step that was half done
+std::vector<float> run_with_launches(bool on_device, bool is_late, std::uint64_t fatal, std::uint64_t& launches,
+                                     std::uint32_t& refused)
+{
+  std::vector<std::vector<float>> found(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer::memory_type memory{
+        failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
+    collective::local_threads end{group, rank_id{rank}};
+    decltype(trainer::here) here{end};
+    decltype(trainer::m) m{memory, here, {.chunk_bytes = 2 * frame}};
+    optimizer::adam adam{{}};
+    m.use(adam);
+    std::vector<tensor<float>> weights;
+    for (int count = 0; count < 4; ++count) weights.push_back(m.add<float>({3000}, role::parameter));
+    for (const auto it : weights)
+      for (float& value : m.acquire(it, access::write).span()) value = 1;
+    failing_launcher launcher;
+    optimizer::device_updates device{m, launcher};
+    optimizer::late_updates late{m, adam, device};
+    const optimizer::step_options options{.learning_rate = 0.1F, .clip = {.norm = 1}};
+    for (std::uint32_t step = 0; step < 2; ++step) {
+      const auto scope = m.iteration();
+      for (const auto it : weights) {
+        auto gradient = m.gradient(m.acquire(it, access::read));
+        for (float& value : gradient.span()) value = static_cast<float>(step + 1);
+        m.gradient_done(std::move(gradient));
+      }
+      const std::uint64_t before = launcher.of->launches;
+      if (rank == 1 && step == 1) launcher.of->fatal = before + fatal;
+      const auto again = [&](auto work) {
+        for (bool ended = false; !ended;) {
+          try {
+            work();
+            ended = true;
+          } catch (const device_error&) {
+            if (!m.shares().updates().is_updated_in_part()) continue;
+            try {
+              m.drop_gradients();
+              found[rank].push_back(-1);
+            } catch (const usage_error&) {
+              ++refused;  // by rank 1 alone
+            }
+          }
+        }
+      };
+      again([&] {
+        (void)(!on_device ? m.step(adam, options) : is_late ? late.step(options) : m.step(adam, options, device));
+      });
+      again([&] { late.finish(); });
+      if (rank == 1) launches = launcher.of->launches - before;
+    }
+    for (const auto it : weights) {
+      const auto pin = m.acquire(it, access::read);
+      found[rank].push_back(pin.span()[0]), found[rank].push_back(pin.span()[2999]);
+    }
+  });
+  CHECK(found[0] == found[1]);
+  return found[0];
+}
+
+TEST_CASE("whichever kernel of a share cannot be started, no run of it is updated twice, and its gradients are kept",
+          "[sharding]")
+{
+  std::uint64_t launches = 0;
+  std::uint32_t refused = 0;
+  const std::vector<float> wanted = run_with_launches(false, false, UINT64_MAX / 2, launches, refused);
+  for (const bool is_late : {false, true}) {
+    CHECK(run_with_launches(true, is_late, UINT64_MAX / 2, launches, refused) == wanted);
+    const std::uint64_t all = launches;
+    CHECK(all >= 6);  // measures and updates of two runs
+    for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
+      INFO((is_late ? "late, launch " : "launch ") << fatal << " of " << all);
+      CHECK(run_with_launches(true, is_late, fatal, launches, refused) == wanted);
+    }
+  }
+  CHECK(refused > 0);
+}
+
+TEST_CASE("an early step without room updates nothing: its gradients may be dropped, and weights be used", "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<std::string> wrong(ranks);
+    const collective::thread_group group{ranks, {}};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      trainer it{group, rank, divided};
+      optimizer::early_updates early{it.m, it.adam, bytes{1'000 * frame.count()}};
+      const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = 1}};
+      const auto scope = it.m.iteration();
+      it.differentiate(0);
+      try {
+        (void)early.step(options);
+        wrong[rank] += "there was room ";
+      } catch (const out_of_memory&) {
+      }
+      const std::vector<float> before = it.values();
+      it.m.drop_gradients();
+      if (it.values() != before) wrong[rank] += "a weight moved ";
+      it.differentiate(0);
+      (void)it.m.step(it.adam, options);
+      if (it.values() == before || it.adam.progress.number != 1) wrong[rank] += "no step followed ";
+    });
+    INFO("stage " << &divided - stages + 1);
+    for (const std::string& each : wrong) CHECK(each == "");
+  }
+}
+
 TEST_CASE("kernels round the shares of ranks by the random bits that one rank has", "[sharding]")
 {
   std::vector<std::vector<float>> found(2 * ranks);
@@ -347,8 +472,9 @@ TEST_CASE("kernels round the shares of ranks by the random bits that one rank ha
     for (const bool on_device : {false, true}) {
       trainer::memory_type memory{
           failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
-      collective::local_threads here{on_device ? of_device : of_host, rank_id{rank}};
-      sharded_model<trainer::memory_type, collective::local_threads> m{memory, here, {.chunk_bytes = frame}};
+      collective::local_threads end{on_device ? of_device : of_host, rank_id{rank}};
+      decltype(trainer::here) here{end};
+      decltype(trainer::m) m{memory, here, {.chunk_bytes = frame}};
       optimizer::adam adam{{}, {.moments = dtype::bfloat16, .masters = false}};
       m.use(adam);
       const auto weight = m.add<bf16>({70'000}, role::parameter);  // a share begins inside of it

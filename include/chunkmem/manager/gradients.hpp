@@ -152,6 +152,7 @@ class gradient_ledger {
 
   /// A parameter has its update, and others may not: gradients must neither come nor go now.
   void begin_update() noexcept { weights_ = weights::updated_in_part; }
+  [[nodiscard]] bool is_updated_in_part() const noexcept { return weights_ == weights::updated_in_part; }
   void end_update() noexcept
   {
     weights_ = weights::whole;

@@ -479,6 +479,7 @@ class update_session {
   }
   /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
   void begin_update() noexcept { ledger_->begin_update(); }
+  [[nodiscard]] bool is_updated_in_part() const noexcept { return ledger_->is_updated_in_part(); }
   void end_update() noexcept { ledger_->end_update(); }
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again

@@ -74,10 +74,11 @@ class launched_site : public counts_own_tensors {
   static constexpr bool host_reaches = false;
   static constexpr bool counts_in_kernel = true;
 
-  /// @param where   outlives this
+  /// @param where   outlives this   @throws usage_error   it is of another manager than the step
   template <class Backend>
-  launched_site(Backend&, Where& where) noexcept : where_{where}
+  launched_site(Backend& backend, Where& where) : where_{where}
   {
+    where.expect_of(backend);
   }
 
   template <class Work>
@@ -128,7 +129,7 @@ class launched_site : public counts_own_tensors {
 /// device_optimizer decides on the device instead.
 ///
 /// Memory: a lease on both tiers while one parameter is measured or updated, of 24 B for each 4,096 elements of the
-/// largest parameter or share, and less than 512 B. A rehearsal counts it.
+/// largest parameter or share, and 512 B more. A rehearsal counts it.
 ///
 /// early_updates does not take it: what it would take back lies on the device.
 /// @tparam Owner      a manager, or a sharded_model
@@ -154,6 +155,17 @@ class device_updates {
   }
 
   // What steps call.
+
+  /// @throws usage_error   the step is of another manager
+  template <class Backend>
+  void expect_of(const Backend& backend) const
+  {
+    static_assert(has_bytes<Backend>(),
+                  "chunkmem: device_updates over a backend without bytes (take a thread_pool: the "
+                  "kernel's time passes where the placement plans an update)");
+    expects(static_cast<const void*>(&manager().backend()) == static_cast<const void*>(&backend),
+            "device_updates of one manager were given to the step of another (make one for each manager)");
+  }
 
   /// Calls `work()` while there is memory to measure and update one parameter.
   /// @throws out_of_memory, device_error   `work` was not called
@@ -243,7 +255,7 @@ class device_updates {
   [[nodiscard]] std::uint64_t most_blocks()
   {
     if (most_blocks_ == 0)
-      manager().for_each_parameter([this](tensor_handle, const tensor_info& info) {
+      manager().for_each_parameter([this](tensor_handle, const auto& info) {
         most_blocks_ = std::max(most_blocks_, blocks_of(info.extents.elements()));
       });
     return most_blocks_;

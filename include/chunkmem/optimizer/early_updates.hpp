@@ -141,7 +141,7 @@ class early_updates {
   step_outcome step(const step_options& options = {},
                     typename taker_type::place_type from = typename taker_type::place_type{})
   {
-    expects(!driver().rehearsing() || !is_guessed(),
+    expects(!driver().rehearsing() || !is_guessed() || driver().is_forgotten(),
             "a rehearsal of early_updates whose last step is half done: call its step again before");
     const step_outcome outcome = taker_.take(options, timing{*this}, from);
     early_ = driver().rehearsing() ? early_ : counted_;
@@ -242,7 +242,7 @@ class early_updates {
         seen.add(driver().measure_of(parameter));
         goes_on_ = goes_on_ && driver().is_usual(seen);
         const bool has_all = driver().has_all_lists(parameter, info);
-        if (goes_on_ && has_all && fits(info)) update(parameter, info);
+        if (goes_on_ && has_all && fits(info)) goes_on_ = try_update(parameter, info);
         makes_lists_ = makes_lists_ || !has_all;
         seen_ = seen;
       }
@@ -254,6 +254,17 @@ class early_updates {
   [[nodiscard]] bool fits(const tensor_info& info) const
   {
     return used_ + detail::undo_size(taker_.driver(), info) <= undo_bytes_.count();
+  }
+
+  /// @return   false: there is no room for its bytes beside those that are kept, so this step guesses no more
+  bool try_update(tensor_handle parameter, const tensor_info& info)
+  {
+    try {
+      update(parameter, info);
+      return true;
+    } catch (const out_of_memory&) {
+      return false;
+    }
   }
 
   /// @pre the gradient is usual: pinning the value takes the place away from a gradient that lies there

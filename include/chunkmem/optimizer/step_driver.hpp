@@ -604,6 +604,7 @@ class step_driver {
   void update(tensor_handle parameter, const tensor_info& info)
   {
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
+      if constexpr (!undoes) owner_.updates().begin_update();  // of several launches, one behind the first may fail
       apply(all, info, place, kernel_.progress.factor, kernel_.progress.number + 1);
       owner_.updates().begin_update();
       ++kernel_.progress.reached;

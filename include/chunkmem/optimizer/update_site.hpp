@@ -265,6 +265,9 @@ struct site_of_caller {
 template <class Manager, class Executor>
   requires requires { typename Executor::update_site; }
 struct site_of_caller<Manager, Executor> {
+  static_assert(!std::is_const_v<Executor>,
+                "chunkmem: a step was given device_updates that are const (they hold the "
+                "memory of the step: pass them as they are)");
   using type = typename Executor::update_site;
 };
 template <class Manager, class Executor>

@@ -277,7 +277,6 @@ class stage_step {
   optimizer::step_outcome take_alone(Driver& driver, Manager& m, Kernel& kernel, const optimizer::step_options& options,
                                      Timing timing, NumberOf number_of)
   {
-    if (!m.rehearsing()) driver.expect_not_guessed();  // before other stages hear of the step
     if (m.rehearsing()) {
       if (!std::exchange(has_rehearsed_measures_, false)) rehearse_measures(driver, m, options);
       driver.decide_by(gradient_measure{});
@@ -315,6 +314,7 @@ class stage_step {
                          NumberOf number_of)
   {
     const auto begin = [&] {
+      driver.expect_not_guessed();
       driver.check(options);
       driver.prepare(options);
       return m.updates().has_gradients_of_part();  // checks look before any stage updates

@@ -77,8 +77,9 @@ class rank_step {
       waits_ = Timing::lets_wait;
       if constexpr (Timing::guesses) {
         if (!m_.rehearsing() && !driver.is_begun()) {
+          expect_agreed({driver.version(), word_of(options, kernel)});
           agree_on_settings_once(ranks, driver, kernel, options);
-          measure_.expect_any();
+          expect_any_gradient();
         }
       } else {
         if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks hear of the step
@@ -87,7 +88,12 @@ class rank_step {
       const changing_shares now{*this};
       now.begin();
       is_updating_ = !m_.rehearsing();
-      updated_ = driver.run(options, timing);
+      try {
+        updated_ = driver.run(options, timing);
+      } catch (...) {
+        is_updating_ = is_updating_ && m_.updates().is_updated_in_part();
+        throw;
+      }
       gradients_.forget_step();
       agreed_on_.reset();
       decided_by_.reset();
@@ -115,12 +121,15 @@ class rank_step {
     settle();
     if (driver.is_decided()) return;
     const step_key now{driver.version(), word_of(options, kernel)};
-    expects(!decided_by_ || decided_by_->first.first != now.first || decided_by_->first == now,
-            "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
-            "first call: other ranks update by them)");
+    expect_agreed(now);
     if (!decided_by_ || decided_by_->first != now) {
       const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
-      decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
+      try {
+        decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
+      } catch (const usage_error&) {  // on every rank: they may agree on other settings
+        agreed_on_.reset();
+        throw;
+      }
     }
     driver.decide_by(decided_by_->second);
   }
@@ -161,6 +170,7 @@ class rank_step {
     expects(!m_.is_iterating() && !m_.rehearsing(), "weights were to be gathered in an iteration (end it first)");
     m_.updates().finish_updates();
     std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded
+    units_.runs().forget_updates();
     forget();
     agreed_on_.reset();
     decided_by_.reset();
@@ -186,6 +196,14 @@ class rank_step {
     updated_.reset();
     gathered_ = 0;
     is_updating_ = false;
+  }
+  /// Its gradients are dropped, and nothing was updated. A step that has still to gather goes on.
+  void drop() noexcept
+  {
+    if (updated_) return;
+    is_updating_ = false;
+    agreed_on_.reset();
+    decided_by_.reset();
   }
 
  private:
@@ -272,6 +290,23 @@ class rank_step {
     agree_on_settings_once(ranks, driver, kernel, options);
     if (!optimizer::detail::step_rules{options}.needs_measures()) return;
     for (; measured_ < units_.size(); ++measured_) measure(ranks, driver, measured_, workers);
+  }
+  /// @throws usage_error   ranks have agreed on this step with other settings
+  void expect_agreed(const step_key& now) const
+  {
+    expects(!agreed_on_ || agreed_on_->first != now.first || *agreed_on_ == now,
+            "a step over ranks was called again with other settings than ranks have agreed on (give it those of its "
+            "first call: other ranks update by them)");
+  }
+  /// @throws usage_error   no rank has a gradient: they may agree on other settings
+  void expect_any_gradient()
+  {
+    try {
+      measure_.expect_any();
+    } catch (const usage_error&) {
+      agreed_on_.reset();
+      throw;
+    }
   }
   template <class Ranks, class Driver, class Kernel>
   void agree_on_settings_once(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options)

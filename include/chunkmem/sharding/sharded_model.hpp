@@ -500,8 +500,9 @@ class sharded_model {
   /// As a manager's, on every rank.
   void drop_gradients()
   {
+    m_.drop_gradients();  // which refuses a step that is half done
     gradients_.forget(m_, units_.all());
-    m_.drop_gradients();
+    steps_.drop();
   }
   /// As a manager's: of this rank alone.
   [[nodiscard]] auto lease(tier where, bytes size, agent stream = agent::host)
@@ -618,11 +619,17 @@ class sharded_model {
   /// @throws usage_error   on every rank: the object that had to do them is gone on one of them; and as the updates
   void finish_updates()
   {
-    collective::all_or_none(ranks(), [this] { m_.updates().expect_served(); });
+    if (!is_finishing_) collective::all_or_none(ranks(), [this] { m_.updates().expect_served(); });
+    is_finishing_ = true;  // a rank whose update failed calls again, alone
     m_.updates().finish_updates();
+    is_finishing_ = false;
   }
   /// What waits will not be done: for loads, which give every weight another value.
-  void discard_updates() noexcept { m_.updates().discard_updates(); }
+  void discard_updates() noexcept
+  {
+    m_.updates().discard_updates();
+    is_finishing_ = false;
+  }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
   /// anew. Every rank has to call it.
   /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
@@ -651,12 +658,13 @@ class sharded_model {
   [[nodiscard]] auto site_with(Executor& workers)
   {
     return sharding::share_site{optimizer::detail::caller_site<manager_type, Executor>{m_.backend(), workers},
-                                std::as_const(units_).runs()};
+                                units_.runs()};
   }
   template <class Driver, class Kernel, class Executor, class Timing, class Decide>
   optimizer::step_outcome take_by(Driver& driver, Kernel& kernel, const optimizer::step_options& options,
                                   Executor& workers, Timing timing, Decide decide)
   {
+    is_finishing_ = false;
     return steps_.take(
         ranks(), [this] { settle(); }, driver, kernel, options, workers, timing, with_handles(decide));
   }
@@ -909,7 +917,8 @@ class sharded_model {
   sharding::sharding_options options_;
   bool sealed_ = false;
   bool agreed_ = false;
-  bool compared_ = false;  // first values
+  bool compared_ = false;      // first values
+  bool is_finishing_ = false;  // ranks have agreed to do the updates that wait
   sharding::first_values filled_;
 
   sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_, filled_};

@@ -41,6 +41,7 @@ class share_runs {
     runs_.resize(std::max<std::size_t>(runs_.size(), index_of(share.id) + std::size_t{1}));
     runs_[index_of(share.id)] = std::move(runs);
     overwritten_.resize(runs_.size());
+    done_.resize(runs_.size());
   }
   /// Every tensor of the share's unit has a gradient in this step, those of other ranks' shares too.
   void overwrites(tensor_handle share, bool each_has_gradient) { overwritten_[index_of(share.id)] = each_has_gradient; }
@@ -63,20 +64,28 @@ class share_runs {
   /// Weights of the model that the step has no gradient of, those of other ranks' shares too: to be filled.
   [[nodiscard]] std::vector<std::uint32_t>& missing() noexcept { return missing_; }
   [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
-  /// Calls `update(bytes)` for each run of a share that has a gradient in this step.
+  /// Calls `update(bytes)` for each run of a share that has a gradient in this step. If one throws, the next call for
+  /// this share goes on with it: those before are done.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
   template <class Update>
-  void for_each(const optimizer::parameter_bytes& share, Update update) const
+  void for_each(const optimizer::parameter_bytes& share, Update update)
   {
     expects(!share.fresh_master,
             "a share was to be updated that has no master: fill weights before the first iteration");
-    for (const share_run& it : runs_[share.tensor])
-      if (it.has_gradient) update(share.run(it.begin, it.elements, it.tensor, it.first));
+    const std::span<const share_run> all = runs_[share.tensor];
+    std::size_t& done = done_[share.tensor];
+    for (; done < all.size(); ++done)
+      if (const share_run& it = all[done]; it.has_gradient)
+        update(share.run(it.begin, it.elements, it.tensor, it.first));
+    done = 0;
   }
+  /// What was done of a share does not count: its values came from elsewhere.
+  void forget_updates() noexcept { std::ranges::fill(done_, std::size_t{0}); }
 
  private:
   std::vector<std::vector<share_run>> runs_;  // by tensor of this rank's manager
   std::vector<bool> overwritten_;             // the same
+  std::vector<std::size_t> done_;             // the same: runs whose update is done, of a share that is half done
   std::vector<std::uint32_t> missing_;        // tensors of the model
   std::size_t tensors_ = 0;
 };

@@ -30,7 +30,7 @@ class share_site {
   static constexpr bool counts_in_kernel = Site::counts_in_kernel;
 
   /// @param runs   of the shares; outlive this
-  share_site(Site site, const share_runs& runs) : site_{std::move(site)}, runs_{runs} {}
+  share_site(Site site, share_runs& runs) : site_{std::move(site)}, runs_{runs} {}
 
   template <class Work>
   void at_place(memory_location planned, Work work) const
@@ -70,7 +70,7 @@ class share_site {
 
  private:
   Site site_;
-  const share_runs& runs_;
+  share_runs& runs_;
 };
 
 }  // namespace sharding
