@@ -355,7 +355,8 @@ struct failing_launcher {
   }
 };
 
-/// Two steps of four weights that share a unit, so that a share has two runs. Launch `fatal` of rank 1's second one fails.
+/// Two steps of four weights that share a unit, so that a share has two runs. Launch `fatal` of rank 1's
+/// second one fails.
 /// @param refused   how often gradients were to be dropped of a step that was half done
 std::vector<float> run_with_launches(bool on_device, bool is_late, std::uint64_t fatal, std::uint64_t& launches,
                                      std::uint32_t& refused)
