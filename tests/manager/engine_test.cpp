@@ -72,7 +72,9 @@ steady run_chosen_steps(std::string_view eviction, std::string_view transfer, bo
 {
   arena memory{room(launched)};
   using manager = support::any_manager<cm::backend::host_arena>;
-  manager m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.eviction{eviction}, .transfer{transfer}})};
+  manager m{support::make_manager<manager>(
+      memory, {.chunk_bytes = 4_KiB},
+      {.eviction = support::every_eviction{eviction}, .transfer = support::every_transfer{transfer}})};
   return count_steady_steps(m, memory, launched);
 }
 

@@ -52,7 +52,7 @@ support::toy::outcome train(const manager_options& options, cm::bytes& chunk,
 {
   cm::backend::host_arena mem{{.device_capacity = 160_KiB, .host_capacity = 1_MiB}};
   using manager = support::any_manager<cm::backend::host_arena>;
-  manager m{support::make_manager<manager>(mem, options, {.layout{layout}})};
+  manager m{support::make_manager<manager>(mem, options, {.layout = support::every_layout{layout}})};
   support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, mem};
   const memory_requirement need = trainer.rehearse();
   chunk = need.chunk_bytes;

@@ -131,7 +131,8 @@ struct placed_trainer {
 
   placed_trainer(std::string_view placement, cm::bytes device)
       : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
-        m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.placement{placement}})}
+        m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB},
+                                         {.placement = support::every_placement{placement}})}
   {
   }
   cm::backend::host_arena memory;

@@ -48,7 +48,8 @@ struct trainer {
 
   arena memory{{.device_capacity = 256_KiB, .host_capacity = 4_MiB}};
   using manager = support::any_manager<cm::backend::host_arena>;
-  manager m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB}, {.placement{"device_margin"}})};
+  manager m{support::make_manager<manager>(memory, {.chunk_bytes = 4_KiB},
+                                           {.placement = support::every_placement{"device_margin"}})};
   cm::optimizer::adam adam;
   cm::stacked<float> weights;
 };
