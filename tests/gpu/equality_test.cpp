@@ -4,15 +4,11 @@
 #include <gpu/machine.hpp>
 #include <gpu/visible_runtime.hpp>
 
-#include <chunkmem/transfer/transfers.hpp>
-
 using namespace equality;
 using visible = cm::backend::cuda_device<gpu::visible_runtime>;
-using demand_manager = cm::manager<visible, support::every_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<visible, support::every_eviction, cm::transfer::lookahead>;
 
 TEST_CASE("training on streams and events of CUDA equals training on vectors bit for bit", "[gpu][equality]")
 {
   if (const std::string why = gpu::why_not(); !why.empty()) SKIP(why);
-  CHECK(run_matrix<demand_manager, ahead_manager, visible>(cm::backend::cuda_device_options{}, true) == runs_of_matrix);
+  CHECK(run_matrix<visible>(cm::backend::cuda_device_options{}, true) == runs_of_matrix);
 }
