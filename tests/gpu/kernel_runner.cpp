@@ -9,6 +9,7 @@
 #include <gpu/start.hpp>
 #include <gpu/stray_write.hpp>
 
+#include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>

@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/version.hpp>
 
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -36,8 +35,8 @@ class call_ref<Result(Arguments...)> {
   {
     if constexpr (std::is_function_v<Callable>)
       return reinterpret_cast<void*>(&work);
-    else
-      return const_cast<void*>(static_cast<const volatile void*>(std::addressof(work)));
+    else  // std::addressof would bring all of <memory> to every trainer
+      return const_cast<void*>(static_cast<const volatile void*>(__builtin_addressof(work)));
   }
   template <class Callable>
   static Result call_as(void* callable, Arguments... arguments)
