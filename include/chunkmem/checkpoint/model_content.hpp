@@ -277,7 +277,7 @@ template <class Manager>
 
 namespace detail {
 
-/// What a pinned item is given to: its bytes, to be written or not.
+/// A function that reads or writes the bytes of a pinned item.
 template <access_choice Access>
 using use_of_bytes = call_ref<void(std::span<pinned_as<std::byte, Access>>)>;
 

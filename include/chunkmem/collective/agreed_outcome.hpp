@@ -82,7 +82,7 @@ class error_words {
   static constexpr std::size_t text_bytes = 64 * sizeof(std::uint64_t) - 1;  // a zero after it
 };
 
-/// What the work of one rank came to.
+/// The outcome of the work of one rank.
 struct own_outcome {
   enum : std::uint64_t { done, more, failed };
 

@@ -116,8 +116,8 @@ class launched_site : public counts_own_tensors {
 
 }  // namespace detail
 
-/// Updates run on the device, and the calling thread decides. It is given to a step in the place of its workers: to
-/// `step`, late_updates, `sharded_model::step` and pipeline::stage_step.
+/// Updates run on the device, and the calling thread decides. A step takes this object in the place of its workers:
+/// `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
 ///
 ///     optimizer::device_updates<model_type, cuda_launcher> device{model};   // a manager or a sharded_model
 ///     model.step(adam, {.learning_rate = 1e-3F, .clip = {.norm = 1.0F}}, device);
@@ -131,7 +131,7 @@ class launched_site : public counts_own_tensors {
 /// Memory: a lease on both tiers while one parameter is measured or updated, of 24 B for each 4,096 elements of the
 /// largest parameter or share, and 512 B more. A rehearsal counts it.
 ///
-/// early_updates does not take it: what it would take back lies on the device.
+/// early_updates does not take this object: the bytes of an undone update would lie on the device.
 /// @tparam Owner      a manager, or a sharded_model
 /// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
 ///   memory
@@ -145,7 +145,7 @@ class device_updates {
   explicit device_updates(Owner& owner, Launcher launcher = {}) : owner_{owner}, launcher_{std::move(launcher)} {}
   device_updates(const device_updates&) = delete;
 
-  // As an executor it is the calling thread, for what runs there all the same.
+  // As an executor: the calling thread, for the work of a step that runs on no device.
 
   [[nodiscard]] static constexpr unsigned threads() noexcept { return 1; }
   template <class Work>
@@ -154,7 +154,7 @@ class device_updates {
     on_this_thread.run(parts, work);
   }
 
-  // What steps call.
+  // Called by steps.
 
   /// @throws usage_error   the step is of another manager
   template <class Backend>
@@ -206,7 +206,7 @@ class device_updates {
     }
   }
   /// Enqueues the update of one parameter, or of a run of one. @pre inside of with_room
-  /// @throws device_error   the update was not enqueued: call again
+  /// @throws device_error   this update was not enqueued: call again. Runs of the same share before it were
   template <device_optimizer_kernel Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const detail::update_request& request)
   {

@@ -197,7 +197,7 @@ class rank_step {
     gathered_ = 0;
     is_updating_ = false;
   }
-  /// Its gradients are dropped, and nothing was updated. A step that has still to gather goes on.
+  /// The gradients of a step were dropped before its first update. A step that has still to gather goes on.
   void drop() noexcept
   {
     if (updated_) return;

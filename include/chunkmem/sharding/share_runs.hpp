@@ -79,7 +79,7 @@ class share_runs {
         update(share.run(it.begin, it.elements, it.tensor, it.first));
     done = 0;
   }
-  /// What was done of a share does not count: its values came from elsewhere.
+  /// Forgets half-done updates: a load has replaced the values of the shares.
   void forget_updates() noexcept { std::ranges::fill(done_, std::size_t{0}); }
 
  private:
