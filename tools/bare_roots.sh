@@ -1,27 +1,28 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs the README's two commands in fresh roots of Debian, each command in a root of its own:
-#   sh tools/bare_roots.sh [system...] [demo|tests...]
+#   sh tools/bare_roots.sh [system...] [demo|quick|tests...]
 # Systems:
 #   debian12, debian13   minimal
 #   debian12_tools       minimal, with pkg-config, cmake and g++, without MPI
 #   debian12_user        minimal, as a user without root rights and without sudo: a command has to print the apt command
 #                        to run, and to return 2
-# Without a system all of them run, without a command both commands. Debootstrap makes the roots from the sources that
-# apt has on this machine. BARE_ROOTS names the folder to work in (build/bare_roots). The folder keeps the packages that
-# were fetched, and in logs/ the output of each command. The roots are removed, also after a failure.
+# Without a system all of them run, without a command both commands of the README. `quick` is sh tests/run.sh quick.
+# Debootstrap makes the roots from the sources that apt has on this machine. BARE_ROOTS names the folder to work in
+# (build/bare_roots). The folder keeps the packages that were fetched, and in logs/ the output of each command. The
+# roots are removed, also after a failure.
 # Status: 0 each command returned the expected code; 1 a command did not, or the call is wrong; 2 root rights or a tool
 # is missing here.
 set -u
 unset CDPATH
 
-usage="usage: [debian12|debian13|debian12_tools|debian12_user ...] [demo|tests ...]"
+usage="usage: [debian12|debian13|debian12_tools|debian12_user ...] [demo|quick|tests ...]"
 systems=
 commands=
 for word in "$@"; do
   case $word in
     debian12 | debian13 | debian12_tools | debian12_user) systems="$systems $word" ;;
-    demo | tests) commands="$commands $word" ;;
+    demo | quick | tests) commands="$commands $word" ;;
     *)
       echo "bare_roots: '$word' is no system and no command; $usage" >&2
       exit 1
@@ -164,17 +165,19 @@ for system in $systems; do
   esac
   for name in $commands; do
     script=tests/run.sh
+    preset=
     if [ "$name" = demo ]; then script=examples/run.sh; fi
+    if [ "$name" = quick ]; then preset=quick; fi
     root=$work/root.$system.$name
     log=$work/logs/$system.$name.txt
     as=
     home=/root
-    echo "bare_roots: sh $script in $system, output in $log"
+    command="sh $script${preset:+ $preset}"
+    echo "bare_roots: $command in $system, output in $log"
     begin=$(date +%s)
     if prepare "$root" "$codename" "$system" >"$log" 2>&1; then
       begin=$(date +%s)
-      # shellcheck disable=SC2016  # for the inner shell
-      enter "$root" sh -c 'cd /chunkmem && exec sh "$1"' sh "$script" >"$log" 2>&1 &
+      enter "$root" sh -c "cd /chunkmem && exec $command" >"$log" 2>&1 &
       wait $! # a signal ends it
       status=$?
     else
@@ -185,7 +188,7 @@ for system in $systems; do
     fi
     [ "$status" = $wanted ] || failed=yes
     table="$table
-$system | sh $script | $(minutes "$begin" "$(date +%s)") | $status | $(grep . "$log" | tail -n 1)"
+$system | $command | $(minutes "$begin" "$(date +%s)") | $status | $(grep . "$log" | tail -n 1)"
     remove "$root"
   done
 done
