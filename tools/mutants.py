@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small mistakes in headers, chosen by chance, and whether the tests find them.
 
-    python3 tools/mutants.py list [--count 60] [--seed 20261128] > mutants.jsonl
+    python3 tools/mutants.py list [--count 60] [--seed 20261128] [--folders manager,sharding] > mutants.jsonl
     python3 tools/mutants.py judge --mutants mutants.jsonl [--known FILE] [--done FILE] [--root ../old] > verdicts.jsonl
 
-A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem outside
-of WAITING, each with the same chance, so the same seed and sources give the same mutants. A mutant that does not
-compile is no mutant: the next draw takes its place.
+A mutant changes one operator, number or word of one line. Lines are drawn from all code of include/chunkmem in the
+folders, or outside of WAITING, each with the same chance, so the same seed, folders and sources give the same mutants.
+A mutant that does not compile is no mutant: the next draw takes its place.
 
 The mutants that are judged may be a list of another commit: each is found again by its line and the lines around it,
 in whatever header they are now. One whose line is gone has `"header": null` and is not judged.
@@ -68,11 +68,11 @@ def text_of(path):
     return path.read_text(encoding="utf-8")
 
 
-def lines_of(root):
+def lines_of(root, folders):
     """Each line of code that an operator can change: its header, its number, its text without a comment."""
     for path in sorted((root / "include/chunkmem").rglob("*.hpp")):
         header = str(path.relative_to(root / "include"))
-        if header.count("/") < 2 or header.split("/")[1] in WAITING:
+        if header.count("/") < 2 or header.split("/")[1] not in folders:
             continue
         for number, line in enumerate(text_of(path).splitlines(), 1):
             code = line.split("//")[0]
@@ -81,10 +81,14 @@ def lines_of(root):
                 yield header, number, code
 
 
-def draws(root, seed):
+def folders_of(root):
+    return {path.name for path in (root / "include/chunkmem").iterdir() if path.is_dir()}
+
+
+def draws(root, seed, folders):
     """Mutants without an end, each one once."""
     chance = random.Random(seed)
-    lines = list(lines_of(root))
+    lines = list(lines_of(root, folders))
     seen = set()
     while True:
         header, number, code = chance.choice(lines)
@@ -125,12 +129,12 @@ def apply(mutant, include):
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def judges(root, header):
+def judges(root, header, folders):
     """Test files and their ranks, 0 for what is most likely to notice."""
     texts = {path: text_of(path) for path in sorted((root / "tests").glob("*/*_test.cpp"))}
     folder, named = header.split("/")[1], f"{pathlib.Path(header).stem}_test"
     including = {path.parent.name for path in sorted((root / "include/chunkmem").rglob("*.hpp"))
-                 if f"#include <{header}>" in text_of(path)} - {folder, *WAITING}
+                 if f"#include <{header}>" in text_of(path)} - {folder} - ({*WAITING} - folders)
     ranks = {}
     for path, text in texts.items():
         is_own, is_direct = path.parent.name == folder, f"<{header}>" in text
@@ -234,9 +238,9 @@ class Tests:
 class Judge:
     """Compiles one test file after the other, and runs it for each mutant that still lives."""
 
-    def __init__(self, root, plain, tests, mutants, known):
+    def __init__(self, root, folders, plain, tests, mutants, known):
         self.root, self.plain, self.tests, self.mutants = root, plain, tests, mutants
-        self.ranks = {number: judges(root, mutant["header"]) for number, mutant in mutants.items()}
+        self.ranks = {number: judges(root, mutant["header"], folders) for number, mutant in mutants.items()}
         for number, path in known.items():
             if number in mutants and path.exists():
                 self.ranks[number][path] = -1
@@ -301,10 +305,10 @@ def note(sentence):
     print(sentence, file=sys.stderr, flush=True)
 
 
-def compiled(bench, seed, count):
+def compiled(bench, seed, folders, count):
     """The first draws that compile."""
     good = 0
-    for mutant in draws(bench.root, seed):
+    for mutant in draws(bench.root, seed, folders):
         apply(mutant, bench.include)
         compiles = bench.compiles(mutant)
         bench.clean()
@@ -332,7 +336,7 @@ def verdicts(given, mutants):
     for number, mutant in enumerate(mutants):
         if number not in judged:
             yield done.get(number, {"number": number, **mutant})
-    yield from Judge(given.root, plain, tests, judged, known).verdicts()
+    yield from Judge(given.root, given.folders, plain, tests, judged, known).verdicts()
 
 
 def main():
@@ -340,6 +344,7 @@ def main():
     parser.add_argument("what", choices=("list", "judge"))
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=20261128)
+    parser.add_argument("--folders", type=lambda text: set(text.split(",")), help="default: all but those that wait")
     parser.add_argument("--mutants", type=pathlib.Path, help="a list, perhaps of another commit, instead of draws")
     parser.add_argument("--known", type=pathlib.Path, help="verdicts: what killed a mutant then judges it first")
     parser.add_argument("--done", type=pathlib.Path, help="verdicts that hold")
@@ -349,13 +354,14 @@ def main():
     parser.add_argument("--libraries", type=str.split, default=["-ldl"], help='of tests, as "-ldl -lglpk"')
     given = parser.parse_args()
     given.root = given.root.resolve()
+    given.folders = given.folders or folders_of(given.root) - {*WAITING}
     given.work = (given.work or given.root / "build/mutants").resolve()
     if given.mutants:
-        lines = list(lines_of(given.root))
+        lines = list(lines_of(given.root, folders_of(given.root)))
         mutants = [found_again(given.root, lines, mutant) for mutant in read(given.mutants)]
     else:
         bench = Bench(given.root, given.work / "plain", given.compiler, given.libraries)
-        mutants = compiled(bench, given.seed, given.count)
+        mutants = compiled(bench, given.seed, given.folders, given.count)
     for each in mutants if given.what == "list" else verdicts(given, list(mutants)):
         print(json.dumps(each), flush=True)
 
