@@ -91,12 +91,16 @@ TEST_CASE("a batch of the calling thread that fails half way leaves nothing runn
   rig it{support::fake_schedule::latest};
   std::vector<std::byte> pageable(80, std::byte{4});
   std::byte* const there = it.there(80);
+  std::byte* const here = it.here(80);
   std::vector<copy_range> copies;
   for (std::size_t i = 0; i < 80; ++i) copies.push_back({.to = there + i, .from = &pageable[i], .size = bytes{1}});
   it.gpu.fail_call_of("copy_batch", 2, 1);
   CHECK(fault_of([&] { it.mem().copy_batch(copies, agent::host); }).number == 1);
   pageable.assign(80, std::byte{5});
   pageable.shrink_to_fit();
+  const std::uint64_t waits = it.gpu.synchronizations();
+  it.mem().copy(here + 40, here, bytes{40});
+  CHECK(it.gpu.synchronizations() == waits);
   CHECK(it.bytes_at(there, 64) == std::vector<std::byte>(64, std::byte{4}));
   it.end();
 }

@@ -130,14 +130,19 @@ TEST_CASE("the sum is that of the tensors, for every named shape", "[workload]")
     std::map<std::uint64_t, std::uint64_t> by_layer;
     std::uint32_t last = 0;
     bool in_order = true;
+    bool is_outside_at_0 = true;
     for (const transformer_tensor& tensor : tensors_of(it.shape)) {
       sum += tensor.elements();
-      if (is_in_layer(tensor.part)) by_layer[tensor.layer] += tensor.elements();
+      if (is_in_layer(tensor.part))
+        by_layer[tensor.layer] += tensor.elements();
+      else
+        is_outside_at_0 = is_outside_at_0 && tensor.layer == 0;
       in_order = in_order && tensor.module >= last && tensor.module <= last + 1;
       last = tensor.module;
     }
     CHECK(sum == parameters_of(it.shape));
     CHECK(in_order);
+    CHECK(is_outside_at_0);
     CHECK(by_layer.size() == it.shape.layers);
     const std::uint64_t h = it.shape.hidden;
     const std::uint64_t layer = it.shape.style == transformer_style::llama

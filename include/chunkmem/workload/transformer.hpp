@@ -141,7 +141,7 @@ inline constexpr std::size_t transformer_operator_count = 12;
 ///     for (const transformer_tensor& it : tensors_of(shape)) elements += it.elements();
 struct transformer_tensor {
   transformer_operator part = transformer_operator::embedding;  ///< its operator; a shared table is the embedding's
-  std::uint64_t layer = 0;                                      ///< of a part that is in a layer
+  std::uint64_t layer = 0;                                      ///< of a part that is in a layer; else 0
   std::uint64_t rows = 0;
   std::uint64_t columns = 1;  ///< 1: a vector
   std::uint32_t module = 0;   ///< tensors that trainers declare together share it
