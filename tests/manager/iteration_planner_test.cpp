@@ -117,16 +117,17 @@ TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]"
 
 TEST_CASE("what came and stays until the end makes room for one chunk that was there at the beginning", "[manager]")
 {
-  const scan it{{2, 0, 1, 3}, 4, 3};
+  const scan it{{2, 4, 0, 1, 3}, 5, 4};
   using transfer::move_kind;
   const std::vector<transfer::move> moves{{.access_index = 0, .chunk = 2, .frames = 1, .kind = move_kind::load},
-                                          {.access_index = 2, .chunk = 0, .frames = 1, .kind = move_kind::evict},
-                                          {.access_index = 3, .chunk = 1, .frames = 1, .kind = move_kind::evict},
-                                          {.access_index = 3, .chunk = 3, .frames = 1, .kind = move_kind::load}};
+                                          {.access_index = 1, .chunk = 4, .frames = 2, .kind = move_kind::load},
+                                          {.access_index = 3, .chunk = 0, .frames = 2, .kind = move_kind::evict},
+                                          {.access_index = 4, .chunk = 1, .frames = 1, .kind = move_kind::evict},
+                                          {.access_index = 4, .chunk = 3, .frames = 1, .kind = move_kind::load}};
   policy_retention reader;
-  const transfer::retention plan = reader.of(it.record, it.own, 4, moves);
+  const transfer::retention plan = reader.of(it.record, it.own, 5, moves);
   CHECK(std::vector(plan.retained_until.begin(), plan.retained_until.end()) ==
-        std::vector<std::uint32_t>{never, 1, never, never});
+        std::vector<std::uint32_t>{never, never, 2, never, never});
   CHECK(reader.saved() == 1);
 }
 
