@@ -3,6 +3,8 @@
 # would cost its run a minute. Some make figures.
 set(chunkmem_joint saves)
 set(chunkmem_labels figures)
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
+set(chunkmem_libraries chunkmem::checkpoint)
 
 # Python's own safetensors opens what is written here and by ranks, and the other way round. Its cases have the tag [.python].
 function(chunkmem_python_test name program)

@@ -2,7 +2,10 @@
 # The bridge of examples/libtorch_gpt, and what docs/integrating.md and docs/interop.md say of LibTorch: where one is found.
 include("${PROJECT_SOURCE_DIR}/cmake/torch.cmake")
 chunkmem_find_torch(chunkmem_why_not)
-set(chunkmem_libraries libtorch_gpt_parts)
+if(NOT chunkmem_why_not)
+  set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
+endif()
+set(chunkmem_libraries libtorch_gpt_parts chunkmem::checkpoint)
 set(extract "${PROJECT_SOURCE_DIR}/tests/pages/extract.py")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
              "${extract}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Configures the demo where every optional part is hidden, as on a machine that lacks them all. With WITH_BUILD it builds
-# the demo's program too.
+# Configures the demo and the tests where every optional part is hidden, as on a machine that lacks them all, and looks
+# whether anything that would be built includes one. With WITH_BUILD it builds the demo's program too.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DWITH_BUILD=ON] -P hidden.cmake
 cmake_minimum_required(VERSION 3.25)
 set(scratch "${BUILD}/hidden_parts${WITH_BUILD}")
@@ -20,7 +20,7 @@ endforeach()
 
 # Without optimisation, since nothing is trained.
 configure(demo -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS=-isystem ${scratch}/none" -DCMAKE_CXX_FLAGS_DEBUG=-O0
-          -DCHUNKMEM_BUILD_TESTS=OFF -DCHUNKMEM_BUILD_BENCH=OFF -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
+          -DCHUNKMEM_BUILD_TESTS=ON -DCHUNKMEM_BUILD_BENCH=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
           "-DEigen3_DIR=${outer_Eigen3_DIR}" "-DCLI11_DIR=${outer_CLI11_DIR}")
 foreach(part IN ITEMS checkpoint cuda dlpack json mpi nccl thrust "examples: libtorch" "examples: max_model"
         "examples: gpt_cuda")
@@ -28,6 +28,13 @@ foreach(part IN ITEMS checkpoint cuda dlpack json mpi nccl thrust "examples: lib
 endforeach()
 if(NOT output MATCHES "--   examples: gpt +on ")
   list(APPEND mistakes "the demo is not on")
+endif()
+if(GENERATOR STREQUAL Ninja)
+  execute_process(COMMAND "${outer_CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/needs.py" "${ROOT}" "${scratch}/demo" ${hidden}
+                  RESULT_VARIABLE status OUTPUT_VARIABLE needs ERROR_VARIABLE needs)
+  if(NOT status EQUAL 0)
+    list(APPEND mistakes "${needs}")
+  endif()
 endif()
 fail_on_mistakes(hidden)
 
