@@ -47,7 +47,7 @@ class trainer {
     }
     const std::uint64_t before = m_.report().loads;
     CHECK(cm::optimizer::step(m_, adam_, {.learning_rate = 1e-3F, .clip = {.norm = 1.0F}}).norm ==
-          Approx(std::sqrt(8.0 * 256)));
+          Catch::Approx(std::sqrt(8.0 * 256)));
     return m_.report().loads - before;
   }
 
