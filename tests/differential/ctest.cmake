@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Parts: random, the same idea in a smaller world, and divergence, trainings that leave their records at random moments. Under sanitizers
-# the folder's own program does what they do.
+# Part divergence: trainings that leave their records at random moments. Under sanitizers the folder's own program does what they do.
 set(chunkmem_joint numbers)
 set(chunkmem_unsanitized ON)
-chunkmem_part(random "random")
 chunkmem_part(divergence "divergence.*")
 set(chunkmem_joint "")
 set(chunkmem_unsanitized OFF)
