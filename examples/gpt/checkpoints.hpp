@@ -25,9 +25,6 @@
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
-#include <chunkmem/sharding/rank_import.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 
 #include <unistd.h>
 #endif

@@ -11,8 +11,8 @@
 #include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #ifdef GPT_HAS_CHECKPOINTS
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #endif
 
 #include <algorithm>

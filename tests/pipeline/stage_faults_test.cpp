@@ -2,14 +2,14 @@
 // Saves and loads of stages, of ranks and of stages with replicas, in which one part fails, dies or reads a bad block,
 // at each operation on its files in turn.
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save_async.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/call_ref.hpp>
@@ -10,8 +12,6 @@
 #include <chunkmem/pipeline/stage_runner.hpp>
 #include <chunkmem/pipeline/thread_stages.hpp>
 #include <chunkmem/pipeline/weight_versions.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 

@@ -6,13 +6,13 @@
 #include "exact_training.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/io/posix_folder.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
-#include <chunkmem/sharding/rank_save_async.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <mpi.h>

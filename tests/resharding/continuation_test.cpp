@@ -6,8 +6,6 @@
 
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 

@@ -6,11 +6,11 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/counting_ranks.hpp>

@@ -7,9 +7,8 @@
 #include <checkpoint/small_model.hpp>
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/import_values.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
-#include <chunkmem/sharding/rank_import.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <support/catch.hpp>
 
 #include <cstddef>

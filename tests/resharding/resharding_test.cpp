@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
 // stopped.
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 
 #include <support/catch.hpp>
 #include <support/every_policy.hpp>

@@ -16,8 +16,6 @@
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/stage_files.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <checkpoint/small_model.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/own_items.hpp>
+#include <chunkmem/checkpoint/own_items.hpp>
 
 #include "checkpoint_rig.hpp"
 
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <support/memory_folder.hpp>
 
 #include <algorithm>

@@ -37,6 +37,7 @@ seen contents(const division& how)
   on_ranks(how, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
     rank_content<model_type> content{model};
+    content.collect();
     const std::lock_guard guard{mutex};
     for (std::size_t index = 0; index < content.items().size(); ++index) {
       const auto& it = content.items()[index];
@@ -94,6 +95,7 @@ TEST_CASE("ranks that write the same shares take turns, unit by unit", "[shardin
   on_ranks({4, 2, 1}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
     rank_content<model_type> content{model};
+    content.collect();
     for (std::size_t index = 0; index < content.items().size(); ++index)
       units[rank] += !content.is_own(index) && content.items()[index].is_written ? 1 : 0;
   });
@@ -106,6 +108,7 @@ TEST_CASE("ranks of other tensors, names, lists or states hear which is the firs
     return said_on({3}, [&](std::uint32_t rank, model_type& model, auto&) {
       differ(rank, model);
       rank_content<model_type> content{model};
+      content.collect();
       content.agree_on_names();
     });
   };
@@ -142,6 +145,7 @@ TEST_CASE("over ranks no name may look like that of a part, and none may come tw
     return said_on({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
       model.name(tensors.fixed, name);
       rank_content<model_type> content{model};
+      content.collect();
     });
   };
   for (const std::string& it : said("w[0:4]"))

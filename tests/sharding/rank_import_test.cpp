@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_import.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
 
 #include <cmath>

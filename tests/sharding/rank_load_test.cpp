@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/checkpoint/load.hpp>
 
 #include "checkpoint_rig.hpp"
 
@@ -7,7 +7,6 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
 

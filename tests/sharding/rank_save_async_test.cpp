@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_save_async.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
 #include <support/fault_control.hpp>
 #include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_save.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
 #include <support/memory_folder.hpp>
 
 #include <algorithm>
@@ -199,7 +198,7 @@ TEST_CASE("a rank that wakes when its job is dead finds no other job under its n
   memory_folder folder;
   on_ranks({2}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
-    std::optional<cm::sharding::rank_save<model_type, memory_folder>> job;
+    std::optional<checkpoint::model_save<model_type, memory_folder>> job;
     job.emplace(model, folder, checkpoint::save_options{});
     job->prepare();
     job->begin();

@@ -171,6 +171,12 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return number;
 }
 
+[[noreturn]] inline void refuse_damaged(std::string_view name)
+{
+  throw corrupt_data{error_text{} << "chunkmem: " << name
+                                  << " is damaged: it is not what was written (take an older generation)"};
+}
+
 }  // namespace detail
 
 /// @return   none where no checkpoint gives such a name; generations are counted from 1

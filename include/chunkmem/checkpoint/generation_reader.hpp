@@ -75,12 +75,6 @@ template <file_folder Folder>
   return size;
 }
 
-[[noreturn]] inline void refuse_damaged(std::string_view name)
-{
-  throw corrupt_data{error_text{} << "chunkmem: " << name
-                                  << " is damaged: it is not what was written (take an older generation)"};
-}
-
 /// Reads a block of a file to its place and proves it there. @pre   `to` has the size of the block
 /// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
 template <file_reader Reader>

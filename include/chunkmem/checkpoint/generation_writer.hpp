@@ -3,7 +3,12 @@
 
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/stored_files.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
@@ -11,6 +16,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,8 +77,6 @@ class generation_part {
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::vector<stored_file>& files() const noexcept { return files_; }
-  /// The bytes of all files.
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
   /// @param header   bytes that come before tensors
   /// @throws io_error   as for the other calls: nothing more may be written, and the files must not become a generation
@@ -107,7 +111,6 @@ class generation_part {
       open_->end(now_.name);
       open_.reset();
       now_.sums = sums_.take();
-      size_ += now_.size;
       files_.push_back(std::exchange(now_, {}));
     });
   }
@@ -152,7 +155,6 @@ class generation_part {
   stored_file now_;
   std::optional<io::whole_file<Folder>> open_;
   block_sums sums_;
-  std::uint64_t size_ = 0;
   bool is_over_ = false;
   bool is_kept_ = false;
   own_process made_in_;
@@ -213,7 +215,7 @@ class manifest_writer {
   bool may_be_found_ = false;
 };
 
-/// Writes one generation so that it is there whole, or not at all.
+/// Writes one generation so that it is there whole, or not at all; of several ranks, each its files.
 ///
 /// It writes the files, syncs the folder, then writes the manifest. A writer that does not end removes its files, as
 /// far as it can, and the manifest first. Where the manifest stays, the files stay.
@@ -228,51 +230,86 @@ class manifest_writer {
 template <file_folder Folder>
 class generation_writer {
  public:
-  /// @param generation   a number that no file of the folder has: next_generation(folder)
-  generation_writer(Folder& folder, std::uint64_t generation) : part_{folder, generation}, manifest_{folder} {}
+  /// @param generation   a number that no file of the folder has: next_generation(folder)   @param first_file   number
+  /// of the first file of this rank
+  generation_writer(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0)
+      : folder_{folder}, part_{folder, generation, first_file}, manifest_{folder}
+  {
+  }
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return part_.generation(); }
-  [[nodiscard]] std::uint64_t files() const noexcept { return part_.files().size(); }
-  /// The bytes of all files.
-  [[nodiscard]] std::uint64_t size() const noexcept { return part_.size(); }
+  /// Those of this rank.
+  [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
   /// @throws io_error   as for the other calls: the generation will not be there, older ones are untouched, and nothing
   ///   more may be written
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
-  /// All files have their names for good.
-  void finish() { part_.finish(), is_finished_ = true; }
-  /// Those that are written.
-  [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
   /// Writes the manifest: the generation is there from here on. @param content   its number and files are set here
   /// @throws io_error   the generation will not be there. If the folder cannot remove the manifest for good either, it
   /// may be there, and is whole then
   void commit(manifest content)
   {
-    if (!std::exchange(is_finished_, false)) part_.finish();  // once: another commit is refused there
-    content.generation = part_.generation();
-    content.files = part_.files();
-    try {
-      manifest_.write(content);
-    } catch (...) {
-      if (!manifest_.withdraw()) part_.keep();
-      throw;
-    }
-    part_.keep();
+    part_.finish();
+    collective::self alone;
+    commit(alone, content);
   }
-  /// The generation goes again, behind its commit, because it did not come everywhere. Where the folder cannot remove
-  /// its manifest for good, it stays whole.
-  void withdraw() noexcept
+  /// The same of several ranks, which all call it: rank 0 writes the manifest of all files.
+  /// @pre   each has finished its part
+  /// @throws as that, on every rank; comm_error   the generation is there whole, or it is not there
+  template <exchanges_words Communicator>
+  void commit(Communicator& ranks, manifest& content)
   {
-    if (manifest_.withdraw()) part_.keep(false);
+    constexpr bool alone = collective::is_alone<Communicator>;
+    // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be
+    // there then
+    if (!alone) part_.keep();
+    content.generation = part_.generation();
+    content.files = files_of_all(ranks, part_.files(), part_.generation());
+    part_.keep();
+    enum : std::uint64_t { done, withdrawn, unknown };
+    std::uint64_t outcome = done;
+    std::exception_ptr failed;
+    if (index_of(ranks.rank()) == 0) {
+      try {
+        if (!alone) expect_files_of_all(content);
+        manifest_.write(content);
+      } catch (...) {
+        failed = std::current_exception();
+        outcome = manifest_.withdraw() ? withdrawn : unknown;
+      }
+    }
+    if (collective::word_of_first(ranks, outcome) == withdrawn) part_.keep(false);
+    collective::all_or_none(ranks, [&] {
+      if (failed != nullptr) std::rethrow_exception(failed);
+    });
+  }
+  /// The generation goes again, behind its commit, because it did not come everywhere. Every rank calls it. Where the
+  /// folder cannot remove its manifest for good, or a rank is gone, it stays whole.
+  template <exchanges_words Communicator>
+  void withdraw(Communicator& ranks) noexcept
+  {
+    try {
+      const bool is_gone = index_of(ranks.rank()) == 0 && manifest_.withdraw();
+      if (collective::word_of_first(ranks, is_gone ? 1 : 0) != 0) part_.keep(false);
+    } catch (...) {
+    }
   }
 
  private:
+  /// Files that rank 0 does not see would make a damaged generation: the folder is not the same for all.
+  void expect_files_of_all(const manifest& content) const
+  {
+    for (const stored_file& stored : content.files)
+      if (auto file = std::as_const(folder_).open(stored.name); file.size() != stored.size)
+        detail::refuse_damaged(stored.name);
+  }
+
+  Folder& folder_;
   generation_part<Folder> part_;
   manifest_writer<Folder> manifest_;
-  bool is_finished_ = false;
 };
 
 }  // namespace checkpoint

@@ -5,8 +5,10 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
+#include <chunkmem/checkpoint/same_file.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -14,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -101,7 +104,7 @@ inline constexpr std::string_view declare_alike = "declare the tensor as the fil
 [[nodiscard]] inline bool is_imported(const model_item& item, const stored_index& index)
 {
   if (item.is_state()) return false;
-  if (item.starts_at_zero) return item.is_filled;
+  if (item.starts_at_zero || item.pieces.empty()) return item.is_filled;  // the second: a share of padding alone
   for (const item_piece& piece : item.pieces)
     if (index.find(piece.name) != nullptr) return true;
   return false;
@@ -144,8 +147,48 @@ template <class Names>
   return result;
 }
 
-/// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names
-/// of tensors.
+namespace detail {
+
+/// Compares a file of weights with a model. @return   the result of its import
+template <class Content>
+[[nodiscard]] imported_values match_import(Content& content, const stored_index& index, const import_options& options)
+{
+  return match_values(
+      [&](auto visit) {
+        content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
+          if (const model_item& item = content.items()[position]; !item.starts_at_zero)
+            visit(name, extents, true, item.type);
+        });
+        for (std::size_t position = 0; position < content.items().size(); ++position)
+          if (const model_item& item = content.items()[position];
+              content.is_own(position) && !item.is_state() && !item.starts_at_zero)
+            visit(item.name, item.extents, item.part != role::buffer, item.type);
+      },
+      index, options);
+}
+
+/// A share comes from the file as a whole. @throws config_error   a part of a unit would stay as it is
+template <class Content>
+void expect_whole_units(Content& content, const stored_index& index)
+{
+  std::vector<std::uint64_t> found(content.items().size());
+  std::vector<std::uint64_t> missing(content.items().size());
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) {
+    if (content.items()[position].starts_at_zero) return;
+    ++(index.find(name) != nullptr ? found : missing)[position];
+    if (found[position] != 0 && missing[position] != 0)
+      throw config_error{
+          error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
+                       << " makes the difference (import into one manager, save, and load that over ranks)"};
+  });
+  for (std::size_t position = 0; position < found.size(); ++position)
+    if (found[position] != 0) content.items()[position].is_filled = true;  // also a share that is nothing but padding
+}
+
+}  // namespace detail
+
+/// Fills the weights of a manager, or of a model over ranks, and buffers that the file has, from a safetensors file of
+/// any program, by the names of tensors.
 ///
 /// - Real numbers are rounded to the types of the model. Where finite ones would become infinite, the file is refused,
 ///   unless `allow_overflow` permits it. `rounded` counts these, and numbers that became zero.
@@ -154,6 +197,7 @@ template <class Names>
 /// - Registered states are left alone, and so are counts of steps that are no list (`adam.progress`, a
 ///   device_optimizer's buffer). Import before the first step, or set them back.
 /// - The file has no checksums: only its form is checked.
+/// - Over ranks every rank has to call it, and all have to see the file. Each reads its shares.
 ///
 /// Use:
 ///
@@ -164,30 +208,47 @@ template <class Names>
 /// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
 ///   nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load
-/// @complexity            one pass over the tensors, and one more over those of a wider type than the model's
-template <class Manager, file_folder Folder>
-imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name,
+/// @throws comm_error     a rank is gone. Ranks throw other errors together, and config_error also where a part of a
+///   unit would stay as it is, or ranks see files with other values: nothing was changed
+/// @complexity            one pass over the tensors, and one more over those of a wider type than the model's. Each of
+///   several ranks reads its shares, and before that all that the model takes, to compare it
+template <class Model, file_folder Folder>
+imported_values import_values(Model& model, const Folder& folder, std::string_view file_name,
                               const import_options& options = {})
 {
-  if (m.updates().can_finish_updates()) m.updates().finish_updates();  // of weights that the file does not have
-  std::vector<model_item> items = detail::items_of(m);
-  safetensors_file<typename Folder::reader> file{folder.open(file_name), std::string{file_name}, options.limits};
-  const stored_index index{file.tensors(), file.payload()};
-  imported_values result = match_values(
-      [&](auto visit) {
-        for (const model_item& item : items)
-          if (!item.is_state() && !item.starts_at_zero)
-            visit(item.name, item.extents, item.part != role::buffer, item.type);
-      },
-      index, options);
-  detail::begin_states_anew(items);
+  content_of_model<Model> content{model};
+  auto& ranks = content.ranks();
+  auto& m = content.manager();
+  content.finish_updates();  // of weights that the file does not have, before anybody asks which lists are filled
+  collective::all_or_none(ranks, [&] {
+    if (m.updates().can_finish_updates()) m.updates().finish_updates();
+    content.collect();
+  });
+  content.agree_on_model();
+  collective::agree_on(ranks, options.takes_part ? 1 : 0,
+                       "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
+  collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
+                       "some ranks let numbers become infinite, and others do not (give all of them the same "
+                       "allow_overflow)");
+  std::optional<safetensors_file<typename Folder::reader>> file;
+  std::optional<stored_index> index;
+  imported_values result;
+  collective::all_or_none(ranks, [&] {
+    file.emplace(folder.open(file_name), std::string{file_name}, options.limits);
+    index.emplace(file->tensors(), file->payload());
+    result = detail::match_import(content, *index, options);
+    if constexpr (!has_one_rank<Model>) detail::expect_whole_units(content, *index);
+    detail::begin_states_anew(content.items());
+  });
+  expect_same_values(ranks, *index, *file, result.ignored);
+  const auto is_wanted = [&](const model_item& item) { return detail::is_imported(item, *index); };
   narrowing found{options.allow_overflow}, again{true};
-  for (const model_item& item : items)
-    if (detail::is_imported(item, index)) check_narrowing(item, index, file, found);
-  result.rounded = found.total();
-  m.content().begin_load();
-  for (const model_item& item : items)
-    if (detail::is_imported(item, index)) (void)fill_item(m, item, index, file, again);
+  detail::check_items(content, is_wanted, *index, *file, found);
+  result.rounded = detail::sum_over_ranks(ranks, found.total());
+  content.begin_fill();
+  collective::all_or_none(ranks, [&] { m.content().begin_load(); });
+  detail::fill_items(content, is_wanted, *index, *file, again);
+  content.end_fill([&](const std::string& name) { return index->find(name) != nullptr; });
   m.content().end_load();
   return result;
 }

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/agreed_generation.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/own_items.hpp>
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -66,21 +72,6 @@ namespace detail {
 }
 
 }  // namespace detail
-
-/// States and buffers with different bytes on each rank load only on as many ranks. Each rank has its own, called
-/// "name[rank 1 of 4]". @throws config_error   the name is of another number of ranks
-inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from)
-{
-  const std::string begin = std::string{name} + "[rank ";
-  const auto own = from.all().lower_bound(begin);
-  if (own == from.all().end() || !own->first.starts_with(begin) ||
-      own->first.ends_with(" of " + std::to_string(ranks) + ']'))
-    return;
-  throw config_error{
-      error_text{} << "chunkmem: each rank saved its own bytes of " << name << ", as " << own->first
-                   << ", and here are " << ranks
-                   << " (start as many ranks, or make them the same on all ranks before they are saved)"};
-}
 
 /// Compares the tensors of a checkpoint with the tensors of a model, by name and shape.
 /// @param names   `names(visit)` calls `visit(name, extents, may_be_absent)` for each of the model, the last
@@ -287,129 +278,219 @@ namespace detail {
   throw io_error{text};
 }
 
-/// One generation on its way into a manager.
-template <class Manager, file_folder Folder>
+/// Works on the items of this rank, in rounds, so that nobody waits for long.
+/// @param work   `work(item)` returns about how many bytes it read or wrote
+template <class Content, class Work>
+void for_items(Content& content, Work work)
+{
+  constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
+  std::size_t next = 0;
+  while (!collective::agreed(content.ranks(), [&] {
+    for (std::uint64_t done = 0; next < content.items().size() && done < bytes_of_round; ++next)
+      done += work(std::as_const(content.items()[next]));
+    return next == content.items().size();
+  })) {
+  }
+}
+/// Fills those items that `is_wanted(item)`. @param found   takes in what values lose that are made from their masters
+template <class Content, class IsWanted, element_reader Reader>
+void fill_items(Content& content, IsWanted is_wanted, const stored_index& index, Reader& from, narrowing& found)
+{
+  narrowing of_copies{true};
+  for_items(content, [&](const model_item& item) {
+    return is_wanted(item) ? fill_item(content.manager(), item, index, from, item.is_written ? found : of_copies) : 0;
+  });
+}
+/// Rounds what will be narrowed of those items that `is_wanted(item)`, and writes nothing.
+/// @throws config_error   on every rank: finite numbers would become infinite on one
+template <class Content, class IsWanted, element_reader Reader>
+void check_items(Content& content, IsWanted is_wanted, const stored_index& index, Reader& from, narrowing& found)
+{
+  for_items(content, [&](const model_item& item) -> std::uint64_t {
+    if (!item.is_written || !is_wanted(item)) return 0;
+    check_narrowing(item, index, from, found);
+    return item.size();
+  });
+}
+/// Losses of all ranks together. Every rank has to call it. @throws comm_error
+template <class Ranks>
+[[nodiscard]] rounded_numbers sum_over_ranks(Ranks& ranks, const rounded_numbers& mine)
+{
+  if constexpr (collective::is_alone<Ranks>) {
+    return mine;
+  } else {
+    const auto sum = [&](std::uint64_t it) {
+      const std::vector<std::uint64_t> all = collective::words_of_all(ranks, it);
+      return std::accumulate(all.begin(), all.end(), std::uint64_t{0});
+    };
+    const std::uint64_t overflows = sum(mine.overflows);
+    return {overflows, sum(mine.underflows)};
+  }
+}
+
+/// Compares a model with a checkpoint. @throws config_error   it is not of this model
+template <class Content>
+void match_content(Content& content, const stored_index& index, const manifest& stored)
+{
+  const std::uint32_t world = content.ranks().ranks();
+  find_own_items(content, index, stored);
+  match_lists(content.manager(), stored);
+  const auto names = [&](auto visit) {
+    content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t) { visit(name, extents); });
+    for (std::size_t position = 0; position < content.items().size(); ++position) {
+      if (!content.is_own(position)) continue;
+      const model_item& it = content.items()[position];
+      if (it.pieces.front().name == it.name) {
+        visit(it.name, it.extents, it.may_be_absent());
+        continue;
+      }
+      for (std::uint32_t rank = 0; rank < world; ++rank)
+        visit(own_name(it.name, rank, world), it.extents, it.may_be_absent());
+    }
+  };
+  match_names(names, index, stored);
+  // also a share that is nothing but padding
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
+    if (index.find(name) != nullptr) content.items()[item].is_filled = true;
+  });
+  match_items(content.items(), index);
+}
+
+/// One generation on its way into a model. Every rank makes the same calls.
+template <class Content, file_folder Folder>
 class generation_load {
  public:
-  /// All outlive this. Nothing of the manager is changed yet.
-  /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load
-  generation_load(Manager& m, const std::vector<model_item>& items, const Folder& folder, std::uint64_t number,
-                  const loader_limits& limits)
-      : m_{m}, items_{items}, generation_{folder, number, limits}, index_{generation_.generation()}
+  /// All outlive this. Nothing of the model is changed yet. @param declared   its content as it is before any load
+  /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load; all on every rank
+  generation_load(Content& declared, const Folder& folder, std::uint64_t number, const loader_limits& limits)
+      : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, limits)}
   {
-    expect_one_run(folder, number, content().run);
-    match_lists(m, content());
-    for (const model_item& item : items) refuse_other_ranks(item.name, 1, index_);
-    match_names(
-        [&](auto visit) {
-          for (const model_item& item : items) visit(item.name, item.extents, item.may_be_absent());
-        },
-        index_, content());
-    match_items(items, index_);
-    states_.emplace(m, items, index_, generation_);
+    collective::all_or_none(content_.ranks(), [&] {
+      if (index_of(content_.ranks().rank()) == 0) expect_one_run(folder, number, stored().run);
+      index_.emplace(generation_.generation());
+      match_content(content_, *index_, stored());
+      states_.emplace(content_.manager(), content_.items(), *index_, generation_);
+    });
   }
   generation_load(const generation_load&) = delete;
 
-  [[nodiscard]] const manifest& content() const noexcept { return generation_.content(); }
-  /// Rounds what will be narrowed, and writes nothing. @throws as check_narrowing
+  [[nodiscard]] const manifest& stored() const noexcept { return generation_.content(); }
+  /// Rounds what will be narrowed, and writes nothing. @throws as check_narrowing, on every rank
   void check(narrowing& found)
   {
-    for (const model_item& item : items_)
-      if (!item.is_state() && item.master == list_id::none) check_narrowing(item, index_, generation_, found);
+    check_items(
+        content_, [](const model_item& item) { return !item.is_state() && item.master == list_id::none; }, *index_,
+        generation_, found);
   }
-  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item
+  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item, on every rank
   template <executor Executor>
   void fill(Executor& workers, narrowing& found)
   {
+    content_.begin_fill();
+    collective::all_or_none(content_.ranks(), [&] { scope_.emplace(content_.manager()); });
     parallel_reader from{generation_, workers};
-    scope_.emplace(m_);
-    for (const model_item& item : items_)
-      if (!item.is_state()) (void)fill_item(m_, item, index_, from, found);
+    fill_items(
+        content_, [](const model_item& item) { return !item.is_state(); }, *index_, from, found);
+    content_.end_fill([](const std::string&) { return true; });
   }
-  /// The manager has the generation.
+  /// The model has the generation.
   void end() noexcept
   {
     states_->put();
     scope_->end();
-    m_.content().belongs_to(content().run);
+    content_.manager().content().belongs_to(stored().run);
   }
 
  private:
-  Manager& m_;
-  const std::vector<model_item>& items_;
+  using manager_type = std::remove_reference_t<decltype(std::declval<Content&>().manager())>;
+  /// A match names items of ranks, so each generation is compared with a copy. It changes nothing of one rank.
+  using compared_type =
+      std::conditional_t<collective::is_alone<std::remove_reference_t<decltype(std::declval<Content&>().ranks())>>,
+                         Content&, Content>;
+
+  compared_type content_;
   generation_reader<Folder> generation_;
-  stored_index index_;
+  std::optional<stored_index> index_;
   std::optional<loaded_states> states_;
-  std::optional<load_scope<Manager>> scope_;
+  std::optional<load_scope<manager_type>> scope_;
 };
 
 }  // namespace detail
 
-/// A load of one manager, step by step: see load. Stages of a pipeline take each step together.
+/// A load of a model, step by step: see load. Over ranks every rank makes the same calls in the same order. Stages of a
+/// pipeline take each step together.
 ///
-///     manager_load loading{m, folder, options};
+///     model_load loading{m, folder, options};
 ///     loading.prepare();
 ///     loading.open(loading.generations(false).front()), loading.fill(workers), loading.end();
-template <class Manager, file_folder Folder>
-class manager_load {
+template <class Model, file_folder Folder>
+class model_load {
  public:
+  using content_type = content_of_model<Model>;
+
   /// All outlive this.
-  manager_load(Manager& m, const Folder& folder, const load_options& options)
-      : m_{m}, folder_{folder}, options_{options}
+  model_load(Model& model, const Folder& folder, const load_options& options)
+      : folder_{folder}, options_{options}, content_{model}
   {
   }
-  manager_load(const manager_load&) = delete;
+  model_load(const model_load&) = delete;
 
-  /// @throws usage_error   as load
+  /// Models and options of ranks are compared. @throws usage_error   as load, on every rank
   void prepare()
   {
-    expects(!m_.is_iterating() && !m_.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-    m_.content().expect_states();
-    m_.content().expect_unpinned();
-    detail::older_check_of(m_).wait();  // the last save may still remove generations
-    items_ = detail::items_of(m_);
+    auto& ranks = content_.ranks();
+    collective::all_or_none(ranks, [&] {
+      auto& m = content_.manager();
+      expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+      m.content().expect_states();
+      m.content().expect_unpinned();
+      if constexpr (has_one_rank<Model>)
+        detail::older_check_of(m).wait();  // the last save may still remove generations
+      content_.collect();
+    });
+    content_.agree_on_model();
+    collective::agree_on(
+        ranks, options_.allow_fresh_start ? 1 : 0,
+        "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+    collective::agree_on(ranks, options_.allow_overflow ? 1 : 0,
+                         "some ranks let numbers become infinite, and others do not (give all of them the same "
+                         "allow_overflow)");
+    collective::agree_on(ranks, options_.newest, "ranks were given other values of newest (give all of them the same)");
   }
-  /// Those of the folder, newest first. @param with_foreign   see all_generations_in
-  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign) const
+  /// Those that rank 0 sees, newest first. @param with_foreign   see all_generations_in
+  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign)
   {
-    return with_foreign ? all_generations_in(folder_) : generations_in(folder_);
+    return generations_of_first(content_.ranks(), folder_, with_foreign);
   }
-  /// Compares a generation with the manager. Nothing is changed yet, but for a `fill` before that did not end.
+  /// Compares a generation with the model. Nothing is changed yet, but for a `fill` before that did not end.
   void open(std::uint64_t number)
   {
     found_ = narrowing{options_.allow_overflow};
-    now_.emplace(m_, items_, folder_, number, options_.limits);
+    now_.emplace(content_, folder_, number, options_.limits);
     now_->check(found_);
   }
-  [[nodiscard]] const manifest& content() const noexcept { return now_->content(); }
+  [[nodiscard]] const manifest& stored() const noexcept { return now_->stored(); }
   template <executor Executor>
   void fill(Executor& workers)
   {
     now_->fill(workers, found_);
   }
   void end() noexcept { now_->end(); }
-  /// Counts of the numbers that a narrower type has lost in the load.
-  [[nodiscard]] const rounded_numbers& rounded() const noexcept { return found_.total(); }
+  /// Counts of the numbers that a narrower type has lost in the load, on all ranks together. Every rank has to call it.
+  /// @throws comm_error
+  [[nodiscard]] rounded_numbers rounded() { return detail::sum_over_ranks(content_.ranks(), found_.total()); }
 
  private:
-  Manager& m_;
   const Folder& folder_;
   const load_options& options_;
-  std::vector<model_item> items_;
+  content_type content_;
   narrowing found_{false};
-  std::optional<detail::generation_load<Manager, Folder>> now_;
+  std::optional<detail::generation_load<content_type, Folder>> now_;
 };
-
-/// A load of a manager, step by step; of a sharded_model: rank_load. For code that loads either.
-template <class Manager, file_folder Folder>
-[[nodiscard]] manager_load<Manager, Folder> load_of(Manager& m, const Folder& folder, const load_options& options)
-{
-  return {m, folder, options};
-}
 
 namespace detail {
 
-/// Loads the newest generation that is whole, by the steps of a manager_load. @throws as load
+/// Loads the newest generation that is whole, by the steps of a model_load. @throws as load
 template <class Loading, executor Executor>
 [[nodiscard]] loaded_generation load_newest(Loading& loading, const load_options& options, Executor& workers)
 {
@@ -431,7 +512,7 @@ template <class Loading, executor Executor>
 
 }  // namespace detail
 
-/// Fills a manager and its registered states from the newest generation that is whole.
+/// Fills a manager, or a model over ranks, and its registered states from the newest generation that is whole.
 ///
 /// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
 ///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
@@ -454,20 +535,27 @@ template <class Loading, executor Executor>
 ///     optimizer::thread_pool workers{4};
 ///     checkpoint::load(m, folder, {}, workers);  // four blocks at once
 ///
+/// Over ranks every rank has to call it, with a folder that all of them see. Any number of ranks, or one manager, may
+/// have saved. All ranks agree on the generation. Each reads its shares, and proves them; weights are gathered before
+/// the call returns. Where one rank finds damage, all of them load the next older generation.
+///
 /// @param workers   read blocks of one tensor at once, where the folder lets them (posix_folder does)
 /// @throws config_error    the checkpoint is of another model, a registered state cannot be right, or finite numbers
 ///   would become infinite; nothing was changed, unless a newer generation was found damaged meanwhile, or a 16-bit
-///   weight overflows that is made from its master: then no tensor has bytes
+///   weight overflows that is made from its master: then no tensor has bytes. Over ranks also: they have other models,
+///   or see other files; states that each rank saved its own of, and there are other ranks
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh
 /// @throws usage_error     inside an iteration, or a pin holds a tensor; out_of_memory   no room to write a tensor;
 ///   device_error; std::bad_alloc   no room for names and states
-/// @complexity             one pass over the files, and a second one over what is narrowed; one over the tensors;
-///   memory: eight blocks of 4 MiB, and the states
-template <class Manager, file_folder Folder, executor Executor = const serial>
-loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {},
+/// @throws comm_error      a rank is gone, or did not answer within the deadline. Ranks throw other errors together:
+///   that of the first that failed
+/// @complexity             one pass over the files, over ranks over own bytes in whole blocks, and a second one over
+///   what is narrowed; one over the tensors; memory: eight blocks of 4 MiB, the states, and tables of all files
+template <class Model, file_folder Folder, executor Executor = const serial>
+loaded_generation load(Model& model, const Folder& folder, const load_options& options = {},
                        Executor& workers = on_this_thread)
 {
-  manager_load loading{m, folder, options};
+  model_load loading{model, folder, options};
   loading.prepare();
   return detail::load_newest(loading, options, workers);
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/registry.hpp>
@@ -118,6 +120,7 @@ void sort_by_change(Manager& m, std::vector<model_item>& items)
     std::size_t index;
   };
   std::vector<key> keys;
+  keys.reserve(items.size());
   for (const model_item& item : items) {
     const bool changes = !item.is_state() && item.part == role::parameter;
     keys.push_back({size_of(item.type),
@@ -128,6 +131,7 @@ void sort_by_change(Manager& m, std::vector<model_item>& items)
     return a.place != b.place ? a.place < b.place : a.index < b.index;
   });
   std::vector<model_item> sorted;
+  sorted.reserve(items.size());
   for (const key& it : keys) sorted.push_back(std::move(items[it.index]));
   items = std::move(sorted);
 }
@@ -274,6 +278,79 @@ template <class Manager>
   detail::sort_by_change(m, items);
   return items;
 }
+
+/// A manager as a save, a load and an import see it: a model that one rank has whole. That of a model over ranks is
+/// sharding::rank_content, which has the same members.
+///
+///     manager_content content{m};
+///     content.collect();
+///     for (const model_item& it : content.items()) std::cout << it.name << '\n';
+///
+/// Nothing of it is divided or compared, so calls that agree with others do nothing here.
+template <class Manager>
+class manager_content {
+ public:
+  explicit manager_content(Manager& m) : m_{m} {}
+
+  [[nodiscard]] collective::self& ranks() noexcept { return alone_; }
+  /// It has the bytes of the items.
+  [[nodiscard]] Manager& manager() const noexcept { return m_; }
+
+  /// Makes the items. @throws as detail::items_of
+  void collect() { items_ = detail::items_of(m_); }
+  /// As content_by_change.
+  void sort_by_change() { detail::sort_by_change(m_, items_); }
+  [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
+  [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
+  /// No other rank has a part of it.
+  [[nodiscard]] bool is_own(std::size_t) const noexcept { return true; }
+  template <class Visit>
+  void for_each_shared(Visit) const
+  {
+  }
+  template <class Visit>
+  void for_each_divided(Visit) const
+  {
+  }
+
+  void finish_updates() {}  // prepare_to_save does it, behind its checks
+  /// @throws as checkpoint::prepare_to_save
+  void prepare_to_save() { checkpoint::prepare_to_save(m_); }
+  void agree_on_model() {}
+  void agree_on_values() {}
+  void begin_fill() {}  // content_session::begin_load does it
+  template <class IsFilled>
+  void end_fill(IsFilled)
+  {
+  }
+
+ private:
+  Manager& m_;
+  collective::self alone_;
+  std::vector<model_item> items_;
+};
+
+namespace detail {
+
+template <class Model>
+struct content_choice {
+  using type = manager_content<Model>;
+};
+template <class Model>
+  requires requires { typename Model::checkpoint_content; }
+struct content_choice<Model> {
+  using type = typename Model::checkpoint_content;
+};
+
+}  // namespace detail
+
+/// The class by which a save, a load and an import see a model: its `checkpoint_content`, or manager_content.
+template <class Model>
+using content_of_model = typename detail::content_choice<Model>::type;
+/// One rank has all of it, by its type: it is a manager, or a model over collective::self.
+template <class Model>
+inline constexpr bool has_one_rank =
+    collective::is_alone<std::remove_cvref_t<decltype(std::declval<content_of_model<Model>&>().ranks())>>;
 
 namespace detail {
 

@@ -7,13 +7,21 @@
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
+#include <chunkmem/checkpoint/older_generations.hpp>
+#include <chunkmem/checkpoint/own_items.hpp>
+#include <chunkmem/checkpoint/save_options.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,153 +29,121 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The generations that a save keeps, and the sizes of its files and rounds.
+/// One save of a model, step by step: see save. Over ranks every rank makes the same calls in the same order. Stages of
+/// a pipeline take each step together.
 ///
-///     save(m, folder, {.keep = 3});
-///     save(m, folder, {.keep = 2, .keep_while_writing = 1});  // a disk with room for 2.6 generations
-struct save_options {
-  std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
-  bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
-  bool check_older = true;                  ///< generations that stay are read: a damaged one does not count
-  /// over ranks: each writes this many bytes before they tell each other how it went. Writing them takes less than the
-  /// deadline of their group
-  bytes round{std::uint64_t{256} << 20};
-  /// whole older generations that stay while the new one is written; 0: all. A disk with room for fewer than `keep` + 1
-  /// generations refuses each save, unless this is smaller than `keep`: with 1 it needs room for two. The older ones go
-  /// before the new one is there: where that save fails, only so many are left. They are read before others go
-  std::uint32_t keep_while_writing = 0;
-};
-
-/// How a save treats older generations, as one number: parts of one save compare it.
-[[nodiscard]] constexpr std::uint64_t keeping_of(const save_options& it) noexcept
-{
-  return std::uint64_t{it.keep} << 33U ^ std::uint64_t{it.keep_while_writing} << 1U ^ (it.check_older ? 1U : 0U);
-}
-
-/// The result of a save.
-///
-///     const saved_generation saved = save(m, folder);
-///     std::cout << "generation " << saved.number << ": " << saved.size.count() << " B\n" << saved.clean_up.view();
-struct saved_generation {
-  std::uint64_t number = 0;
-  std::uint64_t files = 0;  ///< without the manifest
-  bytes size;               ///< of all of them
-  /// why older generations may still be there, in a sentence, also of the save before; else empty. They go with the
-  /// next save
-  error_text clean_up{};
-};
-
-namespace detail {
-
-/// Makes room for a new generation, where options ask for it. @throws io_error   as remove_older
-template <file_folder Folder>
-void make_room(Folder& folder, const save_options& options)
-{
-  if (options.keep_while_writing > 0)
-    remove_older(folder, options.keep_while_writing, [&](std::uint64_t it) { return is_whole(folder, it); });
-}
-
-/// Checks and cleans a folder for a save. @return   the manifest, without files, of the training that saves
-template <class Manager, file_folder Folder>
-[[nodiscard]] manifest begin_save(const Manager& m, Folder& folder, const save_plan& plan)
-{
-  expect_own_folder(folder, m.content().run());
-  manifest rest = plan.rest;
-  // before leftovers go: a rank of a dead job that still writes some has another number
-  rest.generation = next_generation(folder);
-  remove_leftovers(folder);
-  rest.run = m.content().run() != 0 ? m.content().run() : draw_run();
-  return rest;
-}
-
-/// Removes older generations before it returns. @param newest   was just written @return   the failure, in a sentence
-template <file_folder Folder>
-[[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, const save_options& options)
-{
-  return remove_superseded(folder, newest, options.keep, [&](std::uint64_t generation) {
-    return !options.check_older || is_whole(folder, generation);
-  });
-}
-
-/// The same, behind the back of the caller where generations are to be read. @return   also the failure of the last
-/// time
-template <class Manager, file_folder Folder>
-[[nodiscard]] error_text supersede(Manager& m, Folder& folder, std::uint64_t newest, const save_options& options)
-{
-  const error_text failure = finish_save(m);
-  if constexpr (shareable_folder<Folder>)
-    if (options.check_older && options.keep > 1) {
-      older_check_of(m).start(folder, newest, options.keep);
-      return failure;
-    }
-  const error_text now = remove_superseded(folder, newest, options);
-  return now.view().empty() ? failure : now;
-}
-
-}  // namespace detail
-
-/// One save of one manager, step by step: see save. Stages of a pipeline take each step together.
-///
-///     manager_save saving{m, folder, options};
-///     saving.prepare(), saving.open(), saving.begin(), saving.write(), saving.commit();
+///     model_save saving{m, folder, options};
+///     saving.prepare(), saving.begin(), saving.make_room(), saving.write(), saving.commit();
 ///     const saved_generation saved = saving.finish();
-template <class Manager, file_folder Folder>
-class manager_save {
+template <class Model, file_folder Folder>
+class model_save {
  public:
-  /// All outlive this.
-  manager_save(Manager& m, Folder& folder, const save_options& options) : m_{m}, folder_{folder}, options_{options} {}
-  manager_save(const manager_save&) = delete;
+  using content_type = content_of_model<Model>;
+  using ranks_type = std::remove_cvref_t<decltype(std::declval<content_type&>().ranks())>;
 
-  /// Collects the content of the save; writes nothing yet.
-  void prepare()
+  /// The model and the folder outlive this.
+  model_save(Model& model, Folder& folder, const save_options& options)
+      : folder_{folder}, options_{options}, content_{model}, older_{ranks(), folder, options}
   {
-    expects(options_.keep > 0 && options_.file_size.count() > 0,
-            "a checkpoint that keeps no generation, or files without bytes");
-    m_.content().expect_states();
-    items_ = content_of(m_);
-    plan_ = plan_of(items_, options_.file_size, rest_of(m_, items_));
-    detail::older_check_of(m_).wait();
   }
-  /// Others are kept out of the folder.
-  void open() { held_.emplace(io::lock_of(folder_)); }
-  /// The folder is clean. @param number   of the generation, which no file of the folder has; it is claimed. 0: the
-  /// next one, which is not
-  void begin(std::uint64_t number = 0)
+  model_save(const model_save&) = delete;
+
+  /// Collects the content of the save, on which ranks agree; writes nothing yet. @param by_change   items of a manager
+  /// come in the order in which the last iteration changed them
+  void prepare(bool by_change = false)
   {
-    if (number == 0) {
-      rest_ = detail::begin_save(m_, folder_, plan_);
-    } else {
-      expect_own_folder(folder_, m_.content().run());
-      rest_ = plan_.rest;
-      rest_.run = m_.content().run();
-      claim_ = detail::claim_name(number);
-      rest_.generation = claim_generation(folder_, number);
-      if (rest_.generation != number) claim_ = detail::claim_name(rest_.generation);
+    content_.finish_updates();  // units are gathered in it, by all ranks
+    collective::all_or_none(ranks(), [&] {
+      expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_alone || options_.round.count() > 0),
+              "a checkpoint that keeps no generation, or files or rounds without bytes");
+      manager().content().expect_states();
+      content_.prepare_to_save();
+      content_.collect();
+    });
+    content_.agree_on_model();
+    content_.agree_on_values();
+    agree_on_keeping();
+    const std::vector<std::string> empty = share_own_items(content_);
+    if constexpr (requires { content_.sort_by_change(); })
+      if (by_change) content_.sort_by_change();
+    if constexpr (is_alone) detail::older_check_of(manager()).wait();
+    collective::all_or_none(ranks(), [&] { plan(empty); });
+  }
+  /// Others are kept out of the folder: for stages, which look into it before they begin.
+  void open()
+  {
+    collective::all_or_none(ranks(), [&] { lock(); });
+  }
+  /// The folder is clean, and this rank knows the number of the generation and of its first file. @param least   number
+  /// of the generation, which is claimed. 0: any; one rank alone, which has locked the folder, then claims none
+  void begin(std::uint64_t least = 0)
+  {
+    const std::uint64_t known = manager().content().run();
+    std::uint64_t run = known, number = 0;
+    collective::all_or_none(ranks(), [&] {
+      if (!is_first()) return;
+      lock();
+      expect_own_folder(folder_, run);
+      if (run == 0) run = draw_run();
+    });
+    plan_.rest.run = collective::word_of_first(ranks(), run);
+    collective::all_or_none(ranks(), [&] {
+      if (known != 0 && run != plan_.rest.run)
+        throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run
+                                        << ", rank 0 has " << plan_.rest.run
+                                        << " (load the same checkpoint on every rank)"};
+    });
+    collective::all_or_none(ranks(), [&] {
+      if (!is_first()) return;
+      // before leftovers go: who still writes those has another number
+      number = is_alone && least == 0 ? next_generation(folder_) : claim(least);
       remove_leftovers(folder_, number);
-    }
-    writer_.emplace(folder_, rest_.generation);
+    });
+    number = collective::word_of_first(ranks(), number);
+    writer_.emplace(folder_, number, first_file());
   }
-  /// Older generations go where options ask for room, and this manager alone decides.
-  void make_room() { detail::make_room(folder_, options_); }
-  /// All files are there for good.
+  /// Older generations go where options ask for room, and this model alone decides.
+  void make_room() { older_.make_room(); }
+  /// The files of all ranks are there for good.
   void write()
   {
-    model_writer{m_, plan_}.write(*writer_);
-    writer_->finish();
+    hand_over(*writer_, [&] { part().sync(); });
+    collective::all_or_none(ranks(), [&] { part().finish(); });
   }
+  /// All of this rank goes to a writer, as to a model_writer; over ranks in rounds, so that nobody waits for long.
+  /// @param after   a round
+  template <class Writer, class After>
+  void hand_over(Writer& to, After after)
+  {
+    model_writer writer{manager(), plan_};
+    while (!collective::agreed(ranks(), [&] {
+      writer.write(to, is_alone ? UINT64_MAX : options_.round.count());
+      after();
+      return writer.is_done();
+    })) {
+    }
+  }
+  /// The model goes on with the training of this save, also if it fails from here on: its manifest may be there.
+  void belong() { manager().content().belongs_to(plan_.rest.run); }
   /// The generation is there. @param stage   of whom it is a part
   void commit(const std::optional<stored_stage>& stage = {})
   {
-    rest_.stage = stage;
-    m_.content().belongs_to(rest_.run);  // before the commit: it may be there though it failed
-    writer_->commit(rest_);
+    belong();
+    plan_.rest.stage = stage;
+    commit_files();
   }
-  /// Takes the generation back, behind its commit.
-  void withdraw() noexcept { writer_->withdraw(); }
+  /// The same where the model belongs to the training already: of one rank alone, on any thread.
+  void commit_files() { writer_->commit(ranks(), plan_.rest); }
+  /// Takes the generation back, behind its commit. Where a rank is gone, its files stay.
+  void withdraw() noexcept { writer_->withdraw(ranks()); }
   /// Behind the commit. Older ones are still there.
   [[nodiscard]] saved_generation saved() const
   {
-    return {writer_->generation(), writer_->files(), bytes{writer_->size()}, {}};
+    saved_generation result{plan_.rest.generation, plan_.rest.files.size(), {}, {}};
+    std::uint64_t size = 0;
+    for (const stored_file& stored : plan_.rest.files) size += stored.size;
+    result.size = bytes{size};
+    return result;
   }
   /// The claim goes: the manifest has the number now, or nothing ever will. A claim that stays goes with the leftovers
   /// of a later save.
@@ -175,39 +151,106 @@ class manager_save {
   {
     if (!claim_.empty()) (void)folder_.remove(claim_);
   }
-  /// Older generations go. @return   as save
+  /// Older generations go, those of a manager behind its back. @return   as save
   [[nodiscard]] saved_generation finish()
   {
     saved_generation result = saved();
     unclaim();
-    result.clean_up = detail::supersede(m_, folder_, result.number, options_);
+    result.clean_up = supersede(result.number);
+    held_.reset();
     return result;
   }
-  /// Files of this save, behind `begin`.
+  /// Files of this rank go, unless they are a generation, and others may save into the folder.
+  void close() noexcept
+  {
+    writer_.reset();
+    held_.reset();
+  }
+
+  /// It has the bytes of this rank.
+  [[nodiscard]] auto& manager() noexcept { return content_.manager(); }
+  /// Of all ranks.
+  [[nodiscard]] ranks_type& ranks() noexcept { return content_.ranks(); }
+  /// Files of this rank, behind `begin`.
   [[nodiscard]] generation_part<Folder>& part() noexcept { return writer_->part(); }
+  [[nodiscard]] older_generations<ranks_type, Folder>& older() noexcept { return older_; }
 
  private:
   using lock_type = decltype(io::lock_of(std::declval<Folder&>()));
+  static constexpr bool is_alone = collective::is_alone<ranks_type>;
 
-  Manager& m_;
+  [[nodiscard]] bool is_first() noexcept { return index_of(ranks().rank()) == 0; }
+
+  void lock()
+  {
+    if (is_first() && !held_) held_.emplace(io::lock_of(folder_));
+  }
+  [[nodiscard]] std::uint64_t claim(std::uint64_t least)
+  {
+    if (least != 0) claim_ = detail::claim_name(least);  // before: it may be there though it failed
+    const std::uint64_t number = claim_generation(folder_, std::max(least, std::uint64_t{1}));
+    claim_ = detail::claim_name(number);
+    return number;
+  }
+  /// Behind those of the ranks before this one.
+  [[nodiscard]] std::uint64_t first_file()
+  {
+    if constexpr (is_alone) {
+      return 0;
+    } else {
+      const std::vector<std::uint64_t> files = collective::words_of_all(ranks(), plan_.files.size());
+      const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
+      return std::accumulate(files.begin(), mine, std::uint64_t{0});
+    }
+  }
+  /// The exchanges behind the commit depend on them: a rank with others would answer other questions than it is asked.
+  void agree_on_keeping()
+  {
+    collective::agree_on(ranks(), keeping_of(options_),
+                         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep, "
+                         "keep_while_writing and check_older)");
+  }
+  void plan(const std::vector<std::string>& empty)
+  {
+    manifest rest = rest_of(manager(), {});
+    rest.empty = empty;
+    content_.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
+      if (!content_.items()[item].is_filled) rest.empty.push_back(name);
+    });
+    content_.for_each_divided([&](const std::string& name, const auto& extents) {
+      rest.divided.push_back({name, extents});
+    });
+    plan_ = plan_of(content_.items(), options_.file_size, std::move(rest), ranks().ranks());
+  }
+  /// A manager has a thread that reads older generations. Ranks read them together. @return   also the failure of the
+  /// last time
+  [[nodiscard]] error_text supersede(std::uint64_t newest)
+  {
+    error_text failure;
+    if constexpr (is_alone) {
+      failure = finish_save(manager());
+      if constexpr (shareable_folder<Folder>)
+        if (older_.checks()) {
+          detail::older_check_of(manager()).start(folder_, newest, options_.keep);
+          return failure;
+        }
+    }
+    const error_text now = older_.remove(newest);
+    return now.view().empty() ? failure : now;
+  }
+
   Folder& folder_;
-  const save_options& options_;
-  std::vector<model_item> items_;
+  save_options options_;
+  content_type content_;
+  older_generations<ranks_type, Folder> older_;
   save_plan plan_;
-  manifest rest_;
-  std::optional<lock_type> held_;
+  std::optional<lock_type> held_;  // rank 0 alone, as the next
+  std::string claim_;              // the name of a file
   std::optional<generation_writer<Folder>> writer_;
-  std::string claim_;  // the name of a file
 };
 
-/// A save of a manager, step by step; of a sharded_model: rank_save. For code that saves either.
-template <class Manager, file_folder Folder>
-[[nodiscard]] manager_save<Manager, Folder> save_of(Manager& m, Folder& folder, const save_options& options)
-{
-  return {m, folder, options};
-}
-
-/// Saves everything that a manager needs to go on: values or their masters, every list, and registered states.
+/// Saves everything that a manager, or a model over ranks, needs to go on: values or their masters, every list, and
+/// registered states.
 ///
 /// Files are safetensors, which other programs open.
 ///
@@ -224,21 +267,34 @@ template <class Manager, file_folder Folder>
 ///     io::posix_folder folder{"runs/a"};
 ///     checkpoint::save(m, folder);
 ///
+/// Over ranks every rank has to call it, with a folder that all of them see. Each writes its shares: nothing is
+/// gathered.
+///
+/// - Shares of W ranks load on any number of ranks, divided in any way, or into one manager. Registered states and
+///   buffers are stored once where all ranks have the same bytes; else each rank's own, which load on as many ranks
+///   alone.
+/// - An error is thrown on every rank: no rank then has the generation. Files are synced on every rank, sizes and
+///   checksums agreed on, and then rank 0 writes the manifest. Checkpoints of Torch and DeepSpeed lack these two
+///   phases: their metadata may come before the shards.
+/// - `check_older` reads the older generations before the call returns, each rank its part.
+///
 /// @throws io_error        the folder did not take all bytes, or another saver has it; training may go on
-/// @throws usage_error     inside an iteration, or with gradients that no step has used
+/// @throws usage_error     inside an iteration, or with gradients that no step has used; over ranks also where models
+///   or settings differ: what differs
 /// @throws config_error    two tensors have one name, or names are more than a loader takes; a folder of another
 ///   training; nothing was written
 /// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read;
 ///   std::bad_alloc   none for names
 /// @throws device_error    a tensor could not be copied
+/// @throws comm_error      a rank is gone, or did not answer within the deadline: the generation is there whole, or it
+///   is not there
 /// @complexity             one pass over the bytes; one over each older generation that stays where another goes, on a
-///   thread, or before it returns in a folder that is no shareable_folder; memory for the names
-template <class Manager, file_folder Folder>
-saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
+///   thread, or before it returns over ranks and in a folder that is no shareable_folder; memory for the names
+template <class Model, file_folder Folder>
+saved_generation save(Model& model, Folder& folder, const save_options& options = {})
 {
-  manager_save saving{m, folder, options};
+  model_save saving{model, folder, options};
   saving.prepare();
-  saving.open();
   saving.begin();
   saving.make_room();
   saving.write();

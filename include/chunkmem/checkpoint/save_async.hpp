@@ -2,11 +2,12 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/checkpoint/generation_files.hpp>
-#include <chunkmem/checkpoint/generation_writer.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_options.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
@@ -25,6 +26,7 @@
 #include <span>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -288,96 +290,235 @@ struct async_save_options {
   std::uint32_t copying_threads = 0;
 };
 
-/// A save that goes on while its trainer does. It ends with `wait`, or with this object: then its error is lost. The
-/// manager outlives it. A forked child may destroy it, which changes no file; every other call there is a usage_error.
+namespace detail {
+
+/// Writes files of a generation, and syncs them now and then, so that no single sync takes long.
+template <class Part>
+class syncing_part {
+ public:
+  /// @param round   between two syncs [B]
+  syncing_part(Part& part, std::uint64_t round) : part_{part}, round_{round} {}
+
+  void begin_file(std::uint64_t header)
+  {
+    part_.begin_file(header);
+    since_ = 0;
+  }
+  void write(std::span<const std::byte> content)
+  {
+    part_.write(content);
+    since_ += content.size();
+    if (since_ < round_) return;
+    part_.sync();
+    since_ = 0;
+  }
+  void end_file() { part_.end_file(); }
+
+ private:
+  Part& part_;
+  std::uint64_t round_;
+  std::uint64_t since_ = 0;
+};
+
+/// A save that was started, for any type of model and of folder. Where ranks make the calls of `is_over` and `end`, all
+/// of them do.
+class started_save {
+ public:
+  virtual ~started_save() = default;
+  /// Its threads.
+  [[nodiscard]] virtual background_write& writing() noexcept = 0;
+  /// `end` would not wait for a disk. @throws comm_error
+  [[nodiscard]] virtual bool is_over() = 0;
+  /// The generation is there. Called again, it gives or throws the same.
+  [[nodiscard]] virtual saved_generation end() = 0;
+};
+
+/// The save of a model in the background. One rank alone commits on the thread that writes. Ranks commit together in
+/// `end`.
+template <class Model, file_folder Folder>
+class started_model_save final : public started_save {
+ public:
+  started_model_save(Model& model, Folder& folder, const async_save_options& options)
+      : options_{options},
+        saving_{model, folder, options.files},
+        writing_{std::max(options.buffer, async_save_options::least_buffer).count()}
+  {
+  }
+  ~started_model_save() override
+  {
+    if constexpr (!is_alone) writing_.cancel();
+  }
+
+  /// Returns when all bytes are lent, or copied, or written.
+  void start()
+  {
+    model_save<Model, Folder>& saving = *saving_;
+    saving.prepare(options_.lends);
+    saving.begin();
+    saving.make_room();
+    if constexpr (!is_alone) saving.older().find();
+    lending_writer<std::remove_reference_t<decltype(saving.manager())>>* lent = nullptr;
+    collective::all_or_none(saving.ranks(), [&] {
+      writing_.start([this] { run(); }, options_.lends ? options_.copying_threads : 0);
+      if (options_.lends) lent = &writing_.lend_from(saving.manager());
+    });
+    const auto nothing = [] {};
+    lent != nullptr ? saving.hand_over(*lent, nothing) : saving.hand_over(writing_.queue(), nothing);
+    saving.belong();
+    collective::all_or_none(saving.ranks(), [&] { writing_.queue().commit({}); });
+    writing_.queue().close();
+  }
+
+  [[nodiscard]] background_write& writing() noexcept override { return writing_; }
+  [[nodiscard]] bool is_over() override
+  {
+    const save_queue& queue = writing_.queue();
+    if (result_ || failed_ != nullptr) return true;
+    if constexpr (is_alone) {
+      return queue.is_over();
+    } else {
+      enum : std::uint64_t { goes_on, over, failed };
+      const std::vector<std::uint64_t> all =
+          collective::words_of_all(saving_->ranks(), queue.failure() != nullptr ? failed
+                                                     : queue.is_over()          ? over
+                                                                                : goes_on);
+      return std::ranges::count(all, std::uint64_t{failed}) > 0 || std::ranges::count(all, std::uint64_t{goes_on}) == 0;
+    }
+  }
+  [[nodiscard]] saved_generation end() override
+  {
+    writing_.expect_own_process();
+    if (failed_ != nullptr) std::rethrow_exception(failed_);
+    if (result_) return *result_;
+    try {
+      wait_for_files();
+      if constexpr (!is_alone) {
+        saving_->commit();
+        written_ = saving_->finish();
+      }
+    } catch (...) {
+      failed_ = std::current_exception();
+      stop();
+      throw;
+    }
+    return *(result_ = written_);
+  }
+
+ private:
+  static constexpr bool is_alone = collective::is_alone<typename model_save<Model, Folder>::ranks_type>;
+
+  /// On the thread that writes.
+  void run()
+  {
+    model_save<Model, Folder>& saving = *saving_;
+    const struct ending {
+      model_save<Model, Folder>& saving;
+      ~ending()
+      {
+        if constexpr (is_alone) saving.close();
+      }
+    } closes{saving};
+    syncing_part files{saving.part(), is_alone ? UINT64_MAX : options_.files.round.count()};
+    carry_out(writing_.queue(), files, [&](const manifest&) {
+      saving.part().finish();
+      if constexpr (is_alone) {
+        saving.commit_files();
+        written_ = saving.saved();
+        written_.clean_up = saving.older().remove(written_.number);
+      } else {
+        saving.older().check_own_part([&](std::uint64_t read) { writing_.queue().progress(read); });
+      }
+    });
+  }
+  /// Ranks tell each other how it goes, so that nobody waits for long.
+  void wait_for_files()
+  {
+    save_queue& queue = writing_.queue();
+    writing_.settle();
+    while (!collective::agreed(saving_->ranks(), [&] {
+      const bool is_over = queue.wait_for_more(options_.files.round.count());
+      if (const std::exception_ptr failed = queue.failure(); failed != nullptr) std::rethrow_exception(failed);
+      return is_over;
+    })) {
+    }
+    writing_.join();
+    writing_.let_go();
+  }
+  void stop() noexcept
+  {
+    writing_.cancel();
+    writing_.join();
+    writing_.let_go();
+    saving_->close();
+  }
+
+  async_save_options options_;
+  std::optional<saved_generation> result_;  // of `end`
+  std::exception_ptr failed_;               // what it threw
+  saved_generation written_;
+  process_owned<model_save<Model, Folder>> saving_;
+  background_write writing_;  // last: its thread uses the others
+};
+
+}  // namespace detail
+
+/// A save that goes on while its trainer does. It ends with `wait`. The model outlives it. A forked child may destroy
+/// it, which changes no file; every other call there is a usage_error.
 ///
 ///     pending_save save = save_async(m, folder);
 ///     while (!save.is_over()) step();
 ///     const saved_generation saved = save.wait();  // throws what the save threw
+///
+/// - That of a manager ends with this object too: then its error is lost.
+/// - Over ranks no generation comes of it without `wait`. Every rank makes the same calls, but for `let_go` and
+///   `most_buffered`, at the same places between its other calls.
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;
   pending_save& operator=(pending_save&&) = delete;
 
   /// For save_async.
-  template <class Manager, file_folder Folder>
-  [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
+  template <class Model, file_folder Folder>
+  [[nodiscard]] static pending_save start(Model& model, Folder& folder, const async_save_options& options)
   {
-    m.content().expect_states();
-    const std::vector<model_item> items = options.lends ? content_by_change(m) : content_of(m);
-    const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
-    auto held = io::lock_of(folder);
-    manifest rest = detail::begin_save(m, folder, plan);
-    detail::make_room(folder, options.files);
-    pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
-    work& it = *pending.work_;
-    const std::uint64_t generation = rest.generation;
-    it.writing.start(
-        [&it, &folder, generation, files = options.files, held = std::move(held)] {
-          (void)held;  // keeps others out of the folder until the thread ends
-          run(it, folder, generation, files);
-        },
-        options.lends ? options.copying_threads : 0);
-    model_writer all{m, plan};
-    options.lends ? all.write(it.writing.lend_from(m)) : all.write(it.writing.queue());
-    m.content().belongs_to(rest.run);
-    it.writing.queue().commit(std::move(rest));
-    it.writing.queue().close();
-    return pending;
+    auto started = std::make_unique<detail::started_model_save<Model, Folder>>(model, folder, options);
+    started->start();
+    return pending_save{std::move(started)};
   }
 
-  /// Stops reading and pinning bytes of the manager. Bytes that are not written yet are copied. Bytes that do not fit
-  /// in the buffer are waited for. A load makes this call itself; an update does the same for its own chunks.
+  /// Stops reading and pinning bytes of the model. Bytes that are not written yet are copied. Bytes that do not fit in
+  /// the buffer are waited for. A load makes this call itself; an update does the same for its own chunks. Ranks do not
+  /// talk in it.
   void let_go() noexcept
   {
-    if (work_ != nullptr) work_->writing.let_go();
+    if (save_ != nullptr) save_->writing().let_go();
   }
-  /// The files are there, or failed: `wait` would not wait.
+  /// The files are there, or failed: `wait` would not wait for a disk. Over ranks: those of all ranks, or one of them
+  /// failed. One exchange of a word there. @throws comm_error
   [[nodiscard]] bool is_over() const
   {
-    expects(work_ != nullptr, "a pending save was asked for its end that was moved from");
-    return work_->writing.queue().is_over();
+    expects(save_ != nullptr, "a pending save was asked for its end that was moved from");
+    return save_->is_over();
   }
+  /// The generation is there. Called again, it gives or throws the same.
   /// @throws io_error   the folder did not take all bytes; older generations are untouched, but for those that
-  ///   `keep_while_writing` let go. std::bad_alloc   likewise
+  ///   `keep_while_writing` let go. std::bad_alloc   likewise. Over ranks on every rank, and as save
   saved_generation wait()
   {
-    expects(work_ != nullptr, "a pending save was waited for that was moved from");
-    work_->writing.expect_own_process();
-    work_->writing.join();
-    work_->writing.let_go();
-    if (const std::exception_ptr failed = work_->writing.queue().failure(); failed != nullptr)
-      std::rethrow_exception(failed);
-    return work_->result;
+    expects(save_ != nullptr, "a pending save was waited for that was moved from");
+    return save_->end();
   }
-  /// The most copies that waited at once.
+  /// The most copies that waited at once, on this rank.
   [[nodiscard]] bytes most_buffered() const
   {
-    expects(work_ != nullptr, "a pending save was asked for its copies that was moved from");
-    return bytes{work_->writing.queue().most_held()};
+    expects(save_ != nullptr, "a pending save was asked for its copies that was moved from");
+    return bytes{save_->writing().queue().most_held()};
   }
 
  private:
-  struct work {
-    explicit work(std::uint64_t bound) : writing{bound} {}
-    saved_generation result;
-    detail::background_write writing;  // last: its thread writes the result
-  };
+  explicit pending_save(std::unique_ptr<detail::started_save> started) : save_{std::move(started)} {}
 
-  explicit pending_save(std::uint64_t bound) : work_{std::make_unique<work>(bound)} {}
-
-  template <file_folder Folder>
-  static void run(work& it, Folder& folder, std::uint64_t generation, const save_options& options)
-  {
-    generation_writer<Folder> writer{folder, generation};
-    detail::carry_out(it.writing.queue(), writer, [&](manifest rest) {
-      writer.commit(std::move(rest));
-      it.result = {generation, writer.files(), bytes{writer.size()},
-                   detail::remove_superseded(folder, generation, options)};
-    });
-  }
-
-  std::unique_ptr<work> work_;
+  std::unique_ptr<detail::started_save> save_;
 };
 
 /// As `save`, but a thread of its own writes the files. Returns when all bytes that are not yet written fit in
@@ -408,13 +549,24 @@ class pending_save {
 ///   captured steps are not replayed.
 /// - One save at a time lends from a manager (`usage_error`).
 ///
+///
+/// Over ranks:
+///
+/// - A thread of each rank writes its files, and reads older generations.
+/// - Every rank calls `wait`, at a place of their choice. There the ranks agree that all files are there, rank 0 writes
+///   the manifest, and older generations go.
+/// - Each rank has a `buffer`. A rank whose buffer is full waits for its disk before its update, and the other ranks
+///   for this rank in their next exchange. That has to take less than the deadline of their group.
+/// - Items have one order on all ranks, with `lends` too.
+///
 /// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk
-template <class Manager, file_folder Folder>
-[[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})
+template <class Model, file_folder Folder>
+[[nodiscard]] pending_save save_async(Model& model, Folder& folder, const async_save_options& options = {})
 {
-  expects(options.files.keep > 0 && options.files.file_size.count() > 0 && options.buffer.count() > 0,
-          "a checkpoint that keeps no generation, files without bytes, or no buffer");
-  return pending_save::start(m, folder, options);
+  content_of_model<Model> content{model};
+  collective::all_or_none(
+      content.ranks(), [&] { expects(options.buffer.count() > 0, "a checkpoint in the background without a buffer"); });
+  return pending_save::start(model, folder, options);
 }
 
 }  // namespace checkpoint

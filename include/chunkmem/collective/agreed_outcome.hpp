@@ -111,6 +111,10 @@ struct own_outcome {
 
 }  // namespace detail
 
+/// A group of one by its type: nothing is exchanged, and agreeing costs nothing.
+template <class Communicator>
+inline constexpr bool is_alone = requires { requires Communicator::is_alone; };
+
 /// A word of every rank, in their order. @throws comm_error
 template <exchanges_words Communicator>
 [[nodiscard]] std::vector<std::uint64_t> words_of_all(Communicator& ranks, std::uint64_t mine)
@@ -119,6 +123,24 @@ template <exchanges_words Communicator>
   ranks.exchange({&mine, 1}, all);
   return all;
 }
+/// The word of rank 0. @throws comm_error
+template <exchanges_words Communicator>
+[[nodiscard]] std::uint64_t word_of_first(Communicator& ranks, std::uint64_t mine)
+{
+  if constexpr (is_alone<Communicator>)
+    return mine;
+  else
+    return words_of_all(ranks, mine)[0];
+}
+/// The least word of all ranks. @throws comm_error
+template <exchanges_words Communicator>
+[[nodiscard]] std::uint64_t least_word(Communicator& ranks, std::uint64_t mine)
+{
+  if constexpr (is_alone<Communicator>)
+    return mine;
+  else
+    return std::ranges::min(words_of_all(ranks, mine));
+}
 
 /// Runs work on every rank, each its part. If it fails on one rank, all ranks hear of it, and nobody goes on.
 ///
@@ -126,22 +148,26 @@ template <exchanges_words Communicator>
 /// @return   no rank has more to do @throws on every rank the error of the first rank that failed, in its class: "rank
 ///   2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no error of this
 ///   library (a rank that ends), are thrown at once: other ranks hear of them by their deadline
-/// @complexity   one exchange of a word; in an error another one of 72 words
+/// @complexity   one exchange of a word; in an error another one of 72 words. Alone: the call of `work`
 template <exchanges_words Communicator>
 bool agreed(Communicator& ranks, call_ref<bool()> work)
 {
-  using detail::own_outcome;
-  const own_outcome mine = own_outcome::of(work);
-  const std::vector<std::uint64_t> all = words_of_all(ranks, mine.word);
-  const auto first = std::ranges::find(all, std::uint64_t{own_outcome::failed});
-  if (first == all.end()) return std::ranges::all_of(all, [](std::uint64_t it) { return it == own_outcome::done; });
-  std::vector<std::uint64_t> texts(mine.error.size() * ranks.ranks());
-  ranks.exchange(mine.error, texts);
-  const auto rank = static_cast<std::uint32_t>(first - all.begin());
-  if (rank == index_of(ranks.rank())) std::rethrow_exception(mine.exception);
-  error_text who;
-  detail::tell_rank_of(ranks, who, rank);
-  detail::error_words::raise(who, texts.data() + std::size_t{rank} * mine.error.size());
+  if constexpr (is_alone<Communicator>) {
+    return work();
+  } else {
+    using detail::own_outcome;
+    const own_outcome mine = own_outcome::of(work);
+    const std::vector<std::uint64_t> all = words_of_all(ranks, mine.word);
+    const auto first = std::ranges::find(all, std::uint64_t{own_outcome::failed});
+    if (first == all.end()) return std::ranges::all_of(all, [](std::uint64_t it) { return it == own_outcome::done; });
+    std::vector<std::uint64_t> texts(mine.error.size() * ranks.ranks());
+    ranks.exchange(mine.error, texts);
+    const auto rank = static_cast<std::uint32_t>(first - all.begin());
+    if (rank == index_of(ranks.rank())) std::rethrow_exception(mine.exception);
+    error_text who;
+    detail::tell_rank_of(ranks, who, rank);
+    detail::error_words::raise(who, texts.data() + std::size_t{rank} * mine.error.size());
+  }
 }
 
 /// The same for work that ends in one call.
@@ -159,7 +185,7 @@ void all_or_none(Communicator& ranks, call_ref<void()> work)
 template <exchanges_words Communicator>
 void agree_on(Communicator& ranks, std::uint64_t mine, std::string_view sentence)
 {
-  const std::uint64_t first = words_of_all(ranks, mine)[0];
+  const std::uint64_t first = word_of_first(ranks, mine);
   all_or_none(ranks, [&] {
     if (mine != first) throw config_error{error_text{} << sentence};
   });

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/agreed_generation.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_options.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/io/file_folder.hpp>
-#include <chunkmem/sharding/rank_check.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -139,12 +141,12 @@ class stage_generations {
 ///     stage_folders folders{here.all(), m, folder};
 ///     const stage_generations known = folders.find();
 /// @tparam Folder   const for a load
-template <class Ranks, class Manager, class Folder>
+template <class Ranks, class Model, class Folder>
   requires file_folder<std::remove_const_t<Folder>>
 class stage_folders {
  public:
   /// @throws comm_error
-  stage_folders(Ranks& stages, Manager& m, Folder& folder) : stages_{stages}, m_{m}, folder_{folder}
+  stage_folders(Ranks& stages, Model& model, Folder& folder) : stages_{stages}, content_{model}, folder_{folder}
   {
     const std::uint64_t own = word_of_first(index_of(stages.rank()));
     const std::vector<std::uint64_t> first = collective::words_of_all(stages, own);  // replica of each rank's stage
@@ -176,7 +178,8 @@ class stage_folders {
   [[nodiscard]] stage_generations find(bool with_foreign = false)
   {
     std::vector<std::uint64_t> own;
-    collective::all_or_none(stages_, [&] { own = generations(with_foreign); });
+    collective::all_or_none(stages_,
+                            [&] { own = checkpoint::generations_of_first(content_.ranks(), folder_, with_foreign); });
     const std::vector<std::uint64_t> counts = collective::words_of_all(stages_, own.size());
     own.resize(static_cast<std::size_t>(std::ranges::max(counts)));
     std::vector<std::uint64_t> all(own.size() * stages_.ranks());
@@ -240,7 +243,7 @@ class stage_folders {
   /// there they go when a new number is claimed. @pre   others are kept out
   void remove_leftovers()
   {
-    if constexpr (!has_replicas) (void)checkpoint::remove_leftovers(folder_);
+    if constexpr (checkpoint::has_one_rank<Model>) (void)checkpoint::remove_leftovers(folder_);
   }
   /// The oldest of the newest `keep` generations that all stages have whole; 0 where all stay.
   /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
@@ -276,11 +279,11 @@ class stage_folders {
       own.add(it.size);
       for (const std::uint64_t sum : it.sums) own.add(sum);
     }
-    collective::fingerprint stage;
-    if constexpr (has_replicas)
-      for (const std::uint64_t it : collective::words_of_all(m_.ranks(), own.value())) stage.add(it);
-    else
-      stage = own;
+    collective::fingerprint stage = own;
+    if constexpr (!checkpoint::has_one_rank<Model>) {
+      stage = {};
+      for (const std::uint64_t it : collective::words_of_all(content_.ranks(), own.value())) stage.add(it);
+    }
     collective::fingerprint all;
     for (const std::uint64_t it : collective::words_of_all(stages_, stage.value())) all.add(it);
     return {place_.number, place_.count, all.value()};
@@ -302,50 +305,22 @@ class stage_folders {
   }
 
  private:
-  static constexpr bool has_replicas = requires(Manager& m) { m.ranks(); };
-
-  [[nodiscard]] bool is_first() const
-  {
-    if constexpr (has_replicas)
-      return index_of(m_.ranks().rank()) == 0;
-    else
-      return true;
-  }
   /// Of the replicas of this stage.
   [[nodiscard]] std::uint64_t word_of_first(std::uint64_t mine)
   {
-    if constexpr (has_replicas)
-      return collective::words_of_all(m_.ranks(), mine)[0];
-    else
-      return mine;
+    return collective::word_of_first(content_.ranks(), mine);
   }
-  /// Calls `work()` on the first replica of this stage. An error is one of all of them. @return   what it gave there
+  /// Calls `work()` on the first replica of this stage. An error is one of all of them. @return   its result there
   template <class Work>
   auto with_first(Work work) -> decltype(work())
   {
     decltype(work()) given{};
-    if constexpr (has_replicas)
-      collective::all_or_none(m_.ranks(), [&] {
-        if (is_first()) given = work();
-      });
-    else
-      given = work();
+    collective::all_or_none(content_.ranks(), [&] {
+      if (index_of(content_.ranks().rank()) == 0) given = work();
+    });
     return given;
   }
-  [[nodiscard]] auto& content()
-  {
-    if constexpr (requires { m_.shares(); })
-      return m_.shares().content();
-    else
-      return m_.content();
-  }
-  [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign)
-  {
-    if constexpr (has_replicas)
-      return sharding::generations_of_first(m_.ranks(), folder_, with_foreign);
-    else
-      return with_foreign ? checkpoint::all_generations_in(folder_) : checkpoint::generations_in(folder_);
-  }
+  [[nodiscard]] auto& content() { return content_.manager().content(); }
   /// Every stage has the claim of a save. The first of them goes when all stages have the generation: while one lacks
   /// it, the save did not end. @throws as find
   [[nodiscard]] bool is_claimed_by_all(std::uint64_t number)
@@ -357,21 +332,18 @@ class stage_folders {
         return std::uint64_t{std::ranges::find(names, checkpoint::detail::claim_name(number)) != names.end()};
       }));
     });
-    return std::ranges::min(collective::words_of_all(stages_, own)) != 0;
+    return collective::least_word(stages_, own) != 0;
   }
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {
     bool is = false;
     try {
-      if constexpr (has_replicas)
-        is = sharding::is_whole_over_ranks(m_.ranks(), folder_, number);
-      else
-        is = checkpoint::is_whole(folder_, number);
+      is = checkpoint::is_whole(content_.ranks(), folder_, number);
     } catch (const comm_error&) {
       throw;
     } catch (const std::exception&) {  // other stages wait for an answer: not proven
     }
-    return std::ranges::min(collective::words_of_all(stages_, is ? 1 : 0)) != 0;
+    return collective::least_word(stages_, is ? 1 : 0) != 0;
   }
   void expect_place(std::uint64_t number, const checkpoint::manifest& found) const
   {
@@ -393,7 +365,7 @@ class stage_folders {
   }
 
   Ranks& stages_;
-  Manager& m_;
+  checkpoint::content_of_model<Model> content_;  // of this stage
   Folder& folder_;
   std::vector<std::uint32_t> stage_of_;  // each rank
   checkpoint::stored_stage place_;
@@ -429,7 +401,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
                        "stages keep other numbers of checkpoints, or check others (give all of them the same keep, "
                        "keep_while_writing and check_older)");
   detail::stage_folders folders{stages, m, folder};
-  auto saving = save_of(m, folder, options);  // unqualified: that of a sharded_model is found as well
+  checkpoint::model_save saving{m, folder, options};
   collective::all_or_none(stages, [&] {
     saving.prepare();
     saving.open();
@@ -512,7 +484,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
   collective::agree_on(stages, options.allow_overflow ? 1 : 0,
                        "some stages let numbers become infinite, and others do not (give all of them the same "
                        "allow_overflow)");
-  auto loading = load_of(m, folder, options);  // unqualified: that of a sharded_model is found as well
+  checkpoint::model_load loading{m, folder, options};
   collective::all_or_none(stages, [&] { loading.prepare(); });
   detail::stage_folders folders{stages, m, folder};
   const detail::stage_generations own = folders.find();
@@ -528,7 +500,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
     }
     const auto attempt = [&](std::uint64_t it) {
       collective::all_or_none(stages, [&] { loading.open(it); });
-      folders.expect_one_save(it, loading.content());
+      folders.expect_one_save(it, loading.stored());
       collective::all_or_none(stages, [&] { loading.fill(workers); });
       loading.end();
     };

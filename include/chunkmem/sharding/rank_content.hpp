@@ -21,9 +21,11 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// What one rank of a model has to save and to load, as items made of runs of the model's tensors.
+/// A model over ranks as a save, a load and an import see it: one rank's items are made of runs of the model's tensors.
+/// That of a manager is checkpoint::manager_content, which has the same members.
 ///
 ///     rank_content<Model> content{model};
+///     content.collect();
 ///     content.agree_on_names();
 ///     for (const checkpoint::model_item& it : content.items()) std::cout << it.size() << '\n';
 ///
@@ -35,25 +37,30 @@ class rank_content {
  public:
   using model_item = checkpoint::model_item;
 
-  /// Seals the model. @throws usage_error   inside an iteration; config_error   a tensor's name looks like that of a
-  /// part, or two have one
-  explicit rank_content(Model& model) : model_{model}
+  explicit rank_content(Model& model) : model_{model} {}
+
+  [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
+  /// The shares of this rank. It has the bytes of the items.
+  [[nodiscard]] auto& manager() const noexcept { return model_.shares(); }
+
+  /// Seals the model, and makes the items. @throws usage_error   inside an iteration; config_error   a tensor's name
+  /// looks like that of a part, or two have one
+  void collect()
   {
-    model.seal();
-    items_ = checkpoint::detail::items_of(model.shares(), [&model](auto visit) {
+    model_.seal();
+    items_ = checkpoint::detail::items_of(manager(), [this](auto visit) {
       std::uint32_t tensor = 0;
-      model.for_each_tensor([&](const std::string& name, const shape&, dtype, role part) {
+      model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role part) {
         if (part == role::parameter) visit(tensor, name);
         ++tensor;
       });
     });
     unit_of_.assign(items_.size(), none);
-    for (std::uint32_t unit = 0; unit < model.units().size(); ++unit)
+    for (std::uint32_t unit = 0; unit < model_.units().size(); ++unit)
       for (std::size_t index = 0; index < items_.size(); ++index)
-        if (!items_[index].is_state() && items_[index].tensor == model.units()[unit].share) take(index, unit);
+        if (!items_[index].is_state() && items_[index].tensor == model_.units()[unit].share) take(index, unit);
     refuse_names();
   }
-
   [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
   /// Each rank has its own bytes of it.
@@ -87,6 +94,45 @@ class rank_content {
         visit(prefix(index) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)));
       }
     }
+  }
+
+  // To save and to load. Every rank makes these calls, those that are said to throw on every rank together.
+
+  /// @throws as sharded_model::finish_updates, on every rank
+  void finish_updates() { model_.finish_updates(); }
+  /// @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
+  void prepare_to_save()
+  {
+    model_.settle();
+    model_.seal();
+    checkpoint::prepare_to_save(manager());
+    model_.expect_no_gradients();
+  }
+  /// Ranks have the same model, by names and by settings. @throws as agree_on_names and sharded_model::agree_on_model
+  void agree_on_model()
+  {
+    agree_on_names();
+    model_.agree_on_model();
+  }
+  /// @throws as sharded_model::agree_on_values
+  void agree_on_values() { model_.agree_on_values(); }
+  /// Before items are written. @throws usage_error   on every rank: a step is half done
+  void begin_fill()
+  {
+    model_.discard_updates();  // before anything does them: lists that they would fill count as empty
+    collective::all_or_none(ranks(), [&] { model_.drop_gradients(); });
+  }
+  /// Weights are gathered from the items. @param is_filled   `is_filled(name)`: of these tensors, what they were filled
+  /// with before does not count @throws on every rank, as sharded_model::gather_weights
+  template <class IsFilled>
+  void end_fill(IsFilled is_filled)
+  {
+    collective::all_or_none(ranks(), [&] { model_.gather_weights(); });  // all have it, or none
+    std::uint32_t tensor = 0;
+    model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
+      if (is_filled(name)) model_.forget_values(tensor);
+      ++tensor;
+    });
   }
 
   /// All ranks have tensors, lists and states of the same names and sizes. Every rank has to call it.

@@ -21,6 +21,7 @@
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/model_tensors.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
+#include <chunkmem/sharding/rank_content.hpp>
 #include <chunkmem/sharding/rank_iteration.hpp>
 #include <chunkmem/sharding/rank_pin.hpp>
 #include <chunkmem/sharding/rank_step.hpp>
@@ -101,6 +102,7 @@ class sharded_model {
   using communicator_type = typename sharding::process_groups_of<Ranks>::communicator_type;
   using manager_type = chunkmem::detail::manager_among<Backend, mover_type, Policies...>;
   using engine_type = typename manager_type::engine_type;
+  using checkpoint_content = sharding::rank_content<sharded_model>;  ///< see checkpoint::content_of_model
   template <pinned_element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/rank_check.hpp>
+#include <chunkmem/checkpoint/agreed_generation.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/call_ref.hpp>
 
@@ -15,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace rank_check_test {
+namespace agreed_generation_test {
 
 using namespace chunkmem;
 using collective::local_threads;
@@ -41,7 +42,7 @@ std::vector<std::string> said_on(std::uint32_t ranks, call_ref<std::string(local
 
 }  // namespace
 
-TEST_CASE("all ranks hear which generations rank 0 sees", "[sharding]")
+TEST_CASE("all ranks hear which generations rank 0 sees", "[checkpoint]")
 {
   memory_folder folder;
   memory_folder other;
@@ -49,23 +50,27 @@ TEST_CASE("all ranks hear which generations rank 0 sees", "[sharding]")
   for (const std::string& it : said_on(3, [&](local_threads& ranks) {
          std::string text;
          for (const std::uint64_t number :
-              sharding::generations_of_first(ranks, index_of(ranks.rank()) == 0 ? folder : other))
+              checkpoint::generations_of_first(ranks, index_of(ranks.rank()) == 0 ? folder : other))
            text += std::to_string(number);
          return text;
        }))
     CHECK(it == "321");
 }
 
-TEST_CASE("a damaged byte is found by the rank whose block it is in, and all hear of it", "[sharding]")
+TEST_CASE("a damaged byte is found by the rank whose block it is in, and all hear of it", "[checkpoint]")
 {
   constexpr std::uint32_t elements = 1'100'000;  // two blocks in each file, and some
   const stored_generation content{5, 3, elements};
   memory_folder folder;
   content.write(folder);
   const auto check = [&](std::uint32_t ranks) {
-    return said_on(ranks, [&](local_threads& own) {
-      return sharding::is_whole_over_ranks(own, folder, 1) ? std::string{"whole"} : std::string{"damaged"};
-    });
+    const auto say = [&](auto& own) {
+      return checkpoint::is_whole(own, folder, 1) ? std::string{"whole"} : std::string{"damaged"};
+    };
+    std::vector<std::string> said = said_on(ranks, [&](local_threads& own) { return say(own); });
+    collective::self alone;
+    said.push_back(say(alone));
+    return said;
   };
   for (const std::uint32_t ranks : {1U, 2U, 3U, 7U})
     for (const std::string& it : check(ranks)) CHECK(it == "whole");
@@ -81,24 +86,23 @@ TEST_CASE("a damaged byte is found by the rank whose block it is in, and all hea
   for (const std::string& it : check(3)) CHECK(it == "whole");
 }
 
-TEST_CASE("ranks that see another generation of the same number are refused", "[sharding]")
+TEST_CASE("ranks that see another generation of the same number are refused", "[checkpoint]")
 {
   memory_folder folder;
   memory_folder other;
   stored_generation{1}.write(folder);
   stored_generation{2}.write(other);
   for (const std::string& it : said_on(3, [&](local_threads& ranks) {
-         (void)sharding::check_over_ranks(ranks, index_of(ranks.rank()) == 1 ? other : folder, 1);
+         (void)checkpoint::check_generation(ranks, index_of(ranks.rank()) == 1 ? other : folder, 1);
          return std::string{};
        }))
     CHECK(it.find("generation 1 is another one than rank 0 sees") != it.npos);
   memory_folder empty;
   for (const std::string& it : said_on(2, [&](local_threads& ranks) {
-         return sharding::is_whole_over_ranks(ranks, index_of(ranks.rank()) == 1 ? empty : folder, 1)
-                    ? std::string{"whole"}
-                    : std::string{"not"};
+         return checkpoint::is_whole(ranks, index_of(ranks.rank()) == 1 ? empty : folder, 1) ? std::string{"whole"}
+                                                                                             : std::string{"not"};
        }))
     CHECK(it == "not");
 }
 
-}  // namespace rank_check_test
+}  // namespace agreed_generation_test

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/stored_files.hpp>
+#include <chunkmem/checkpoint/stored_files.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 
 #include <support/catch.hpp>
@@ -15,7 +16,7 @@ namespace stored_files_test {
 using namespace chunkmem;
 using checkpoint::stored_file;
 
-TEST_CASE("all ranks hear of the files of all, those of rank 0 first", "[sharding]")
+TEST_CASE("all ranks hear of the files of all, those of rank 0 first", "[checkpoint]")
 {
   constexpr std::uint64_t block = checkpoint::sum_block;
   const std::vector<std::vector<stored_file>> files{
@@ -31,16 +32,18 @@ TEST_CASE("all ranks hear of the files of all, those of rank 0 first", "[shardin
   collective::thread_group group{4};
   support::on_ranks(4, [&](std::uint32_t rank) {
     collective::local_threads own{group, rank_id{rank}};
-    heard[rank] = sharding::files_of_all(own, files[rank], 9);
+    heard[rank] = checkpoint::files_of_all(own, files[rank], 9);
   });
   for (const auto& it : heard) CHECK(it == all);
+  collective::self alone;
+  CHECK(checkpoint::files_of_all(alone, files[1], 9) == files[1]);
 }
 
-TEST_CASE("where nobody wrote a file there are none", "[sharding]")
+TEST_CASE("where nobody wrote a file there are none", "[checkpoint]")
 {
   collective::thread_group group{1};
   collective::local_threads own{group, rank_id{0}};
-  CHECK(sharding::files_of_all(own, {}, 1).empty());
+  CHECK(checkpoint::files_of_all(own, {}, 1).empty());
 }
 
 }  // namespace stored_files_test

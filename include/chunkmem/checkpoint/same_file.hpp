@@ -19,7 +19,7 @@
 
 namespace chunkmem::inline v0 {
 
-namespace sharding {
+namespace checkpoint {
 
 namespace detail {
 
@@ -27,7 +27,7 @@ namespace detail {
 class summed_tensors {
  public:
   /// @param index   outlives this   @param ignored   tensors that count as if they were not there
-  summed_tensors(const checkpoint::stored_index& index, const std::vector<std::string>& ignored)
+  summed_tensors(const stored_index& index, const std::vector<std::string>& ignored)
   {
     const std::set<std::string_view> without(ignored.begin(), ignored.end());
     for (const auto& [name, value] : index.all())
@@ -46,7 +46,7 @@ class summed_tensors {
         ++at_;
         continue;
       }
-      const checkpoint::stored_run& run = it.value->runs[run_];
+      const stored_run& run = it.value->runs[run_];
       const std::uint64_t left = run.elements * size_of(it.value->type) - done_;
       const std::span<std::byte> to{piece.data(),
                                     static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), left))};
@@ -78,7 +78,7 @@ class summed_tensors {
  private:
   struct entry {
     std::string_view name;
-    const checkpoint::stored_value* value;
+    const stored_value* value;
     io::checksum sum;
   };
   [[nodiscard]] static std::uint64_t word_of(const entry& it)
@@ -103,7 +103,7 @@ class summed_tensors {
 /// of the file once, but for `ignored`, in rounds, so that nobody waits for long.
 /// @throws config_error   on every rank: the first tensor that differs, and the ranks; io_error; comm_error
 template <exchanges_words Communicator, class Reader>
-void expect_same_values(Communicator& ranks, const checkpoint::stored_index& index, Reader& file,
+void expect_same_values(Communicator& ranks, const stored_index& index, Reader& file,
                         const std::vector<std::string>& ignored)
 {
   if (ranks.ranks() == 1) return;
@@ -117,6 +117,6 @@ void expect_same_values(Communicator& ranks, const checkpoint::stored_index& ind
         ranks, {"ranks see other files", "rank", "name one file that all ranks see, or copies of it"})};
 }
 
-}  // namespace sharding
+}  // namespace checkpoint
 
 }  // namespace chunkmem::inline v0

@@ -15,15 +15,25 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+// Ranks look into one folder together: open_generation, check_generation, is_whole. Every rank calls these.
 
 namespace chunkmem::inline v0 {
 
-namespace sharding {
+namespace checkpoint {
 
 namespace detail {
 
 inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads of a generation before it says how it went
+
+/// Tells generations apart. @pre   a rank has read its manifest
+[[nodiscard]] inline std::uint64_t word_of(const manifest& content)
+{
+  const std::string text = write_manifest(content);
+  return io::checksum_of(std::as_bytes(std::span{text}));
+}
 
 }  // namespace detail
 
@@ -36,42 +46,47 @@ template <exchanges_words Communicator, file_folder Folder>
 {
   std::vector<std::uint64_t> found;
   collective::all_or_none(ranks, [&] {
-    if (index_of(ranks.rank()) == 0)
-      found = with_foreign ? checkpoint::all_generations_in(folder) : checkpoint::generations_in(folder);
+    if (index_of(ranks.rank()) == 0) found = with_foreign ? all_generations_in(folder) : generations_in(folder);
   });
-  found.resize(static_cast<std::size_t>(collective::words_of_all(ranks, found.size())[0]));
-  std::vector<std::uint64_t> all(found.size() * ranks.ranks());
-  ranks.exchange(found, all);
-  all.resize(found.size());
-  return all;
+  if constexpr (collective::is_alone<Communicator>) {
+    return found;
+  } else {
+    found.resize(static_cast<std::size_t>(collective::words_of_all(ranks, found.size())[0]));
+    std::vector<std::uint64_t> all(found.size() * ranks.ranks());
+    ranks.exchange(found, all);
+    all.resize(found.size());
+    return all;
+  }
 }
 
 /// Opens a generation on every rank, and reads its manifest and the headers of its files.
 /// @throws on every rank: corrupt_data, format_error, io_error   they are not whole; config_error   ranks see different
 ///   files; comm_error
 template <exchanges_words Communicator, file_folder Folder>
-[[nodiscard]] checkpoint::generation_reader<Folder> open_over_ranks(Communicator& ranks, const Folder& folder,
-                                                                    std::uint64_t number,
-                                                                    const checkpoint::loader_limits& limits = {})
+[[nodiscard]] generation_reader<Folder> open_generation(Communicator& ranks, const Folder& folder, std::uint64_t number,
+                                                        const loader_limits& limits = {})
 {
-  std::optional<checkpoint::generation_reader<Folder>> found;
-  collective::all_or_none(ranks, [&] { found.emplace(folder, number, limits); });
-  const std::string text = checkpoint::write_manifest(found->content());
-  const std::uint64_t own = io::checksum_of(std::as_bytes(std::span{text}));
-  const std::uint64_t first = collective::words_of_all(ranks, own)[0];
-  collective::all_or_none(ranks, [&] {
-    if (own != first)
-      throw config_error{error_text{} << "chunkmem: generation " << number
-                                      << " is another one than rank 0 sees (name one folder that all ranks see)"};
-  });
-  return std::move(*found);
+  if constexpr (collective::is_alone<Communicator>) {
+    return {folder, number, limits};
+  } else {
+    std::optional<generation_reader<Folder>> found;
+    collective::all_or_none(ranks, [&] { found.emplace(folder, number, limits); });
+    const std::uint64_t own = detail::word_of(found->content());
+    const std::uint64_t first = collective::word_of_first(ranks, own);
+    collective::all_or_none(ranks, [&] {
+      if (own != first)
+        throw config_error{error_text{} << "chunkmem: generation " << number
+                                        << " is another one than rank 0 sees (name one folder that all ranks see)"};
+    });
+    return std::move(*found);
+  }
 }
 
 /// The same, and proves it: each rank reads its part of all blocks, in rounds, so that nobody waits for long.
 template <exchanges_words Communicator, file_folder Folder>
-void check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
+void check_generation(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {
-  auto found = open_over_ranks(ranks, folder, number);
+  auto found = open_generation(ranks, folder, number);
   std::uint64_t next = index_of(ranks.rank());
   while (!collective::agreed(ranks, [&] {
     found.check(next, detail::blocks_of_round, ranks.ranks());
@@ -81,38 +96,38 @@ void check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t n
   }
 }
 
-/// This rank's part of `check_over_ranks`, alone. @param progress   `progress(bytes)`: so many more were read
+/// This rank's part of `check_generation`, alone. @param progress   `progress(bytes)`: so many more were read
 /// @return   0 where something is not whole, else a word that is equal on ranks that see the same generation
 template <file_folder Folder, class Progress>
 [[nodiscard]] std::uint64_t check_own_part(const Folder& folder, std::uint64_t number, std::uint64_t rank,
                                            std::uint32_t ranks, Progress progress)
 {
   std::uint64_t word = 0;
-  std::vector<checkpoint::skipped_generation> ignored;
+  std::vector<skipped_generation> ignored;
   const auto check = [&](std::uint64_t it) {
-    checkpoint::generation_reader<Folder> found{folder, it};
+    generation_reader<Folder> found{folder, it};
     for (std::uint64_t next = rank; next < found.blocks(); next += detail::blocks_of_round * ranks) {
       found.check(next, detail::blocks_of_round, ranks);
-      progress(detail::blocks_of_round * checkpoint::sum_block);
+      progress(detail::blocks_of_round * sum_block);
     }
-    const std::string text = checkpoint::write_manifest(found.content());
-    word = io::checksum_of(std::as_bytes(std::span{text})) | 1U;
+    word = detail::word_of(found.content()) | 1U;
   };
   try {
-    (void)checkpoint::try_newest({number}, ignored, check);
+    (void)try_newest({number}, ignored, check);
   } catch (const io_error&) {  // this process lacks files: not proven
   }
   return word;
 }
 
-/// It could be loaded. @throws config_error   ranks see different files; comm_error
+/// It could be loaded. @throws config_error   ranks see different files; io_error   a process lacks files or memory;
+/// comm_error
 template <exchanges_words Communicator, file_folder Folder>
-[[nodiscard]] bool is_whole_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
+[[nodiscard]] bool is_whole(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {
-  std::vector<checkpoint::skipped_generation> ignored;
-  return checkpoint::try_newest({number}, ignored, [&](std::uint64_t it) { check_over_ranks(ranks, folder, it); });
+  std::vector<skipped_generation> ignored;
+  return try_newest({number}, ignored, [&](std::uint64_t it) { check_generation(ranks, folder, it); });
 }
 
-}  // namespace sharding
+}  // namespace checkpoint
 
 }  // namespace chunkmem::inline v0

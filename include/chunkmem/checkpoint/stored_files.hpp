@@ -13,19 +13,19 @@
 
 namespace chunkmem::inline v0 {
 
-namespace sharding {
+namespace checkpoint {
 
 /// The files that all ranks wrote for a generation: those of rank 0 first. Every rank has to call it.
 /// @param mine   of this rank @throws comm_error
 /// @complexity   one exchange of words; each rank holds ranks times the words of the one that has most: about two for 4
 ///   MiB
 template <exchanges_words Communicator>
-[[nodiscard]] std::vector<checkpoint::stored_file> files_of_all(Communicator& ranks,
-                                                                const std::vector<checkpoint::stored_file>& mine,
-                                                                std::uint64_t generation)
+[[nodiscard]] std::vector<stored_file> files_of_all(Communicator& ranks, const std::vector<stored_file>& mine,
+                                                    std::uint64_t generation)
 {
+  if constexpr (collective::is_alone<Communicator>) return mine;
   std::vector<std::uint64_t> words{mine.size()};
-  for (const checkpoint::stored_file& stored : mine) {
+  for (const stored_file& stored : mine) {
     words.insert(words.end(), {stored.size, stored.header});
     words.insert(words.end(), stored.sums.begin(), stored.sums.end());
   }
@@ -33,13 +33,13 @@ template <exchanges_words Communicator>
   words.resize(static_cast<std::size_t>(*std::ranges::max_element(lengths)));
   std::vector<std::uint64_t> all(words.size() * ranks.ranks());
   ranks.exchange(words, all);
-  std::vector<checkpoint::stored_file> files;
+  std::vector<stored_file> files;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     const std::uint64_t* at = all.data() + rank * words.size();
     for (std::uint64_t left = *at++; left > 0; --left) {
-      checkpoint::stored_file stored{checkpoint::detail::tensors_name(generation, files.size()), at[0], at[1], {}};
+      stored_file stored{detail::tensors_name(generation, files.size()), at[0], at[1], {}};
       const std::uint64_t* const sums = at + 2;
-      at = sums + checkpoint::blocks_in(stored.size, stored.header);
+      at = sums + blocks_in(stored.size, stored.header);
       stored.sums.assign(sums, at);
       files.push_back(std::move(stored));
     }
@@ -47,6 +47,6 @@ template <exchanges_words Communicator>
   return files;
 }
 
-}  // namespace sharding
+}  // namespace checkpoint
 
 }  // namespace chunkmem::inline v0
