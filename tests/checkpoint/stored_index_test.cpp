@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stored_index_test {
@@ -196,6 +197,25 @@ TEST_CASE("real numbers become others, whole ones only themselves", "[checkpoint
     CHECK_FALSE(is_convertible(dtype::bfloat16, whole));
   }
   CHECK_FALSE(is_convertible(dtype::int32, dtype::int64));
+}
+
+TEST_CASE("tensors of several folders are found in one index, by files that are counted over all of them",
+          "[checkpoint]")
+{
+  const whole_generation first = generation_of({file_of({{"a", {4}}}), file_of({{"state/x", {2}}})}, {});
+  const whole_generation second =
+      generation_of({file_of({{"w[0:3]", {3}}}), file_of({{"w[3:5]", {2}}, {"state/x", {2}}})}, {{"w", {5}}});
+  const stored_index one{first}, other{second};
+  stored_index both{{}, 0};
+  CHECK(both.join(one, 0).empty());
+  CHECK(both.join(other, 2) == std::vector<std::string_view>{"state/x"});
+  CHECK(both.all().size() == 3);
+  CHECK(both.find("a")->runs[0].file == 0);
+  CHECK(both.find("state/x")->runs[0].file == 1);
+  REQUIRE(both.find("w")->runs.size() == 2);
+  CHECK(both.find("w")->runs[0].file == 2);
+  CHECK(both.find("w")->runs[1].file == 3);
+  CHECK(both.find("w")->runs[1].first == 3);
 }
 
 }  // namespace stored_index_test

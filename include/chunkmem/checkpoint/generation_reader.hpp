@@ -297,16 +297,17 @@ class generation_reader {
 ///
 ///     parallel_reader from{generation, workers};
 ///     read_elements(from, value, 0, elements, to, type);
-template <file_folder Folder, executor Executor>
+/// @tparam Generation   a generation_reader, or what reads as one
+template <class Generation, executor Executor>
 class parallel_reader {
  public:
   /// Both outlive this.
-  parallel_reader(generation_reader<Folder>& from, Executor& workers) noexcept : from_{from}, workers_{workers} {}
+  parallel_reader(Generation& from, Executor& workers) noexcept : from_{from}, workers_{workers} {}
 
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) { from_.read(file, begin, to, workers_); }
 
  private:
-  generation_reader<Folder>& from_;
+  Generation& from_;
   Executor& workers_;
 };
 

@@ -356,6 +356,60 @@ void match_content(Content& content, const stored_index& index, const manifest& 
   match_items(content.items(), index);
 }
 
+/// The bytes of a checkpoint on their way into a model that it was compared with. Every rank makes the same calls, and
+/// an error is thrown on every rank.
+/// @tparam Generation   a generation_reader, or what reads as one
+template <class Content, class Generation>
+class matched_load {
+ public:
+  /// All outlive this. Nothing of the model is changed yet. @throws as loaded_states, on this rank alone
+  matched_load(Content& content, const stored_index& index, Generation& generation)
+      : content_{content},
+        index_{index},
+        generation_{generation},
+        states_{content.manager(), content.items(), index, generation}
+  {
+  }
+  matched_load(const matched_load&) = delete;
+
+  /// Rounds what will be narrowed, and writes nothing. @param with_masters   also values that are made from them, for
+  /// which bytes are read once more @throws as check_narrowing
+  void check(narrowing& found, bool with_masters)
+  {
+    const auto is_wanted = [&](const model_item& item) {
+      return !item.is_state() && (with_masters || item.master == list_id::none);
+    };
+    check_items(content_, is_wanted, index_, generation_, found);
+  }
+  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item
+  template <executor Executor>
+  void fill(Executor& workers, narrowing& found)
+  {
+    content_.begin_fill();
+    collective::all_or_none(content_.ranks(), [&] { scope_.emplace(content_.manager()); });
+    parallel_reader from{generation_, workers};
+    fill_items(
+        content_, [](const model_item& item) { return !item.is_state(); }, index_, from, found);
+    content_.end_fill([](const std::string&) { return true; });
+  }
+  /// The model has the checkpoint. @param run   of the training that it goes on with
+  void end(std::uint64_t run) noexcept
+  {
+    states_.put();
+    scope_->end();
+    content_.manager().content().belongs_to(run);
+  }
+
+ private:
+  using manager_type = std::remove_reference_t<decltype(std::declval<Content&>().manager())>;
+
+  Content& content_;
+  const stored_index& index_;
+  Generation& generation_;
+  loaded_states states_;
+  std::optional<load_scope<manager_type>> scope_;
+};
+
 /// One generation on its way into a model. Every rank makes the same calls.
 template <class Content, file_folder Folder>
 class generation_load {
@@ -369,40 +423,15 @@ class generation_load {
       if (index_of(content_.ranks().rank()) == 0) expect_one_run(folder, number, stored().run);
       index_.emplace(generation_.generation());
       match_content(content_, *index_, stored());
-      states_.emplace(content_.manager(), content_.items(), *index_, generation_);
+      load_.emplace(content_, *index_, generation_);
     });
   }
   generation_load(const generation_load&) = delete;
 
   [[nodiscard]] const manifest& stored() const noexcept { return generation_.content(); }
-  /// Rounds what will be narrowed, and writes nothing. @throws as check_narrowing, on every rank
-  void check(narrowing& found)
-  {
-    check_items(
-        content_, [](const model_item& item) { return !item.is_state() && item.master == list_id::none; }, *index_,
-        generation_, found);
-  }
-  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item, on every rank
-  template <executor Executor>
-  void fill(Executor& workers, narrowing& found)
-  {
-    content_.begin_fill();
-    collective::all_or_none(content_.ranks(), [&] { scope_.emplace(content_.manager()); });
-    parallel_reader from{generation_, workers};
-    fill_items(
-        content_, [](const model_item& item) { return !item.is_state(); }, *index_, from, found);
-    content_.end_fill([](const std::string&) { return true; });
-  }
-  /// The model has the generation.
-  void end() noexcept
-  {
-    states_->put();
-    scope_->end();
-    content_.manager().content().belongs_to(stored().run);
-  }
+  [[nodiscard]] auto& load() noexcept { return *load_; }
 
  private:
-  using manager_type = std::remove_reference_t<decltype(std::declval<Content&>().manager())>;
   /// A match names items of ranks, so each generation is compared with a copy. It changes nothing of one rank.
   using compared_type =
       std::conditional_t<collective::is_alone<std::remove_reference_t<decltype(std::declval<Content&>().ranks())>>,
@@ -411,8 +440,7 @@ class generation_load {
   compared_type content_;
   generation_reader<Folder> generation_;
   std::optional<stored_index> index_;
-  std::optional<loaded_states> states_;
-  std::optional<load_scope<manager_type>> scope_;
+  std::optional<matched_load<Content, generation_reader<Folder>>> load_;
 };
 
 }  // namespace detail
@@ -467,15 +495,15 @@ class model_load {
   {
     found_ = narrowing{options_.allow_overflow};
     now_.emplace(content_, folder_, number, options_.limits);
-    now_->check(found_);
+    now_->load().check(found_, false);
   }
   [[nodiscard]] const manifest& stored() const noexcept { return now_->stored(); }
   template <executor Executor>
   void fill(Executor& workers)
   {
-    now_->fill(workers, found_);
+    now_->load().fill(workers, found_);
   }
-  void end() noexcept { now_->end(); }
+  void end() noexcept { now_->load().end(stored().run); }
   /// Counts of the numbers that a narrower type has lost in the load, on all ranks together. Every rank has to call it.
   /// @throws comm_error
   [[nodiscard]] rounded_numbers rounded() { return detail::sum_over_ranks(content_.ranks(), found_.total()); }

@@ -112,6 +112,18 @@ class stored_index {
     return known == tensors_.end() ? nullptr : &known->second;
   }
   [[nodiscard]] const map_type& all() const noexcept { return tensors_; }
+  /// Takes in the tensors of another folder. @param from   its names outlive this   @param first_file   number here of
+  /// its first file   @return   names that both have: those of this stay
+  std::vector<std::string_view> join(const stored_index& from, std::uint32_t first_file)
+  {
+    std::vector<std::string_view> twice;
+    for (const auto& [name, value] : from.all()) {
+      const auto [it, is_new] = tensors_.emplace(name, value);
+      if (!is_new) twice.push_back(name);
+      for (stored_run& run : it->second.runs) run.file += is_new ? first_file : 0;
+    }
+    return twice;
+  }
 
  private:
   void add(std::string_view name, stored_value value)

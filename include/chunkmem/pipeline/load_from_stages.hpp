@@ -56,15 +56,10 @@ struct stored_name {
 /// One generation in the folders of all stages that saved it. Each tensor lies in one of them.
 ///
 ///     const saved_stages saved{folders, 7, limits};
-///     if (const auto found = saved.find("embedding"); found.value != nullptr) ...
+///     if (const auto* found = saved.index().find("embedding"); found != nullptr) ...
 template <file_folder Folder>
 class saved_stages {
  public:
-  struct place {
-    std::size_t folder = 0;
-    const checkpoint::stored_value* value = nullptr;
-  };
-
   /// @throws as generation_reader and stored_index; config_error   folders of several trainings, or a tensor is in two
   saved_stages(std::span<const Folder> folders, std::uint64_t generation, const checkpoint::loader_limits& limits)
   {
@@ -78,21 +73,25 @@ class saved_stages {
       checkpoint::expect_one_run(folder, generation, content.run);
       for (const checkpoint::stored_list& it : content.lists) lists_.insert(it.name);
       for (const std::string& name : content.empty) expect_new(empty_.insert(name).second, name);
-      for (const auto& [name, value] : tables_.emplace_back(readers_.back().generation()).all())
-        expect_new(names_.insert(name).second, name);
+      const checkpoint::stored_index& table = tables_.emplace_back(readers_.back().generation());
+      for (const std::string_view name : all_.join(table, files_)) expect_new(false, name);
+      for (const auto& [name, value] : table.all()) names_.insert(name);
+      first_file_.push_back(files_);
+      files_ += static_cast<std::uint32_t>(content.files.size());
     }
   }
 
-  [[nodiscard]] place find(std::string_view name) const
+  /// Of all folders; of a state that several have, that of the first.
+  [[nodiscard]] const checkpoint::stored_index& index() const noexcept { return all_; }
+  /// As generation_reader. @param file   counted from the first file of the first folder
+  template <executor Executor = const serial>
+  void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to, Executor& workers = on_this_thread)
   {
-    for (std::size_t folder = 0; folder < tables_.size(); ++folder)
-      if (const checkpoint::stored_value* value = tables_[folder].find(name); value != nullptr) return {folder, value};
-    return {};
+    const auto behind = std::ranges::upper_bound(first_file_, file);
+    readers_[static_cast<std::size_t>(behind - first_file_.begin()) - 1].read(file - *(behind - 1), begin, to, workers);
   }
   /// A tensor of this name was saved without bytes.
   [[nodiscard]] bool is_empty(std::string_view name) const { return empty_.contains(name); }
-  [[nodiscard]] auto& reader(std::size_t folder) noexcept { return readers_[folder]; }
-  [[nodiscard]] const checkpoint::stored_index& table(std::size_t folder) const noexcept { return tables_[folder]; }
   [[nodiscard]] const auto& readers() const noexcept { return readers_; }
   /// The names of all tensors and states with bytes, each once.
   [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
@@ -159,6 +158,9 @@ class saved_stages {
 
   std::deque<checkpoint::generation_reader<Folder>> readers_;  // by folder; tables refer to them
   std::deque<checkpoint::stored_index> tables_;
+  std::vector<std::uint32_t> first_file_;  // of each folder
+  std::uint32_t files_ = 0;                // of all folders so far
+  checkpoint::stored_index all_{std::vector<checkpoint::stored_tensor>{}, 0};
   std::set<std::string_view> names_;
   std::set<std::string, std::less<>> empty_;
   std::set<std::string> lists_;
@@ -172,65 +174,48 @@ class saved_stages {
   return std::string{name.substr(0, name.size() - tensor.size())} + std::string{other};
 }
 
-/// The tensors and states of a save that belong to this stage. All are compared before a tensor is written.
-template <class Manager, file_folder Folder>
+/// The tensors and states of a save that belong to this stage: the content of its manager, as a load sees it. All are
+/// compared before a tensor is written.
+template <class Ranks, class Manager, file_folder Folder>
 class stage_content {
  public:
   /// @throws config_error   the save is of another model
-  stage_content(Manager& m, saved_stages<Folder>& saved, const load_from_stages_options& options)
-      : m_{m}, saved_{saved}, options_{options}
+  stage_content(Ranks& stages, Manager& m, saved_stages<Folder>& saved, const load_from_stages_options& options)
+      : stages_{stages}, m_{m}, saved_{saved}, options_{options}
   {
     for (const auto& reader : saved.readers()) checkpoint::match_lists(m, reader.content());
     for (checkpoint::model_item& item : checkpoint::detail::items_of(m))
-      item.is_state() ? match_state(item) : match_tensor(std::move(item));
+      item.is_state() ? match_state(std::move(item)) : match_tensor(std::move(item));
   }
 
+  /// All stages.
+  [[nodiscard]] Ranks& ranks() const noexcept { return stages_; }
+  [[nodiscard]] Manager& manager() const noexcept { return m_; }
+  [[nodiscard]] const std::vector<checkpoint::model_item>& items() const noexcept { return items_; }
+  void begin_fill() {}
+  template <class IsFilled>
+  void end_fill(IsFilled)
+  {
+  }
   /// The names of the save that this stage takes.
   [[nodiscard]] const std::set<std::string, std::less<>>& taken() const noexcept { return taken_; }
-  /// Rounds what will be narrowed, and writes nothing. @throws as checkpoint::check_narrowing
-  void check(checkpoint::narrowing& found)
-  {
-    for (const matched& it : matched_)
-      checkpoint::check_narrowing(it.item, saved_.table(it.folder), saved_.reader(it.folder), found);
-  }
-  /// Fills the manager. Until `end`, no tensor has bytes. @throws as checkpoint::load
-  template <class Executor>
-  void fill(Executor& workers)
-  {
-    checkpoint::narrowing again{true};
-    scope_.emplace(m_);
-    for (const matched& it : matched_) {
-      checkpoint::parallel_reader from{saved_.reader(it.folder), workers};
-      (void)checkpoint::fill_item(m_, it.item, saved_.table(it.folder), from, again);
-    }
-  }
-  void end() noexcept
-  {
-    for (const auto& [to, content] : states_) std::ranges::copy(content, to.begin());
-    scope_->end();
-    m_.content().belongs_to(0);  // its saves go to new folders
-  }
 
  private:
-  struct matched {
-    checkpoint::model_item item;
-    std::size_t folder = 0;
-  };
-
-  void match_state(const checkpoint::model_item& item)
+  void match_state(checkpoint::model_item item)
   {
     const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
     const std::string stored = stored_name_of(item);
-    std::vector<std::byte> loaded =
-        stored.empty() ? std::vector<std::byte>(item.state.size()) : saved_.state(item, stored);
-    if (const auto check = m_.content().check_of_state(name); check != nullptr) check(loaded);
-    const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
-    if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
-      throw config_error{
-          "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
-          "behind the update)"};
-    states_.emplace_back(item.state, std::move(loaded));
-    if (!stored.empty()) taken_.insert(stored);
+    if (!stored.empty()) {  // else it is zero there
+      const std::vector<std::byte> loaded = saved_.state(item, stored);
+      const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
+      if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
+        throw config_error{
+            "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
+            "behind the update)"};
+      item.pieces.front().name = stored;
+      taken_.insert(stored);
+    }
+    items_.push_back(std::move(item));
   }
   /// Of a number of one parameter also the name that a copy of it has there; empty where the save has a zero.
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
@@ -275,13 +260,13 @@ class stage_content {
   }
   bool take_named(checkpoint::model_item item, const std::string& name)
   {
-    const auto found = saved_.find(name);
-    if (found.value == nullptr) return false;
-    if (found.value->extents != item.extents) checkpoint::detail::refuse_model("another shape", name);
-    if (!checkpoint::is_convertible(found.value->type, item.type))
+    const checkpoint::stored_value* const found = saved_.index().find(name);
+    if (found == nullptr) return false;
+    if (found->extents != item.extents) checkpoint::detail::refuse_model("another shape", name);
+    if (!checkpoint::is_convertible(found->type, item.type))
       checkpoint::detail::refuse_model("another element type", name);
     item.pieces.front().name = name;
-    matched_.push_back({std::move(item), found.folder});
+    items_.push_back(std::move(item));
     taken_.insert(name);
     return true;
   }
@@ -294,13 +279,12 @@ class stage_content {
     return found;
   }
 
+  Ranks& stages_;
   Manager& m_;
   saved_stages<Folder>& saved_;
   const load_from_stages_options& options_;
-  std::vector<matched> matched_;
-  std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> states_;
+  std::vector<checkpoint::model_item> items_;
   std::set<std::string, std::less<>> taken_;
-  std::optional<checkpoint::load_scope<Manager>> scope_;
 };
 
 /// How many stages take each name of a save. Every stage calls it. @throws comm_error
@@ -452,7 +436,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
     });
     const auto attempt = [&](std::uint64_t number) {
       std::optional<detail::saved_stages<Folder>> saved;
-      std::optional<detail::stage_content<Manager, Folder>> content;
+      std::optional<detail::stage_content<Ranks, Manager, Folder>> content;
       collective::all_or_none(stages, [&] {  // each proves some of the folders
         for (std::size_t folder = index_of(stages.rank()); folder < folders.size(); folder += stages.ranks())
           (void)checkpoint::check_generation(folders[folder], number, options.limits);
@@ -463,13 +447,17 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
         saved.emplace(folders, number, options.limits);
       });
       detail::expect_same_folders(stages, *saved);
-      collective::all_or_none(stages, [&] { content.emplace(m, *saved, options); });
+      collective::all_or_none(stages, [&] { content.emplace(stages, m, *saved, options); });
       detail::expect_one_taker(*saved, detail::takers(stages, saved->names(), content->taken()), options);
-      checkpoint::narrowing narrowed{options.allow_overflow};
-      collective::all_or_none(stages, [&] { content->check(narrowed); });
+      std::optional<
+          checkpoint::detail::matched_load<detail::stage_content<Ranks, Manager, Folder>, detail::saved_stages<Folder>>>
+          loading;
+      collective::all_or_none(stages, [&] { loading.emplace(*content, saved->index(), *saved); });
+      checkpoint::narrowing narrowed{options.allow_overflow}, again{true};
+      loading->check(narrowed, true);
       found.rounded = narrowed.total();
-      collective::all_or_none(stages, [&] { content->fill(workers); });
-      content->end();
+      loading->fill(workers, again);
+      loading->end(0);  // its saves go to new folders
     };
     if (checkpoint::try_newest({found.number}, found.skipped, attempt)) break;
     up_to = found.number - 1;
