@@ -117,16 +117,6 @@ TEST_CASE("what a killed save left behind is removed by the next one", "[checkpo
   CHECK(folder.names().size() == 4);
 }
 
-TEST_CASE("a save that cannot keep anything is refused", "[checkpoint]")
-{
-  temporary_folder place;
-  posix_folder folder{place.path()};
-  small_model model;
-  CHECK_THROWS_AS(checkpoint::save(model.m, folder, {.keep = 0}), cm::usage_error);
-  CHECK_THROWS_AS(checkpoint::save(model.m, folder, {.file_size = 0_B}), cm::usage_error);
-  CHECK(folder.names().empty());
-}
-
 TEST_CASE("a save costs the trainer no bit, also where the host has no frame left", "[checkpoint]")
 {
   // Everything on the device, and a host that has room for one chunk: what it cannot take is read where it lies.

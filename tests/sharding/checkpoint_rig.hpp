@@ -125,6 +125,23 @@ inline std::vector<std::string> said_on(const division& how, work_of_rank work)
   return said;
 }
 
+/// The words of each of two ranks, and of a manager that has the same model, on `work(rank, model, tensors)`.
+template <class Work>
+std::vector<std::string> said_by_each_kind(Work work)
+{
+  std::vector<std::string> said = said_on({2}, work);
+  arena memory{{.device_capacity = room, .host_capacity = room}};
+  manager_type m{memory, {.chunk_bytes = 256_KiB}};
+  declared<manager_type> tensors{m};
+  try {
+    work(0U, m, tensors);
+    said.emplace_back();
+  } catch (const std::exception& failed) {
+    said.emplace_back(failed.what());
+  }
+  return said;
+}
+
 /// The same where nothing is thrown.
 inline void on_ranks(const division& how, work_of_rank work)
 {

@@ -217,11 +217,13 @@ TEST_CASE("ranks load nothing while one of them holds a pin, and nothing is chan
 TEST_CASE("an empty folder is an error, unless a fresh start is allowed", "[sharding]")
 {
   memory_folder folder;
-  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}))
-    CHECK(it.find("there is no checkpoint") != it.npos);
-  for (const std::string& it :
-       load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}}))
-    CHECK(it.empty());
+  const auto load = [&](bool allowed) {
+    return said_by_each_kind([&](std::uint32_t, auto& model, auto&) {
+      expect(checkpoint::load(model, folder, {.allow_fresh_start = allowed, .limits = {}}).number == 0, "it is there");
+    });
+  };
+  for (const std::string& it : load(false)) CHECK(it.find("there is no checkpoint") != it.npos);
+  for (const std::string& it : load(true)) CHECK(it.empty());
 }
 
 TEST_CASE("ranks of which some allow a fresh start are told so", "[sharding]")
@@ -310,7 +312,8 @@ TEST_CASE("two trainings in one folder are not taken for one", "[sharding]")
       cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)), content);
     }
   }
-  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {})) {
+  for (const std::string& it :
+       said_by_each_kind([&](std::uint32_t, auto& model, auto&) { (void)checkpoint::load(model, folder); })) {
     INFO(it);
     CHECK(it.find("checkpoints of two trainings: generation-000002.manifest") != it.npos);
   }

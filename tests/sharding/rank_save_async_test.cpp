@@ -14,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,20 @@ TEST_CASE("a rank that ends while a save is in flight ends it for all", "[shardi
   CHECK(said[1] == "gone");
   CHECK_FALSE(said[0].empty());
   CHECK(checkpoint::generations_in(folder).empty());
+}
+
+TEST_CASE("a save in the background that is there is there for each that waits again", "[sharding]")
+{
+  memory_folder of_ranks, of_manager;
+  const auto said = said_by_each_kind([&](std::uint32_t, auto& model, auto& tensors) {
+    tensors.fill(1);
+    memory_folder& folder = std::is_same_v<decltype(model), model_type&> ? of_ranks : of_manager;
+    checkpoint::pending_save pending = checkpoint::save_async(model, folder);
+    const std::uint64_t files = pending.wait().files;
+    expect(pending.is_over() && pending.wait().number == 1 && pending.wait().files == files, "another end");
+    expect(checkpoint::load(model, folder).number == 1 && tensors.holds(1), "other values");
+  });
+  for (const std::string& it : said) CHECK(it == "");
 }
 
 TEST_CASE("options that make no sense are refused on every rank", "[sharding]")

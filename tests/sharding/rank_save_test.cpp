@@ -117,13 +117,25 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
          if (rank == 1) m.shares().content().begin_load();
        }))
     CHECK(contains(it, "while a checkpoint is loaded"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0}))
-    CHECK(contains(it, "keeps no generation"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) {
          if (rank == 0) m.name(t.large, "x");
        }))
     CHECK(contains(it, "ranks have other models: parameter layers[3] of float32 300 70"));
   CHECK(nothing());
+}
+
+TEST_CASE("a save that cannot keep anything is refused, on ranks and on a manager", "[sharding]")
+{
+  memory_folder folder;
+  for (const checkpoint::save_options& options :
+       {checkpoint::save_options{.keep = 0}, checkpoint::save_options{.file_size = 0_B}}) {
+    const auto said = said_by_each_kind([&](std::uint32_t, auto& model, auto& tensors) {
+      tensors.fill(1);
+      (void)checkpoint::save(model, folder, options);
+    });
+    for (const std::string& it : said) CHECK(contains(it, "keeps no generation"));
+  }
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("a rank that is left alone saves nothing, and reads nothing of what all of them loaded", "[sharding]")
@@ -165,12 +177,15 @@ TEST_CASE("gradients that no step has used are not lost in silence", "[sharding]
   for (const std::string& it : said) CHECK(contains(it, "gradients wait for their step"));
 }
 
-TEST_CASE("a folder of another training is refused on all ranks, and one's own is not", "[sharding]")
+TEST_CASE("a folder of another training is refused by all ranks and by a manager, and one's own is not", "[sharding]")
 {
   memory_folder folder;
-  const auto fresh = [&] { return save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}); };
-  for (const std::string& it : fresh()) CHECK(it.empty());
-  for (const std::string& it : fresh()) CHECK(contains(it, "checkpoints of another training"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {})) CHECK(it.empty());
+  for (const std::string& it : said_by_each_kind([&](std::uint32_t, auto& model, auto& tensors) {
+         tensors.fill(1);
+         (void)checkpoint::save(model, folder);
+       }))
+    CHECK(contains(it, "checkpoints of another training"));
   on_ranks({3}, [&](std::uint32_t, model_type& model, auto&) {
     (void)checkpoint::load(model, folder);
     expect(checkpoint::save(model, folder).number == 2, "another number");
