@@ -192,7 +192,8 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
       const std::size_t which = dice.below(static_cast<std::uint32_t>(taken.size()));
       const bool is_written_back = dice.one_in(2);
       pool.give(frame_id{taken[which]}, 1);
-      order.freed(frame_id{taken[which]}, is_written_back);
+      order.freed(frame_id{taken[which]}, is_written_back, now);
+      CHECK(order.since(frame_id{taken[which]}) == now);
       free.push_back({taken[which], now, is_written_back});
       taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(which));
     }
@@ -205,6 +206,7 @@ TEST_CASE("above a border at most 64 frames are passed over, then the highest be
   pool.reset(200);
   free_frame_order order;
   order.reset(pool);
+  CHECK(order.since(frame_id{149}) == 0);
   CHECK(order.for_load(pool, 150) == frame_id{149});
   CHECK(order.for_claim(pool, 10) == frame_id{9});
   CHECK(order.for_load(pool, 0) == frame_id::none);

@@ -254,6 +254,33 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
   }
 }
 
+TEST_CASE("by age a load takes the frame that was given up before another one became free", "[manager]")
+{
+  struct trial {
+    bool is_given_up_first;
+    bool by_age;
+    entry_kind kind;
+    bool leaves;  // the chunk that the plan gives up
+  };
+  for (const trial& it : {trial{true, true, entry_kind::read, true},
+                          {false, true, entry_kind::read, false},
+                          {true, false, entry_kind::read, false},
+                          {true, true, entry_kind::write, false}}) {
+    auto state = small<eviction::by_retention>({1, 1, 1}, 2, 3);
+    state.policy().order_by_age(it.by_age);
+    counting_mover mover;
+    for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write_on_host, mover);
+    for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::read_write, mover);
+    if (!it.is_given_up_first) use(state, 0, entry_kind::read_write, mover);
+    state.drop(slot_id{1}, chunk_id{1}, mover);
+    if (!it.is_given_up_first) use(state, 0, entry_kind::read_write, mover);
+    REQUIRE(state.space(tier::device).pool().free_count() == 1);
+    use(state, 2, it.kind, mover);
+    CHECK(state[chunk_id{0}].has_frames(tier::device) != it.leaves);
+    CHECK(mover.write_backs == (it.leaves ? 1 : 0));
+  }
+}
+
 TEMPLATE_TEST_CASE("without a plan a lease takes free room, and no chunk leaves for it", "[manager]", eviction::lru,
                    eviction::belady, eviction::cost_aware)
 {

@@ -112,13 +112,13 @@ class frame_pool {
 ///     free_frame_order order;
 ///     order.reset(pool);
 ///     pool.give(frame, 1);
-///     order.freed(frame, false);
+///     order.freed(frame, false, clock);
 ///     const frame_id first = order.for_load(pool, border);
 ///
 /// - A load can start when its frame is free, so a load takes the frame that is free the longest.
 /// - A chunk without bytes takes the frame that became free last: older frames stay for loads. A frame whose bytes are
 ///   written back is free later than it seems, so such a chunk takes it only where there is no other frame.
-/// - Of frames that were free from the beginning, the highest is the first.
+/// - Of frames that were free from the beginning, the highest is the first. They are free since time 0.
 ///
 /// Buys: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
 /// Cost: O(1). Of each kind at most 64 frames above the border are passed over; then a younger frame below it is taken,
@@ -131,16 +131,18 @@ class free_frame_order {
     frames_ = pool.size();
     links_.assign(std::size_t{frames_} + ring_count, {});
     for (std::uint32_t end = frames_; end < links_.size(); ++end) links_[end] = {end, end, 0};
-    count_ = 0;
     for (std::uint32_t frame = frames_; frame-- > 0;)
-      if (pool.is_free(frame_id{frame})) append(frame, from_beginning);
+      if (pool.is_free(frame_id{frame})) append(frame, from_beginning, 0);
   }
   /// @param is_written_back   the bytes of the frame are written back before it is free
-  void freed(frame_id frame, bool is_written_back) noexcept
+  /// @param now   not below that of an earlier call, and below 2^64 - 1
+  void freed(frame_id frame, bool is_written_back, std::uint64_t now) noexcept
   {
     unlink(index_of(frame));
-    append(index_of(frame), is_written_back ? after_write_back : at_once);
+    append(index_of(frame), is_written_back ? after_write_back : at_once, now);
   }
+  /// When a free frame became free. @pre   it is free
+  [[nodiscard]] std::uint64_t since(frame_id frame) const noexcept { return links_[index_of(frame)].time - 1; }
 
   /// A free frame below `border` for a chunk that is loaded. None where there is none.
   [[nodiscard]] frame_id for_load(const frame_pool& pool, std::uint32_t border) noexcept
@@ -150,7 +152,7 @@ class free_frame_order {
     const std::uint32_t left = find(pool, border, at_once, &link::after);
     const std::uint32_t right = find(pool, border, after_write_back, &link::after);
     if (left == none || right == none) return either(left, right, pool, border);
-    return frame_id{links_[left].number < links_[right].number ? left : right};
+    return frame_id{links_[left].time <= links_[right].time ? left : right};
   }
   /// A free frame below `border` for a chunk without bytes. None where there is none.
   [[nodiscard]] frame_id for_claim(const frame_pool& pool, std::uint32_t border) noexcept
@@ -170,7 +172,7 @@ class free_frame_order {
   struct link {
     std::uint32_t before = 0;
     std::uint32_t after = 0;
-    std::uint32_t number = 0;  ///< counted up as frames become free; 0: in no ring
+    std::uint64_t time = 0;  ///< when the frame became free, and 1; 0: in no ring
   };
 
   [[nodiscard]] static frame_id either(std::uint32_t one, std::uint32_t other, const frame_pool& pool,
@@ -179,17 +181,17 @@ class free_frame_order {
     if (one != none) return frame_id{one};
     return other != none ? frame_id{other} : pool.highest_below(border);
   }
-  void append(std::uint32_t frame, ring which) noexcept
+  void append(std::uint32_t frame, ring which, std::uint64_t now) noexcept
   {
     const std::uint32_t end = frames_ + which;
-    links_[frame] = {links_[end].before, end, ++count_};
+    links_[frame] = {links_[end].before, end, now + 1};
     links_[links_[end].before].after = frame;
     links_[end].before = frame;
   }
   void unlink(std::uint32_t frame) noexcept
   {
     link& it = links_[frame];
-    if (it.number == 0) return;
+    if (it.time == 0) return;
     links_[it.before].after = it.after;
     links_[it.after].before = it.before;
     it = {};
@@ -215,7 +217,6 @@ class free_frame_order {
 
   sequence<link> links_;  // by frame; then the ends of the rings
   std::uint32_t frames_ = 0;
-  std::uint32_t count_ = 0;
 };
 
 /// The arena of one tier: chunks in frames from the bottom, leases from the top, never a byte in both.

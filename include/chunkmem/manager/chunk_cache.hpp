@@ -315,7 +315,7 @@ class chunk_cache {
     chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || chunk_state.live == 0) return false;
     if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
-    if (first == frame_pool::none && chunk_state.frames == 1) first = make_expendable_room(border, mover);
+    if (first == frame_pool::none && chunk_state.frames == 1) first = make_expendable_room(border, UINT64_MAX, mover);
     if (first == frame_pool::none || !clear_window(first, chunk_state.frames, id, mover)) return false;
     occupy(id, first, true, mover);
     chunk_state.next_use = index_of(next_use);
@@ -473,7 +473,7 @@ class chunk_cache {
   void note_free(tier where, frame_id frame, bool evicted) noexcept
   {
     if constexpr (bounded_eviction<Eviction>)
-      if (where == tier::device) free_order_.freed(frame, evicted);
+      if (where == tier::device) free_order_.freed(frame, evicted, candidates_.clock());
   }
 
   /// Evicts it. @return   false where the host has no room for it, and it stays
@@ -554,7 +554,8 @@ class chunk_cache {
   }
 
   /// A free frame for a chunk that has to lie below the border of its stay. Where none is free, a chunk below that the
-  /// plan gives up makes room; else any.
+  /// plan gives up makes room; else any. Where frames are ordered by age, a load takes the frame of a chunk that was
+  /// given up before the free frame became free: the load then begins, and the write-back ends, before its use.
   template <cache_mover Mover>
   frame_id make_bounded_room(bool loads, access_index now, Mover& mover)
   {
@@ -563,7 +564,11 @@ class chunk_cache {
     if (const frame_id own{candidates_.policy().preferred(now)};
         index_of(own) < border && clear_window(own, 1, chunk_id::none, mover))
       return own;
-    if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) return first;
+    if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) {
+      if (!loads || !orders_by_age()) return first;
+      const frame_id older = make_expendable_room(border, free_order_.since(first), mover);
+      return older != frame_pool::none ? older : first;
+    }
     chunk_id victim = chunk_id::none;
     chunk_id below = chunk_id::none;
     candidates_.rank(now, table_.all(), [&](chunk_id id) {
@@ -581,14 +586,14 @@ class chunk_cache {
     return pool.lowest(1);
   }
 
-  /// The frame below `border` of the chunk that the plan gives up and that was let go of first. Where there is none,
-  /// none, and nothing was evicted.
+  /// The frame below `border` of the chunk that the plan gives up and that was let go of first, if that was before this
+  /// time. Where there is none, none, and nothing was evicted.
   template <cache_mover Mover>
-  frame_id make_expendable_room(std::uint32_t border, Mover& mover)
+  frame_id make_expendable_room(std::uint32_t border, std::uint64_t before, Mover& mover)
   {
     chunk_id victim = chunk_id::none;
     candidates_.rank(access_index::none, table_.all(), [&](chunk_id id) {
-      if (!candidates_.gives_up(id)) return true;
+      if (!candidates_.gives_up(id) || candidates_.released(id) >= before) return true;
       if (table_[id].frames == 1 && index_of(table_[id].first_frame[tier::device]) < border && can_leave(table_[id]))
         victim = id;
       return victim != chunk_id::none;

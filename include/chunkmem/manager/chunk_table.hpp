@@ -193,6 +193,11 @@ class candidate_set {
     arrived_[index_of(id)] = clock_;
   }
 
+  /// Counts the times that a chunk was let go of.
+  [[nodiscard]] std::uint64_t clock() const noexcept { return clock_; }
+  /// The count when this chunk was let go of last.
+  [[nodiscard]] std::uint64_t released(chunk_id id) const noexcept { return released_[index_of(id)]; }
+
   [[nodiscard]] chunk_id victim(access_index now, std::span<chunk> chunks) noexcept
   {
     flush(chunks);
