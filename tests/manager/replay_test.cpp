@@ -412,6 +412,43 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
   CHECK(m.report().divergences == 0);
 }
 
+TEST_CASE("a run writes back at its end what leaves before it is read again", "[manager]")
+{
+  support::record_builder build;
+  build.brief(0, entry_kind::read_write);
+  build.brief(1, entry_kind::read_write);  // stays
+  build.brief(2, entry_kind::write);       // is overwritten when it comes again
+  build.brief(3, entry_kind::read_write);  // is in use until the end
+  const std::vector<std::uint32_t> own{0, 1, 2, 3};
+  const access_record record = build.finish(own, 4);
+  const support::random_iteration it{{1, 1, 1, 1}, own, {1, 1, 1, 1}, record};
+  auto state = support::cache_for<eviction::belady>(it, 4, 4);
+  decision_log log;
+  for (const std::uint32_t index : own) {
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  log);
+    state.unpin(tier::host, chunk_id{index}, true);
+  }
+  transfer::record_uses uses;
+  uses.read(record, own, 4, state.table().live());
+  transfer::lease_tide tide;
+  REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::stay_links links;
+  const std::vector<std::uint8_t> retained{0, 1, 0, 0};
+  retained_run planned;
+  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
+  REQUIRE(planned.run(record, own));
+  std::vector<std::uint32_t> written_back;
+  for (const transfer::move& action : planned.log().moves())
+    if (action.kind == transfer::move_kind::write_back) written_back.push_back(action.chunk);
+  CHECK(written_back == std::vector<std::uint32_t>{0});
+  for (const std::uint32_t index : own) CHECK(planned.state()[chunk_id{index}].has_frames(tier::device));
+  std::vector<transfer::move> actions;
+  transfer::lookahead{}.schedule({record, own, planned.log().moves(), 4, 4, true}, actions);
+  for (const transfer::move& action : actions)
+    if (action.kind == transfer::move_kind::write_back) CHECK(action.access_index == 1);  // after its last use
+}
+
 TEST_CASE("a run in planned frames settles there from any start", "[manager]")
 {
   support::record_builder build;

@@ -325,7 +325,10 @@ class retained_run {
     began_in_.clear();
     for (const chunk& chunk_state : state_.table().all()) began_in_.push_back(chunk_state.first_frame[tier::device]);
     try {
-      replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
+      replay_.run(record, chunk_of_slot, state_, log_, true, [&] {
+        write_back_early(record);
+        load_early();
+      });
     } catch (const out_of_memory&) {
       return false;
     }
@@ -346,6 +349,19 @@ class retained_run {
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
+  /// What leaves before its next use, and is read then, is written back while this iteration ends: the next one finds
+  /// frames that wait for no copy.
+  void write_back_early(const access_record& record)
+  {
+    for (const chunk_id id : state_.table().chunk_ids()) {
+      const chunk& chunk_state = state_[id];
+      const std::uint32_t first = record.first_of_chunk()[index_of(id)];
+      if (chunk_state.next_use != access_record::never || first == access_record::never) continue;
+      if (chunk_state.first_frame[tier::host] == chunk::nowhere || chunk_state.live == 0) continue;
+      if (access_of(record.entries()[first].kind) != access::write) (void)state_.try_write_back(id, log_);
+    }
+  }
+
   /// What the next iteration uses first comes now, as far as there is room. What is still there stays.
   void load_early()
   {
