@@ -21,8 +21,9 @@
 //
 // Time is the processor time of the calling thread, and what it waited for deadlines: other programs that take the
 // processor do not count. What is left of noise is cache and memory bandwidth that others use. It makes the medians of
-// runs that copy nothing differ by some percent. Wake-ups of threads are not in this time. The four runs take turns,
-// step by step, and the clock of each stands still while another one runs.
+// runs that copy nothing differ by some percent. Each row says which part of its time is the processor's: noise makes
+// rows differ in that part, and plans make them differ in their waits. Wake-ups of threads are not in this time. The
+// four runs take turns, step by step, and the clock of each stands still while another one runs.
 #include "../transfer/planning_figures.hpp"
 #include "model.hpp"
 #include "text.hpp"
@@ -82,6 +83,7 @@ struct step_seconds {
   double forward = 0;   ///< the first forward pass, with the late updates of the step before
   double backward = 0;  ///< the last backward pass
   double update = 0;    ///< from the last gradient to the end
+  double waited = 0;    ///< of the whole, for copies
 };
 
 /// A training whose clock runs only while it takes a step.
@@ -132,7 +134,7 @@ class paced_training {
   [[nodiscard]] step_seconds median() const
   {
     return {middle(&step_seconds::whole), middle(&step_seconds::forward), middle(&step_seconds::backward),
-            middle(&step_seconds::update)};
+            middle(&step_seconds::update), middle(&step_seconds::waited)};
   }
   /// Copied by a step since `begin`, on average.
   [[nodiscard]] double bytes_up() const { return per_step(moved().loaded); }
@@ -159,6 +161,7 @@ class paced_training {
   void take(std::size_t number)
   {
     const std::uint64_t begin = memory_.now();
+    const std::uint64_t waited = memory_.waited();
     auto iteration = manager_.iteration(static_cast<std::uint32_t>(model_size.micro_batches));
     timed_passes<decltype(iteration)> passes{iteration, memory_};
     loss_ = trainer_.gradient(number, passes);
@@ -170,7 +173,7 @@ class paced_training {
     const auto seconds = [](std::uint64_t from, std::uint64_t to) { return static_cast<double>(to - from) / 1e9; };
     const std::uint64_t now = memory_.now();
     seconds_.push_back({seconds(begin, now), seconds(begin, passes.first_backward), seconds(passes.last_backward, turn),
-                        seconds(turn, now)});
+                        seconds(turn, now), seconds(waited, memory_.waited())});
   }
   [[nodiscard]] double middle(double step_seconds::*part) const
   {
@@ -220,10 +223,12 @@ struct outcome {
 
 void print(const char* name, const paced_training& run, double bound)
 {
-  const double seconds = run.median().whole;
-  std::printf("  %-12s %7.0f tokens/s, %.3f of the bound's time; %.2f MiB up, %.2f MiB down\n", name,
-              static_cast<double>(model_size.tokens_per_step()) / seconds, seconds / bound, run.bytes_up() / 1048576,
-              run.bytes_down() / 1048576);
+  const step_seconds seconds = run.median();
+  std::printf(
+      "  %-12s %7.0f tokens/s, %.3f of the bound's time; the processor %.3f s, waits %.3f s; %.2f MiB up, %.2f MiB "
+      "down\n",
+      name, static_cast<double>(model_size.tokens_per_step()) / seconds.whole, seconds.whole / bound,
+      seconds.whole - seconds.waited, seconds.waited, run.bytes_up() / 1048576, run.bytes_down() / 1048576);
 }
 
 outcome measure(setup& with, const cm::memory_requirement& need, place where, moment when, std::uint64_t part,

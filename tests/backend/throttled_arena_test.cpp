@@ -71,6 +71,8 @@ TEST_CASE("by the caller's time copies of one agent follow each other, and those
   it.wait(agent::to_device);
   CHECK(it.passed() >= 8191);
   CHECK(it.passed() < 8292);
+  CHECK(it.memory.waited() <= it.memory.now());
+  CHECK(it.memory.waited() >= 8091 * second);  // the processor took less than 100 s
 }
 
 TEST_CASE("by the caller's time an agent that waits for another begins at its deadline", "[backend]")

@@ -120,6 +120,8 @@ class throttled_arena {
   [[nodiscard]] std::size_t agents() const noexcept { return arena_.agents(); }
   /// Time since construction, without what passed while the clock was stopped [ns].
   [[nodiscard]] std::uint64_t now() const noexcept { return static_cast<std::uint64_t>(time().count()); }
+  /// By the caller's time: how much of it is no processor time, but waits for deadlines and work of `advance` [ns].
+  [[nodiscard]] std::uint64_t waited() const noexcept { return static_cast<std::uint64_t>(waited_.count()); }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return arena_.throttled(); }
 
  private:
@@ -139,7 +141,9 @@ class throttled_arena {
   void pass_until(moment end) noexcept
   {
     const moment now = time();
-    if (end > now) passed_ += end - now;
+    if (end <= now) return;
+    passed_ += end - now;
+    waited_ += end - now;
   }
 
   // What was not allocated here is the caller's own memory, and that is on the host.
@@ -191,6 +195,7 @@ class throttled_arena {
   bool is_stopped_ = false;
   moment began_;     // when the clock was started, as it reads
   moment passed_{};  // before that
+  moment waited_{};  // of that, without the processor
   std::map<const std::byte*, allocation> tiers_;
   std::array<std::vector<moment>, chunkmem::max_agents> ends_;
 };
