@@ -349,8 +349,8 @@ class retained_run {
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
-  /// What leaves before its next use, and is read then, is written back while this iteration ends: the next one finds
-  /// frames that wait for no copy.
+  /// Chunks that leave before their next use are written back while this iteration ends: the next one finds frames that
+  /// wait for no copy. A chunk that is overwritten at its next use is left out.
   void write_back_early(const access_record& record)
   {
     for (const chunk_id id : state_.table().chunk_ids()) {
