@@ -84,13 +84,17 @@ std::string complaint(const gradients<Element>& all, std::uint32_t ranks)
       unit_plan<append_layout> plan;
       for (const auto& it : all.of_tensor) plan.add(dtype_of<Element>, group_id{0}, true, it.size());
       plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4 * 2}, ranks);
-      const auto own = all.shares(plan, rank_id{rank});
+      auto own = all.shares(plan, rank_id{rank});
       agreed_measure measure;
       for (int again = 0; again < 2; ++again) {
         measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.is_there[index]; });
-        for (std::uint32_t index = 0; index < plan.units().size(); ++index)
-          measure.add(here, plan, index, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[index].data()),
-                      on_this_thread);
+        for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+          auto& share = own[index];
+          measure.take(plan, here.rank(), index, dtype_of<Element>, reinterpret_cast<const std::byte*>(share.data()),
+                       on_this_thread);
+          if (again != 0) std::ranges::fill(share, round_to<Element>(3.0F));  // as an early update in place
+          measure.add(here, plan, index);
+        }
         const gradient_measure found = measure.total();
         if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
           complaints[rank] += "squares ";
@@ -203,7 +207,8 @@ std::string complaint_of(const mixed& all, std::uint32_t ranks)
         const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
         const bool has_any =
             std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
-        measure.add(here, plan, index, unit.type, has_any ? bytes_of_share.data() : nullptr, on_this_thread);
+        measure.take(plan, here.rank(), index, unit.type, has_any ? bytes_of_share.data() : nullptr, on_this_thread);
+        measure.add(here, plan, index);
       }
       const gradient_measure found = measure.total();
       if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
@@ -263,9 +268,11 @@ TEST_CASE("a measure that is taken again for the same plan allocates nothing", "
   agreed_measure measure;
   const auto take = [&] {
     measure.begin(here, plan.tensors(), [](std::uint32_t) { return true; });
-    for (std::uint32_t index = 0; index < plan.units().size(); ++index)
-      measure.add(here, plan, index, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[index].data()),
-                  on_this_thread);
+    for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+      measure.take(plan, here.rank(), index, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[index].data()),
+                   on_this_thread);
+      measure.add(here, plan, index);
+    }
     return measure.total().squares;
   };
   const double first = take();

@@ -83,6 +83,13 @@ job in_nodes(job wanted, std::uint64_t which)
   wanted.of_node = sizes[which % sizes.size()];
   return wanted;
 }
+/// Weights of 16 bits lend their bytes to gradients in half of the trainings that can.
+job lending(job wanted, std::uint64_t seed)
+{
+  std::mt19937_64 random{seed * 91};
+  wanted.in_place = random() % 2 == 0 && (wanted.micro_batches == 1 || wanted.divided != cm::sharding::zero_3);
+  return wanted;
+}
 /// Chunks that hold the largest tensor, and room for some groups of them.
 job in_groups(job wanted)
 {
@@ -98,17 +105,19 @@ std::vector<std::string> run(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
   const job wanted = random_job(seed, random);
+  const job of_16_bits = lending(wanted, seed);
   using namespace cm::ownership;
   switch (seed % kinds) {
     case 0: return train_by<float, whole>({}, in_groups(wanted));
-    case 1: return train_by<cm::bf16, sharded>({.transfer = "planned"}, wanted);
+    case 1: return train_by<cm::bf16, sharded>({.transfer = "planned"}, of_16_bits);
     case 2: return train<float, cm::eviction::lru, cm::transfer::no_prefetch>(wanted);
     case 3: return train_by<float, sharded>({.eviction = "cost_aware", .placement = "device_margin"}, wanted);
-    case 4: return train_by<cm::bf16, whole>({.eviction = "fifo", .layout = "best_fit_layout"}, in_groups(wanted));
+    case 4: return train_by<cm::bf16, whole>({.eviction = "fifo", .layout = "best_fit_layout"}, in_groups(of_16_bits));
     case 5: return train_by<float, hierarchical>({}, in_nodes(wanted, random()), hostile{seed});
-    case 6: return train_by<cm::bf16, hierarchical>({.transfer = "planned"}, wanted, hostile{seed});
+    case 6: return train_by<cm::bf16, hierarchical>({.transfer = "planned"}, of_16_bits, hostile{seed});
     default:
-      return train_by<cm::fp16, hierarchical>({.eviction = "lru", .transfer = "planned"}, in_nodes(wanted, random()));
+      return train_by<cm::fp16, hierarchical>({.eviction = "lru", .transfer = "planned"},
+                                              in_nodes(of_16_bits, random()));
   }
 }
 

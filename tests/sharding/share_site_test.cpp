@@ -32,6 +32,10 @@ struct told_site {
   {
     log->push_back("update " + std::to_string(all.tensor) + ": " + std::to_string(all.elements));
   }
+  void remake(const parameter_bytes& all)
+  {
+    log->push_back("remake " + std::to_string(all.tensor) + ": " + std::to_string(all.elements));
+  }
   void end(optimizer::step_decision, const optimizer::step_options&) { log->push_back("end"); }
 
   std::vector<std::string>* log;
@@ -60,6 +64,9 @@ TEST_CASE("a site of shares updates the runs of a share, and where there are no 
   runs.divide(share, {{0, 16, 7, 4096, true}, {16, 16, 8, 0, false}, {32, 32, 9, 0, true}});
   CHECK(told_of_a_step<true>(runs) == std::vector<std::string>{"begin", "update 7: 16", "update 9: 32", "end"});
   CHECK(told_of_a_step<false>(runs) == std::vector<std::string>{"begin", "update 2: 64", "end"});
+  runs.lends(share);
+  CHECK(told_of_a_step<true>(runs) ==
+        std::vector<std::string>{"begin", "update 7: 16", "remake 8: 16", "update 9: 32", "end"});
 }
 
 TEST_CASE("tensors without a gradient are those that were named, of the whole model, whatever this rank has",

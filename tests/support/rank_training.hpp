@@ -38,6 +38,7 @@ struct job {
   bool rehearses = false;
   /// the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
   bool is_tight = false;
+  bool in_place = false;    ///< 16-bit gradients of a share take its bytes
   bool on_compute = false;  ///< gradients are written by work of the compute agent
   updates when = updates::at_once;
   std::uint32_t undo_kilobytes = 0;  ///< of early updates, on rank 0; the others have less and less

@@ -10,6 +10,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
+#include <support/chosen_gradient.hpp>
 #include <support/every_policy.hpp>
 #include <support/rank_training.hpp>
 
@@ -50,7 +51,7 @@ template <class Ranks>
 /// A model over ranks whose policies are chosen when the program runs: models of one ownership are of one type.
 template <class Ownership, class Backend = arena::type>
 using chosen_model = cm::sharded_model<Backend, ends_of<Ownership>, Ownership, every_eviction, every_layout,
-                                       every_placement, every_transfer>;
+                                       every_placement, every_transfer, chosen_gradient>;
 
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
 template <class Element, class Model, class Ranks, class Make, class... Policies>
@@ -102,7 +103,7 @@ std::vector<std::string> train_by(const policy_names& by, const job& wanted, Mak
 {
   return train_as<Element, chosen_model<Ownership, typename Make::type>, ends_of<Ownership>>(
       make, wanted, every_eviction{by.eviction}, every_layout{by.layout}, every_placement{by.placement},
-      every_transfer{by.transfer});
+      every_transfer{by.transfer}, chosen_gradient{wanted.in_place});
 }
 /// With policies that the compiler knows, in a model that is `sharded`.
 template <class Element, class... Policies>

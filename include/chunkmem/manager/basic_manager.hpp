@@ -667,7 +667,7 @@ class basic_manager {
   try {
     if (micro_batches == 0 || micro_batches > UINT16_MAX)
       throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
-    if (micro_batches > 1 && builder_.gradient().takes_slot())
+    if (!engine_type::gathers && micro_batches > 1 && builder_.gradient().takes_slot())
       throw config_error{
           "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     link_->micro_batches.expect_told();

@@ -43,6 +43,20 @@ class gathered_chunks {
     for (const gathered_tensor& it : gathered_)
       if (!it.keeps) visit(tensors.chunk_of(it.whole));
   }
+  /// Calls `visit(whole, value)` with the slots of each tensor that a load makes from the values of a parameter.
+  /// @pre `tensors` is sealed
+  template <class Visit>
+  void for_each_loaded_from_values(const registry& tensors, Visit visit) const
+  {
+    for (const gathered_tensor& it : gathered_) {
+      if (it.keeps) continue;
+      for (const part& each : parts_) {
+        if (each.whole != it.whole || each.from != value_list) continue;
+        const slot_id value = tensors.value_slot(each.share);
+        if (tensors.is_value_of_parameter(value)) visit(tensors.value_slot(it.whole), value);
+      }
+    }
+  }
   /// Calls `visit(a, b)` for the slots of each two whole tensors that are made of the same shares in these lists.
   /// They exchange their bytes when the lists do. @pre `tensors` is sealed
   template <class Visit>
@@ -121,6 +135,14 @@ class gathered_access {
     const slot_id master = tensors.master_of(tensors.value_slot(share));
     return master != slot_id::none && tensors[master].state != tensor_state::free;
   }
+  /// The gradient of this share has taken its bytes: what is gathered from it would be no weights. @pre everything is
+  /// placed
+  [[nodiscard]] bool is_overwritten(tensor_id share) const noexcept
+  {
+    return engine_->tensors()[engine_->tensors().value_slot(share)].state == tensor_state::gradient;
+  }
+  /// Such a tensor was to be read all the same: from the next iteration on the gradient has bytes of its own.
+  void keep_apart(tensor_id share) noexcept { engine_->places().keep_apart(engine_->tensors().value_slot(share)); }
   /// Makes a kept tensor whole from what ranks have in their shares now. In a rehearsal nothing happens.
   /// @pre a pin of a write keeps it on the device
   /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again

@@ -243,10 +243,11 @@ class gradient_ledger {
 /// Decides which gradients lie in the bytes of their weights.
 ///
 /// A gradient may take its weight's bytes if an iteration showed that nobody reads the weight between its gradient and
-/// its update. A tied weight never qualifies, nor one that is read again for another micro-batch. `learn(record)` looks
-/// at an iteration, `settle(tensors)` moves gradients that have no bytes, and `keep_apart` takes a decision back. Slots
-/// keep their names, so a record stays true. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in
-/// place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
+/// its update. A tied weight never qualifies, nor one that is read again for another micro-batch. Over ranks the weight
+/// is a share, and a read of a tensor that is gathered from the share counts. `learn(record)` looks at an iteration,
+/// `settle(tensors)` moves gradients that have no bytes, and `keep_apart` takes a decision back. Slots keep their
+/// names, so a record stays true. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in place of
+/// PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
 class gradient_places {
  public:
   /// From here on nothing but `begin` asks for memory.
@@ -254,6 +255,12 @@ class gradient_places {
   {
     weights_.resize(parameters);
     enabled_ = true;
+  }
+  /// A use of this tensor may gather it anew, and that reads the value. @param slots   of the manager
+  void derive(slot_id whole, slot_id value_slot, std::size_t slots)
+  {
+    source_.resize(slots, slot_id::none);
+    source_[index_of(whole)] = value_slot;
   }
   /// Gradients may lie in the bytes of their weights.
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
@@ -277,6 +284,8 @@ class gradient_places {
         weights_[index_of(slot)].see_value(entry, record.details()[now].until);
       else if (tensors.is_gradient(slot))
         weights_[index_of(tensors.value_of(slot))].see_gradient(entry, now);
+      else if (const slot_id source = source_of(slot); source != slot_id::none)
+        weights_[index_of(source)].see_gathered(entry);
     }
     for (const slot_id each : values())
       if (tensors.master_of(each) == slot_id::none) weights_[index_of(each)].apart = true;
@@ -385,6 +394,12 @@ class gradient_places {
       consumed = false;
       if (is_access(entry.kind)) held_until = std::max(held_until, until);
     }
+    /// The gathered tensor has frames of its own: a pin that began before the gradient may go on. Its write says that
+    /// the value changed.
+    void see_gathered(const access_entry& entry) noexcept
+    {
+      if (consumed && is_access(entry.kind) && access_of(entry.kind) == access::read) apart = true;
+    }
     void see_gradient(const access_entry& entry, std::uint32_t now) noexcept
     {
       if (entry.kind == entry_kind::drop) consumed = false;  // dropped without an update: the weight was made again
@@ -399,7 +414,14 @@ class gradient_places {
     return ids<slot_id>(static_cast<std::uint32_t>(weights_.size()));
   }
 
+  /// The value that this tensor is gathered from, or none.
+  [[nodiscard]] slot_id source_of(slot_id slot) const noexcept
+  {
+    return index_of(slot) < source_.size() ? source_[index_of(slot)] : slot_id::none;
+  }
+
   sequence<weight> weights_;       // by value slot
+  sequence<slot_id> source_;       // by slot; empty where nothing is gathered
   sequence<std::uint64_t> begun_;  // iterations, by record
   std::size_t record_ = 0;
   bool enabled_ = false;

@@ -268,6 +268,7 @@ class model_builder {
     ledger_->reset(engine_->tensors().parameters());
     const bytes device = capacities()[tier::device];
     engine_->set_chunk_bytes(places_.seal(engine_->tensors(), engine_->options().chunk_bytes, device));
+    if (gradient_.takes_slot()) tell_gradients_of_gathered();
     return requirement();
   }
   /// A rehearsed step fits: what the declarations alone say does not matter.
@@ -407,6 +408,12 @@ class model_builder {
           "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take "
           "gradient::separate)"};
     engine_->places().enable(tensors.parameters());
+  }
+  void tell_gradients_of_gathered()
+  {
+    const registry& tensors = engine_->tensors();
+    engine_->gathered().for_each_loaded_from_values(
+        tensors, [&](slot_id whole, slot_id value) { engine_->places().derive(whole, value, tensors.slots().size()); });
   }
 
   Engine* engine_;

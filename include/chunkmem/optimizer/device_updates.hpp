@@ -108,6 +108,7 @@ class launched_site : public counts_own_tensors {
   {
     where_.update(kernel, all, request);
   }
+  void remake(const parameter_bytes& all) const { where_.remake(all); }
   void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:
@@ -232,6 +233,12 @@ class device_updates {
       else
         launch.template operator()<row_order::neighbours>();
     });
+  }
+  /// Enqueues that a value is made from its master. @pre, @throws as update
+  void remake(const parameter_bytes& all)
+  {
+    launcher_(manager().backend(), agent::compute,
+              cast_kernel{{all.value, all.value_type}, {all.master(), dtype::float32}, all.elements});
   }
 
  private:

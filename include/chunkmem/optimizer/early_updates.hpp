@@ -4,8 +4,6 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
-#include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
@@ -26,14 +24,10 @@ namespace optimizer {
 
 namespace detail {
 
-/// The master that the value is rounded from: such a value need not be kept. Null if there is none, or if the gradient
-/// lies in the value's place.
-[[nodiscard]] inline const float* master_of(const parameter_bytes& all) noexcept
+/// The value is rounded from its master, so it need not be kept. Not where the gradient lies in the value's place.
+[[nodiscard]] inline bool is_made_again(const parameter_bytes& all) noexcept
 {
-  for (std::size_t index = 0; index < all.list_count; ++index)
-    if (all.lists[index].use == list_use::master && all.value != all.gradient)
-      return reinterpret_cast<const float*>(all.lists[index].data);
-  return nullptr;
+  return all.master() != nullptr && all.value != all.gradient;
 }
 
 /// Calls `visit(data, size)` for the bytes that an update of this parameter overwrites and that cannot be made again:
@@ -41,7 +35,7 @@ namespace detail {
 template <class Visit>
 void for_written_bytes(const parameter_bytes& all, Visit visit)
 {
-  if (master_of(all) == nullptr) visit(all.value, static_cast<std::size_t>(all.elements * size_of(all.value_type)));
+  if (!is_made_again(all)) visit(all.value, static_cast<std::size_t>(all.elements * size_of(all.value_type)));
   for (std::size_t index = 0; index < all.list_count; ++index)
     if (all.lists[index].data != nullptr)
       visit(all.lists[index].data, static_cast<std::size_t>(all.elements * size_of(all.lists[index].type)));
@@ -71,12 +65,7 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
     std::memcpy(data, room, size);
     room += size;
   });
-  const float* const master = master_of(all);
-  if (master == nullptr) return;
-  const float_environment fixed;
-  with_elements(all.value, all.value_type, 0, [&](auto* stored) {
-    for_elements(best_instruction_set(), narrow_work{}, static_cast<std::size_t>(all.elements), stored, master);
-  });
+  if (is_made_again(all)) round_from_master(all);
 }
 
 }  // namespace detail
@@ -237,7 +226,7 @@ class early_updates {
   {
     driver().for_each_from(next_, [&](tensor_handle parameter, const tensor_info& info) {
       if (driver().has_gradient(parameter)) {
-        driver().measure(parameter, info);
+        taker_.measure(parameter, info);
         gradient_measure seen = seen_;
         seen.add(driver().measure_of(parameter));
         goes_on_ = goes_on_ && driver().is_usual(seen);

@@ -731,7 +731,8 @@ using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor
 ///     const step_outcome done = taker.take(options, timing, from);
 ///     taker.update(ordinal, [&] { ... });              // of a parameter that waited
 ///
-/// A timing that guesses calls `taker.judge()` or `taker.decide()` in place of the driver's: they ask all ranks.
+/// A timing that guesses calls `taker.measure(parameter, info)`, `taker.judge()` or `taker.decide()` in place of the
+/// driver's: the last two ask all ranks.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class lone_taker {
  public:
@@ -766,6 +767,8 @@ class lone_taker {
   {
     return driver_.run(options, timing, from);
   }
+  /// Measures a gradient, unless its measure is known. Its update may follow at once.
+  void measure(tensor_handle parameter, const tensor_info& info) { driver_.measure(parameter, info); }
   [[nodiscard]] step_verdict judge() { return driver_.judge(); }
   void decide() { driver_.decide(); }
   /// @param work   the update of this parameter, by the driver

@@ -66,6 +66,13 @@ struct parameter_bytes {
   std::uint32_t tensor = 0;  ///< names the parameter to stochastic rounding
   std::uint64_t first = 0;   ///< element of it that these begin with, a multiple of 4,096: for stochastic rounding too
 
+  /// Null where it has none.
+  [[nodiscard]] std::byte* master() const noexcept
+  {
+    for (std::size_t index = 0; index < list_count; ++index)
+      if (lists[index].use == list_use::master) return lists[index].data;
+    return nullptr;
+  }
   /// A run of its elements by itself, as elements of a tensor from `origin` on.
   [[nodiscard]] parameter_bytes run(std::uint64_t begin, std::uint64_t count, std::uint32_t of,
                                     std::uint64_t origin) const noexcept
@@ -111,10 +118,9 @@ class fused_update {
         settings_{settings},
         seed_{seed},
         callers_{callers},
-        set_{instructions_of(kernel)}
+        set_{instructions_of(kernel)},
+        master_{reinterpret_cast<float*>(bytes.master())}
   {
-    for (std::size_t index = 0; index < bytes.list_count; ++index)
-      if (bytes.lists[index].use == list_use::master) master_ = reinterpret_cast<float*>(bytes.lists[index].data);
   }
 
   /// Elements [first, last). Not inlined: what it computes with comes from memory, inside the environment.
@@ -292,8 +298,18 @@ class fused_update {
   std::uint64_t seed_;
   float_environment::settings callers_;
   instruction_set set_;
-  float* master_ = nullptr;
+  float* master_;
 };
+
+/// Makes a 16-bit value from its master, rounded as an update rounds it. @pre it has a master, which is not fresh
+inline void round_from_master(const parameter_bytes& all)
+{
+  const float_environment fixed;
+  const auto* const master = reinterpret_cast<const float*>(all.master());
+  with_elements(all.value, all.value_type, 0, [&](auto* stored) {
+    for_elements(best_instruction_set(), narrow_work{}, static_cast<std::size_t>(all.elements), stored, master);
+  });
+}
 
 template <class Kernel>
 void check(const Kernel& kernel, const parameter_bytes& bytes)

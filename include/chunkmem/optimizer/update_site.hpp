@@ -104,6 +104,8 @@ struct update_request {
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
+/// - `remake(bytes)` makes a value from its master without an update. A share is a parameter that is updated in part:
+///   its gradient may have taken the bytes of the other part.
 /// - `tensors(own)` gives the number of tensors whose updates are counted, where the manager of this rank has `own`.
 /// - `for_each_missing(driver, visit)` calls `visit(number)` for each tensor that the step does not update, in the
 ///   numbers that `bytes` has at an update. It is called when all gradients are there.
@@ -195,6 +197,7 @@ class calling_thread_site : public counts_own_tensors {
     update_parameter(kernel, all, request.transform, request.settings_of(all.tensor), request.seed, workers_,
                      request.callers);
   }
+  static void remake(const parameter_bytes& all) { round_from_master(all); }
   void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:

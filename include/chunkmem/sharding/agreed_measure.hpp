@@ -24,13 +24,15 @@ namespace sharding {
 ///
 ///     agreed_measure measure;
 ///     measure.begin(ranks, plan.tensors(), has_gradient);
-///     measure.add(ranks, plan, 0, dtype::float32, share, on_this_thread);  // and each other unit
+///     measure.take(plan, ranks.rank(), 0, dtype::float32, share, on_this_thread);  // and each other unit
+///     measure.add(ranks, plan, 0);                                                 // the same
 ///     const double norm = std::sqrt(measure.total().squares);
 ///
 /// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each
 /// tensor in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each
-/// other for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the
-/// blocks of one unit, kept from step to step: for the same plan nothing is allocated again.
+/// other for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory:
+/// 24 B for each own block, and the blocks of one unit of all ranks, kept from step to step: for the same plan nothing
+/// is allocated again.
 class agreed_measure {
  public:
   /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank
@@ -71,23 +73,36 @@ class agreed_measure {
     });
   }
 
-  /// Takes in one unit. Every rank has to, in the same order.
-  /// @param share   this rank's share of its gradients, where the calling thread finds it; null where there are none
-  template <class Communicator, class Plan, executor Executor>
-  void add(Communicator& ranks, const Plan& plan, std::uint32_t index, dtype type, const std::byte* share,
-           Executor& workers)
+  /// Measures this rank's share of one unit, which may change behind it. Good until the next call for this unit.
+  /// @param share   of its gradients, where the calling thread finds it; null where there are none
+  /// @return   the measure of the share
+  template <class Plan, executor Executor>
+  gradient_measure take(const Plan& plan, rank_id rank, std::uint32_t index, dtype type, const std::byte* share,
+                        Executor& workers)
   {
-    const unit& of = plan.units()[index];
-    const std::uint64_t begin = plan.share_begin(index, ranks.rank());
-    mine_.assign((plan.share_end(index, ranks.rank()) - begin) / measure_block * words_of_measure, 0);
-    plan.for_each_part(index, ranks.rank(), [&](const tensor_part& part) {
+    const std::uint64_t begin = plan.share_begin(index, rank);
+    mine_.resize(plan.units().size());
+    std::vector<std::uint64_t>& mine = mine_[index];
+    mine.assign((plan.share_end(index, rank) - begin) / measure_block * words_of_measure, 0);
+    plan.for_each_part(index, rank, [&](const tensor_part& part) {
       if (share != nullptr && has_gradient_[part.tensor] != 0)
         measure_part(share + (part.begin - begin) * size_of(type), type, part.elements,
-                     mine_.data() + (part.begin - begin) / measure_block * words_of_measure, workers);
+                     mine.data() + (part.begin - begin) / measure_block * words_of_measure, workers);
     });
-    all_.resize(mine_.size() * ranks.ranks());
-    ranks.exchange(mine_, all_);
-    const std::uint64_t blocks_of_share = mine_.size() / words_of_measure;
+    const float_environment standard;
+    gradient_measure all;
+    for (std::size_t word = 0; word < mine.size(); word += words_of_measure) all.add(measure_in(mine.data() + word));
+    return all;
+  }
+  /// Takes in the shares of one unit. Every rank has to, in the same order. @pre each rank measured its share
+  template <class Communicator, class Plan>
+  void add(Communicator& ranks, const Plan& plan, std::uint32_t index)
+  {
+    const unit& of = plan.units()[index];
+    const std::span<const std::uint64_t> mine = mine_[index];
+    all_.resize(mine.size() * ranks.ranks());
+    ranks.exchange(mine, all_);
+    const std::uint64_t blocks_of_share = mine.size() / words_of_measure;
     const auto words_at = [&](std::uint64_t block) {  // of the first rank that owns it
       const std::uint64_t owner = plan.division().owner_of[block / blocks_of_share];
       return all_.data() + (owner * blocks_of_share + block % blocks_of_share) * words_of_measure;
@@ -159,7 +174,7 @@ class agreed_measure {
 
   std::vector<gradient_measure> of_tensor_;
   std::vector<std::uint8_t> has_gradient_;
-  std::vector<std::uint64_t> mine_;
+  std::vector<std::vector<std::uint64_t>> mine_;  // by unit: the blocks of the own share
   std::vector<std::uint64_t> all_;
 };
 

@@ -134,6 +134,15 @@ class rank_step {
     driver.decide_by(decided_by_->second);
   }
 
+  /// Measures a share before its early update, which may overwrite its gradient. Ranks agree by this measure.
+  /// @param ordinal   of the share among the parameters of the manager   @throws out_of_memory, device_error
+  template <class Ranks, class Driver, class Executor>
+  void measure_early(Ranks& ranks, Driver& driver, std::uint32_t ordinal, Executor& workers)
+  {
+    const std::uint32_t index = trained_unit(ordinal);
+    if (m_.updates().measure_of(units_[index].share) != nullptr) return;
+    m_.updates().keep_measure(units_[index].share, measure_share(ranks, driver, index, workers));
+  }
   /// Before a unit is used: does its update, and those of the same chunk, where they wait.
   /// @throws as the updates, and comm_error: call again
   void catch_up(const unit_tensors& unit)
@@ -147,7 +156,7 @@ class rank_step {
   template <class Work>
   void update_waiting(std::uint32_t ordinal, Work work)
   {
-    const unit_tensors& unit = trained_unit(ordinal);
+    const unit_tensors& unit = units_[trained_unit(ordinal)];
     if (!unit.is_kept) {
       const auto changes = change(unit.whole);
       return work();
@@ -197,6 +206,15 @@ class rank_step {
     gathered_ = 0;
     is_updating_ = false;
   }
+  /// Units that are not kept and have no pin are gathered anew at their next use. Their shares had lent their bytes to
+  /// gradients and are made again; a plan may have gathered the gradients. @throws out_of_memory, device_error: call
+  /// it again
+  void forget_wholes()
+  {
+    for (const unit_tensors& unit : units_.all())
+      if (unit.is_trained && !unit.is_kept && m_.state_of(unit.whole) == tensor_state::hold)
+        change(unit.whole).release();
+  }
   /// The gradients of a step were dropped before its first update. A step that has still to gather goes on.
   void drop() noexcept
   {
@@ -239,11 +257,11 @@ class rank_step {
     return tensors_[tensors_.tensor_of_plan(planned)].part == role::parameter;
   }
   /// The unit whose share is this parameter: shares of trained units are the only ones. O(units)
-  [[nodiscard]] const unit_tensors& trained_unit(std::uint32_t ordinal) const noexcept
+  [[nodiscard]] std::uint32_t trained_unit(std::uint32_t ordinal) const noexcept
   {
     std::uint32_t index = 0;
     for (std::uint32_t before = 0; !units_[index].is_trained || before++ < ordinal;) ++index;
-    return units_[index];
+    return index;
   }
   /// Of the settings of a step, and of when its updates are done.
   template <class Kernel>
@@ -330,9 +348,18 @@ class rank_step {
   {
     const unit_tensors& unit = units_[index];
     if (!unit.is_trained || !driver.has_gradient(unit.share)) return;
+    if (m_.updates().measure_of(unit.share) == nullptr) (void)measure_share(ranks, driver, index, workers);
+    if (!m_.rehearsing()) measure_.add(ranks, plan_, index);
+  }
+  template <class Ranks, class Driver, class Executor>
+  gradient_measure measure_share(Ranks& ranks, Driver& driver, std::uint32_t index, Executor& workers)
+  {
+    const unit_tensors& unit = units_[index];
+    gradient_measure found;
     driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
-      measure_.add(ranks, plan_, index, unit.gradient_type, gradient, workers);
+      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, gradient, workers);
     });
+    return found;
   }
   /// If one rank cannot take the step, no rank takes it: that rank says why, and the others that ranks differ.
   /// @param settings   as a word

@@ -76,6 +76,9 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 /// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
 /// gradients were added in that grouping.
 ///
+/// Under gradient::in_place the sum of a unit takes the bytes of the own share: 14 B for each parameter of 16 bits with
+/// Adam. In stage 3 the weights of the unit cannot be read from the sum to the step.
+///
 /// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients.
 ///
 /// @tparam Ranks   a communicator, or sharding::process_groups of one; it and the backend outlive this
@@ -92,10 +95,6 @@ class sharded_model {
   using layout_type = pick_policy<layout_kind, size_class_layout, Policies...>;
   using plan_type = sharding::unit_plan<layout_type>;
   using entry = sharding::model_tensors::entry;
-  static_assert(!std::same_as<gradient_type, gradient::in_place>,
-                "chunkmem: gradients of a sharded model have bytes of their own (take gradient::separate): a weight in "
-                "use by other ranks "
-                "would lose its bytes");
 
  public:
   static_assert(gathering_mover<mover_type, Backend>);
@@ -212,8 +211,10 @@ class sharded_model {
           m_, plan_, ranks().rank(), !options_.divided.parameters,
           [this](dtype type) { return gradient_.type_for(type); },
           [this](std::uint32_t planned) { return tensors_.tensor_of_plan(planned); });
-      for (const sharding::unit_tensors& it : units_.all())
+      for (const sharding::unit_tensors& it : units_.all()) {
         m_.without_gradient(it.share);  // ranks compare their gradients before each step
+        if (it.is_trained && gradient_.takes_slot() && size_of(it.type) == 2) units_.runs().lends(it.share);
+      }
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t index = 0; index < plan_.tensors(); ++index) unit_of.push_back(plan_.place(index).unit);
       gradients_.reset(unit_of, units_.size(), options_, adder_);
@@ -296,6 +297,7 @@ class sharded_model {
                                                  "chunk_bytes",
                                                  "sharding_options",
                                                  "ownerships",
+                                                 "gradient policies",
                                                  "tensors"};  // the last: refuse_tensors names the first
     const std::array<std::uint64_t, std::size(names)> mine = settings_words();
     std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
@@ -372,9 +374,17 @@ class sharded_model {
 
   /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models, other room or other
   /// first values
+  /// @throws config_error   also several micro-batches under gradient::in_place where each of them is added over ranks
+  ///   and gathers weights
   [[nodiscard]] auto iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     seal_once();
+    if (micro_batches > 1 && gradient_.takes_slot() && options_.divided == sharding::zero_3)
+      throw config_error{
+          "chunkmem: gradient::in_place with several micro-batches, in each of which gradients are added over ranks "
+          "and "
+          "take the bytes that the next one gathers weights from (take zero_3_reduce_last, zero_2 or zero_1, which "
+          "gather or add once for a step, or gradient::separate)"};
     if (!agreed_ && !rehearsing()) agree_on_model();
     if (!compared_ && !rehearsing()) agree_on_values();
     if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
@@ -405,6 +415,7 @@ class sharded_model {
       if constexpr (!std::is_same_v<Access, write_access>) {
         const sharding::unit_place place = plan_.place(it.planned);
         steps_.catch_up(units_[place.unit]);
+        expect_weights(wanted, units_[place.unit]);
         return {m_.acquire(units_[place.unit].whole, access::read, stream), wanted, place.first, it.elements, stream};
       }
       return {};  // a write_access writes
@@ -505,6 +516,7 @@ class sharded_model {
     m_.drop_gradients();  // which refuses a step that is half done
     gradients_.forget(m_, units_.all());
     steps_.drop();
+    if (gradient_.takes_slot()) steps_.forget_wholes();
   }
   /// As a manager's: of this rank alone.
   [[nodiscard]] auto lease(tier where, bytes size, agent stream = agent::host)
@@ -585,6 +597,11 @@ class sharded_model {
     optimizer::step_outcome take_by(const optimizer::step_options& options, Timing timing, Decide decide)
     {
       return owner_.take_by(driver_, kernel_, options, workers_, timing, decide);
+    }
+    /// Measures the gradient of a share, unless its measure is known. Its update may follow at once.
+    void measure(tensor_handle, const tensor_info& info)
+    {
+      owner_.steps_.measure_early(owner_.ranks(), driver_, info.ordinal, workers_);
     }
     /// The decision of the step that `take` runs, by all ranks.
     [[nodiscard]] optimizer::detail::step_verdict judge()
@@ -774,7 +791,7 @@ class sharded_model {
       if (!sends) std::copy_n(here, piece.size(), piece.data());
     }
   }
-  [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
+  [[nodiscard]] std::array<std::uint64_t, 7> settings_words() const
   {
     const std::uint64_t divided = (options_.divided.gradients ? 1U : 0U) + (options_.divided.parameters ? 2U : 0U);
     collective::fingerprint tensors;
@@ -784,6 +801,9 @@ class sharded_model {
             chunk_bytes_.count(),
             divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale),
             plan_.division().shares,
+            std::uint64_t{gradient_.takes_slot() ? 1U : 0U} |
+                static_cast<std::uint64_t>(gradient_.type_for(dtype::bfloat16)) << 8U |
+                static_cast<std::uint64_t>(gradient_.type_for(dtype::float16)) << 16U,
             tensors.value()};
   }
   /// @throws config_error   no checkpoint could hold a tensor of this name
@@ -898,6 +918,19 @@ class sharded_model {
     return result;
   }
 
+  /// Before a unit is gathered. @throws usage_error   the gradients of its share have taken the share's bytes
+  void expect_weights(tensor_handle wanted, const sharding::unit_tensors& unit)
+  {
+    if (!gradient_.takes_slot() || unit.is_kept || !m_.gathered().is_overwritten(unit.share.id) || rehearsing())
+        [[likely]]
+      return;
+    m_.gathered().keep_apart(unit.share.id);
+    throw usage_error{error_text{} << "chunkmem: tensor '" << name_of(wanted)
+                                   << "': a weight was read between its gradient and its step, and on each rank the "
+                                      "gradients of its unit have the bytes that it is gathered from (take the step "
+                                      "first, or call drop_gradients; from the next iteration on this unit has "
+                                      "gradients of its own)"};
+  }
   void done(tensor_handle weight)
   {
     const entry& it = trained(weight);

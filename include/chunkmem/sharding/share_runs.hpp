@@ -32,7 +32,8 @@ struct share_run {
 ///
 ///     share_runs runs;
 ///     runs.divide(share, {{0, 16, 7, 4096}, {16, 16, 8, 0}});   // elements of tensor 7, then of tensor 8
-///     runs.for_each(bytes_of_share, [](const optimizer::parameter_bytes& run) { ... });
+///     const auto update = [](const optimizer::parameter_bytes& run) { ... };
+///     runs.for_each(bytes_of_share, update, optimizer::detail::round_from_master);
 class share_runs {
  public:
   /// The share is made of these runs, and of padding.
@@ -41,10 +42,13 @@ class share_runs {
     runs_.resize(std::max<std::size_t>(runs_.size(), index_of(share.id) + std::size_t{1}));
     runs_[index_of(share.id)] = std::move(runs);
     overwritten_.resize(runs_.size());
+    lends_.resize(runs_.size());
     done_.resize(runs_.size());
   }
   /// Every tensor of the share's unit has a gradient in this step, those of other ranks' shares too.
   void overwrites(tensor_handle share, bool each_has_gradient) { overwritten_[index_of(share.id)] = each_has_gradient; }
+  /// The gradient of the share may take its bytes: every update writes all of them, from the master.
+  void lends(tensor_handle share) { lends_[index_of(share.id)] = true; }
   /// The model has so many tensors at least: those that shares of this rank or another have runs of.
   void expect_tensors(std::size_t tensors)
   {
@@ -60,23 +64,31 @@ class share_runs {
   }
   /// The update of this step leaves no element of the share as it is. All ranks say the same of a unit, so their
   /// managers decide alike.
-  [[nodiscard]] bool is_overwritten(tensor_handle share) const { return overwritten_[index_of(share.id)]; }
+  [[nodiscard]] bool is_overwritten(tensor_handle share) const
+  {
+    return overwritten_[index_of(share.id)] || lends_[index_of(share.id)];
+  }
   /// Weights of the model that the step has no gradient of, those of other ranks' shares too: to be filled.
   [[nodiscard]] std::vector<std::uint32_t>& missing() noexcept { return missing_; }
   [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
-  /// Calls `update(bytes)` for each run of a share that has a gradient in this step. If one throws, the next call for
-  /// this share goes on with it: those before are done.
+  /// Calls `update(bytes)` for each run of a share that has a gradient in this step, and `remake(bytes)` for each other
+  /// run of a share that lends its bytes. If one throws, the next call for this share goes on with it: those before are
+  /// done.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
-  template <class Update>
-  void for_each(const optimizer::parameter_bytes& share, Update update)
+  template <class Update, class Remake>
+  void for_each(const optimizer::parameter_bytes& share, Update update, Remake remake)
   {
     expects(!share.fresh_master,
             "a share was to be updated that has no master: fill weights before the first iteration");
     const std::span<const share_run> all = runs_[share.tensor];
     std::size_t& done = done_[share.tensor];
-    for (; done < all.size(); ++done)
-      if (const share_run& it = all[done]; it.has_gradient)
+    for (; done < all.size(); ++done) {
+      const share_run& it = all[done];
+      if (it.has_gradient)
         update(share.run(it.begin, it.elements, it.tensor, it.first));
+      else if (lends_[share.tensor])
+        remake(share.run(it.begin, it.elements, it.tensor, it.first));
+    }
     done = 0;
   }
   /// Forgets half-done updates: a load has replaced the values of the shares.
@@ -85,6 +97,7 @@ class share_runs {
  private:
   std::vector<std::vector<share_run>> runs_;  // by tensor of this rank's manager
   std::vector<bool> overwritten_;             // the same
+  std::vector<bool> lends_;                   // the same
   std::vector<std::size_t> done_;             // the same: runs whose update is done, of a share that is half done
   std::vector<std::uint32_t> missing_;        // tensors of the model
   std::size_t tensors_ = 0;

@@ -19,7 +19,8 @@ namespace chunkmem::inline v0 {
 namespace sharding {
 
 /// Where the steps of a sharded model run: as `Site`, but an update of a share is one update for each of its runs,
-/// since a run belongs to a tensor of the model. The runs of tensors without a gradient stay as they are.
+/// since a run belongs to a tensor of the model. The runs of tensors without a gradient stay as they are. In a share
+/// that lends its bytes to its gradient they are made again from their masters, with the bits that they had.
 ///
 ///     share_site site{caller_site<Manager, Executor>{m.backend(), workers}, runs};
 template <optimizer::detail::update_site Site>
@@ -56,7 +57,9 @@ class share_site {
               Place place)
   {
     if constexpr (has_bytes)
-      runs_.for_each(share, [&](const optimizer::parameter_bytes& run) { site_.update(kernel, run, request, place); });
+      runs_.for_each(
+          share, [&](const optimizer::parameter_bytes& run) { site_.update(kernel, run, request, place); },
+          [&](const optimizer::parameter_bytes& run) { site_.remake(run); });
     else
       site_.update(kernel, share, request, place);
   }

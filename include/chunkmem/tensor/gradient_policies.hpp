@@ -62,7 +62,8 @@ static_assert(gradient_policy<separate>);
 /// Only for weights that a rehearsal or a recorded iteration saw read for the last time before their gradient came;
 /// tied weights and all others keep a gradient of their own, as do 32-bit parameters. Between backward and step such a
 /// weight cannot be read; a step that is skipped makes it again from its master, with the same bits. One micro-batch
-/// only. Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+/// only, on one rank. Over ranks (sharded_model) the sum of a unit takes the bytes of this rank's share; micro-batches
+/// add up, but for `zero_3`. Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 struct in_place {
   using policy_kind = gradient_kind;
   static constexpr std::string_view name = "in_place";
