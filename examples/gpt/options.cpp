@@ -403,10 +403,6 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
     if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
   if (!raw.sample.empty() && chosen.sample > 0)
     throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
-  if (chosen.gradient == gradient_choice::in_place)
-    throw problem{
-        "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
-        "separate)"};
   check_measured(chosen);
   if (is_planned(chosen.activations) || (whose == program::gpt_cuda && chosen.activations == activation_mode::sample))
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};

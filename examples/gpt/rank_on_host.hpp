@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "either_gradient.hpp"
 #include "rank_session.hpp"
 #include "trainer.hpp"
 
@@ -23,7 +24,7 @@ class rank_on_host {
   using ranks_type = chunkmem::sharding::process_groups<Communicator>;
   using backend_type = chunkmem::backend::host_arena;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
-                                               any_eviction, any_layout, any_transfer, any_placement>;
+                                               any_eviction, any_layout, any_transfer, any_placement, either_gradient>;
   using model_type = model;
   using trainer_type = trainer<manager_type>;
 
@@ -44,7 +45,8 @@ class rank_on_host {
                         chosen.eviction,
                         chosen.layout,
                         chosen.transfer,
-                        chosen.placement};
+                        chosen.placement,
+                        either_gradient{chosen.gradient}};
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch_activations.hpp"
+#include "either_gradient.hpp"
 #include "policies.hpp"
 #include "rank_session.hpp"
 #include "trainer.hpp"
@@ -46,7 +47,7 @@ class rank_on_device {
   using ranks_type = chunkmem::sharding::process_groups<Communicator>;
   using backend_type = typename Gpu::backend_type;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
-                                               any_eviction, any_layout, any_transfer>;
+                                               any_eviction, any_layout, any_transfer, either_gradient>;
   using model_type = batch_model;
   using trainer_type = batch_trainer<manager_type, Math>;
 
@@ -62,8 +63,8 @@ class rank_on_device {
   {
     const options& chosen = setup.chosen;
     return manager_type{
-        memory,        *process_groups_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction,
-        chosen.layout, chosen.transfer};
+        memory,        *process_groups_, {.chunk_bytes = setup.chunk},    {.divided = plan.divided}, chosen.eviction,
+        chosen.layout, chosen.transfer,  either_gradient{chosen.gradient}};
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {

@@ -188,10 +188,13 @@ TEST_CASE("ranks with a GPU each end with the same weights, capped and not, in e
   }
   gpt::options swapped = some_options(3);
   swapped.activations = gpt::activation_mode::swap;
-  const printed result{swapped};
-  CAPTURE(result.all);
-  CHECK(result.status == EXIT_SUCCESS);
-  CHECK(result.hash() == first);
+  for (const auto gradient : {gpt::gradient_choice::separate, gpt::gradient_choice::in_place}) {
+    swapped.gradient = gradient;
+    const printed result{swapped};
+    CAPTURE(result.all);
+    CHECK(result.status == EXIT_SUCCESS);
+    CHECK(result.hash() == first);
+  }
 }
 
 TEST_CASE("micro-batches of ranks with a GPU each are added once for a step, or refused in a sentence", "[gpt_cuda]")

@@ -374,8 +374,7 @@ TEST_CASE("ranks are threads by --ranks and processes without it, and what they 
   for (const char* option : {"--trace", "--report", "--export"})
     CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));
   CHECK_THAT(refusal({"--ranks", "2", "--sample", "5"}), ContainsSubstring("--sample is for one rank"));
-  CHECK_THAT(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}),
-             ContainsSubstring("--gradient in_place"));
+  CHECK(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}).empty());
 }
 
 }  // namespace options_test
