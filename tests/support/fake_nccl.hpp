@@ -145,7 +145,11 @@ struct fake_nccl_world {
     const std::size_t size = first.size();
     std::vector<std::vector<std::byte>> results;
     const auto sum = [&](std::size_t index) {
-      return first.type == chunkmem::dtype::bfloat16 ? sum_of<chunkmem::bf16>(all, index) : sum_of<float>(all, index);
+      switch (first.type) {
+        case chunkmem::dtype::bfloat16: return sum_of<chunkmem::bf16>(all, index);
+        case chunkmem::dtype::float16: return sum_of<chunkmem::fp16>(all, index);
+        default: return sum_of<float>(all, index);
+      }
     };
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (first.what == 's') results.push_back(sum(rank * size));

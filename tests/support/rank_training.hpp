@@ -11,11 +11,15 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace support::ranks {
@@ -41,13 +45,28 @@ struct job {
   bool in_place = false;    ///< 16-bit gradients of a share take its bytes
   bool on_compute = false;  ///< gradients are written by work of the compute agent
   updates when = updates::at_once;
-  std::uint32_t undo_kilobytes = 0;  ///< of early updates, on rank 0; the others have less and less
-  cm::bytes frame{};                 ///< 0: the least that these ranks can divide, twice
+  std::uint32_t undo_kilobytes = 0;        ///< of early updates, on rank 0; the others have less and less
+  float loss_scale = 0;                    ///< the first one, which grows after two updates; 0: none
+  std::uint32_t spoilt_step = UINT32_MAX;  ///< the last rank makes an infinite gradient in it
+  bool tries_again = false;                ///< each call that fails for want of bytes or by a copy is made again
+  cm::bytes frame{};                       ///< 0: the least that these ranks can divide, twice
   [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
   /// Nothing is clipped, and the bytes of every update fit: each step but the first, which makes states, has some.
   [[nodiscard]] bool has_early_updates() const
   {
     return when == updates::early && clip >= 1e6F && undo_kilobytes >= 4096 && steps > 1;
+  }
+  [[nodiscard]] bool is_spoilt(std::size_t tensor, std::uint32_t rank, std::uint32_t step) const
+  {
+    return step == spoilt_step && rank + 1 == ranks && tensor == 3;
+  }
+  [[nodiscard]] cm::optimizer::loss_scale first_loss_scale() const
+  {
+    return cm::optimizer::loss_scale::dynamic({.initial = loss_scale > 0 ? loss_scale : 1.0F, .window = 2});
+  }
+  [[nodiscard]] cm::optimizer::step_options options(cm::optimizer::loss_scale& scale_of_loss) const
+  {
+    return {.learning_rate = 0.01F, .clip = {.norm = clip}, .loss_scale = loss_scale > 0 ? &scale_of_loss : nullptr};
   }
   /// Gradients are summed over ranks in every micro-batch.
   [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
@@ -72,6 +91,12 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
   return tensor != frozen && (tensor != unused || step % 2 == 0);
 }
 
+/// In files, whatever a stage has.
+[[nodiscard]] inline std::string name_of(std::size_t tensor)
+{
+  return "w" + std::to_string(tensor);
+}
+
 /// A number in [-1, 1) that depends on all of these.
 [[nodiscard]] inline float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c)
 {
@@ -92,14 +117,20 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
          noise(tensor * 977 + index, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
 }
 
+/// @param times   the loss was multiplied by it
 template <class Element>
 void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor,
-                    std::uint32_t rank, std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
+                    std::uint32_t rank, std::uint32_t batch, std::uint32_t step, std::uint32_t visit, float times = 1)
 {
   for (std::uint64_t index = 0; index < size; ++index) {
-    const float fresh = gradient_of(cm::to_float(weight[index]), tensor, index, rank, batch, step, visit);
+    const float fresh = gradient_of(cm::to_float(weight[index]), tensor, index, rank, batch, step, visit) * times;
     to[index] = cm::round_to<Element>(adds ? cm::to_float(to[index]) + fresh : fresh);
   }
+}
+template <class Element>
+[[nodiscard]] Element infinite()
+{
+  return cm::round_to<Element>(std::numeric_limits<float>::infinity());
 }
 
 /// All values after each step; what every rank has to have.
@@ -119,10 +150,12 @@ class one_rank {
   one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
   {
     m_.use(kernel_);
+    if (job_.loss_scale > 0) m_.use(scale_);
     for (std::size_t index = 0; index < sizes().size(); ++index)
       weights_.push_back(
           m_.template add<Element>({sizes()[index]}, index == frozen ? cm::role::frozen : cm::role::parameter));
     for (std::size_t index = 0; index < sizes().size(); ++index) {
+      m_.name(weights_[index], name_of(index));
       const auto pin = m_.acquire(weights_[index], cm::access::write);
       for (std::uint64_t i = 0; i < sizes()[index]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(index, i));
     }
@@ -179,7 +212,7 @@ class one_rank {
       auto scope = m_.iteration();
       for (std::size_t index = 0; index < weights_.size(); ++index)
         if (has_gradient(index, step)) make_gradient(index, step);
-      norms.push_back(cm::optimizer::step(m_, kernel_, {.learning_rate = 0.01F, .clip = {.norm = job_.clip}}).norm);
+      norms.push_back(cm::optimizer::step(m_, kernel_, job_.options(scale_)).norm);
     }
     values.push_back(now());
   }
@@ -189,7 +222,9 @@ class one_rank {
     std::vector<Element> all(weight.size());
     const auto batch_of = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
       for (std::uint32_t visit = 0; visit < (index == tied ? 2U : 1U); ++visit)
-        write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch, step, visit);
+        write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch, step, visit,
+                       job_.loss_scale > 0 ? scale_.scale() : 1.0F);
+      if (job_.is_spoilt(index, rank, step)) to[0] = infinite<Element>();
     };
     for (std::uint32_t batch = 0; batch < (job_.adds_each() ? job_.micro_batches : 1); ++batch) {
       std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
@@ -228,40 +263,112 @@ class one_rank {
 
   job job_;
   Kernel kernel_;
+  cm::optimizer::loss_scale scale_ = job_.first_loss_scale();
   cm::backend::host_arena backend_{{.device_capacity = cm::bytes{64U << 20U}, .host_capacity = cm::bytes{64U << 20U}}};
   cm::manager<cm::backend::host_arena> m_{backend_, {.chunk_bytes = cm::bytes{512U << 10U}}};
   std::vector<cm::tensor<Element>> weights_;
 };
 
-/// One rank of many. Compares every weight that it reads with `wanted`, and complains in words.
-template <class Element, class Model, class Kernel>
-class one_of_many {
+/// The steps of a trainer over ranks, on the calling thread.
+template <class Model, class Kernel>
+class steps_of_ranks {
  public:
-  one_of_many(Model& model, Kernel kernel, const job& given, const history<Element>& wanted)
-      : m_{model}, kernel_{std::move(kernel)}, job_{given}, wanted_{wanted}
+  steps_of_ranks(Model& model, Kernel& kernel, const job& wanted)
+      : m_{model},
+        kernel_{kernel},
+        when_{wanted.when},
+        late_{model, kernel},
+        early_{model, kernel,
+               cm::bytes{std::uint64_t{wanted.undo_kilobytes} * 1024 / (1 + cm::index_of(model.ranks().rank()))}}
+  {
+  }
+  cm::optimizer::step_outcome take(const cm::optimizer::step_options& options)
+  {
+    switch (when_) {
+      case updates::late: return late_.step(options);
+      case updates::early: return early_.step(options);
+      default: return m_.step(kernel_, options);
+    }
+  }
+  void finish()
+  {
+    if (when_ == updates::late) m_.finish_updates();
+  }
+  [[nodiscard]] std::size_t waiting() const noexcept { return late_.waiting(); }
+  [[nodiscard]] std::size_t early() const noexcept { return early_.early(); }
+
+ private:
+  Model& m_;
+  Kernel& kernel_;
+  updates when_;
+  cm::optimizer::late_updates<Model, Kernel> late_;
+  cm::optimizer::early_updates<Model, Kernel> early_;
+};
+
+/// The weights of a stage: from `begin` to before `end`.
+struct stage_part {
+  std::size_t begin = 0;
+  std::size_t end = sizes().size();
+};
+
+/// One rank of many, one stage of many, or a manager that trains alone. Compares every weight that it reads with
+/// `wanted`, and complains in words.
+///
+/// Where the host cannot read the device, kernels read weights and write gradients.
+/// @tparam Steps   takes them: `take(options)`, `finish()`, `waiting()`, `early()`
+template <class Element, class Model, class Kernel, class Steps = steps_of_ranks<Model, Kernel>>
+class one_of_many {
+  static constexpr bool is_over_ranks = requires(Model& model) { model.ranks(); };
+  static constexpr bool is_on_host = Model::engine_type::host_addressable;
+
+ public:
+  template <class... OfSteps>
+  one_of_many(Model& model, Kernel kernel, const job& given, const history<Element>& wanted, stage_part part = {},
+              OfSteps&&... of_steps)
+      : m_{model},
+        kernel_{std::move(kernel)},
+        job_{given},
+        wanted_{wanted},
+        part_{part},
+        steps_{model, kernel_, job_, std::forward<OfSteps>(of_steps)...}
   {
     m_.use(kernel_);
-    for (std::size_t index = 0; index < sizes().size(); ++index)
+    if (job_.loss_scale > 0) m_.use(scale_);
+    for (std::size_t index = part_.begin; index < part_.end; ++index) {
       weights_.push_back(
           m_.template add<Element>({sizes()[index]}, index == frozen ? cm::role::frozen : cm::role::parameter));
+      m_.name(weights_.back(), name_of(index));
+    }
     activation_ = m_.template add<float>({2000}, cm::role::activation);
+  }
+  one_of_many(const one_of_many&) = delete;
+  ~one_of_many()
+  {
+    try {
+      await_kernels();  // they refer to this
+    } catch (...) {     // the device has failed, and runs nothing any more
+    }
   }
 
   std::string complaint;
   std::vector<double> norms;
   std::size_t early_ones = 0;  ///< updates before the decision that stayed
+  std::size_t failures = 0;    ///< calls that were made again
 
   /// Every second weight gets the values of one rank, whatever the others wrote.
   void fill()
   {
-    for (std::size_t index = 0; index < sizes().size(); ++index) {
-      const cm::rank_id from{static_cast<std::uint32_t>(index / 2) % m_.ranks().ranks()};
+    for (std::size_t index = part_.begin; index < part_.end; ++index) {
       const bool is_common = index % 2 == 0;
-      const float added = is_common || from == m_.ranks().rank() ? 0.0F : 8.0F;
-      auto pin = m_.acquire(weights_[index], cm::access::write);
-      for (std::uint64_t i = 0; i < sizes()[index]; ++i)
-        pin.span()[i] = cm::round_to<Element>(first_value(index, i) + added);
-      if (!is_common) m_.broadcast(std::move(pin), from);
+      const std::uint32_t from = static_cast<std::uint32_t>(index / 2) % job_.ranks;
+      const float added = is_common || from == rank() ? 0.0F : 8.0F;
+      again([&] {
+        auto pin = m_.acquire(weight(index), cm::access::write, cm::memory_location::host);
+        for (std::uint64_t i = 0; i < sizes()[index]; ++i)
+          pin.span()[i] = cm::round_to<Element>(first_value(index, i) + added);
+        if constexpr (is_over_ranks)
+          if (!is_common) m_.broadcast(std::move(pin), cm::rank_id{from});
+      });
     }
   }
   void run()
@@ -274,95 +381,142 @@ class one_of_many {
   {
     if (job_.rehearses) (void)least_device();
     fill();
-    train_from(0);
+    train(0, job_.steps);
   }
   /// From a step on: before it weights are what they have to be.
   void go_on(std::uint32_t first)
   {
-    train_from(first);
+    train(first, job_.steps);
     finish();
+  }
+  void train(std::uint32_t first, std::uint32_t end)
+  {
+    for (std::uint32_t now = first; now < end; ++now) {
+      check_all(now);
+      step(now);
+    }
   }
   void finish()
   {
-    if (job_.when == updates::late) m_.finish_updates();
+    again([&] { steps_.finish(); });
     check_all(job_.steps);
+    await_kernels();
+    if (has_misread_) complain("a weight that a kernel read", 0);
   }
   [[nodiscard]] cm::bytes least_device()
   {
     cm::bytes least{};
-    for (const std::uint32_t now : {0U, 1U}) least = std::max(least, m_.rehearse([&] { step(now); }).smallest_device);
+    for (const std::uint32_t now : {0U, 1U})
+      again([&] { least = std::max(least, m_.rehearse([&] { step(now); }).smallest_device); });
     return least;
   }
   void step(std::uint32_t now)
   {
-    auto scope = m_.iteration(job_.micro_batches);
+    auto scope = again([&] { return m_.iteration(job_.micro_batches); });
     for (std::uint32_t batch = 0; batch < job_.micro_batches; ++batch) {
-      scope.pass(cm::pass::forward, batch);
-      for (std::size_t index = 0; index < weights_.size(); ++index) read(index, now);
-      {
-        const auto pin = m_.acquire(activation_, cm::access::write);
-      }
-      scope.pass(cm::pass::backward, batch);
-      const auto lease = m_.lease(cm::tier::device, cm::bytes{4096});
-      for (std::size_t index = weights_.size(); index-- > 0;)
+      again([&] { scope.pass(cm::pass::forward, batch); });
+      for (std::size_t index = part_.begin; index < part_.end; ++index) read(index, now);
+      again([&] { (void)m_.acquire(activation_, cm::access::write); });
+      again([&] { scope.pass(cm::pass::backward, batch); });
+      const auto lease = again([&] { return m_.lease(cm::tier::device, cm::bytes{4096}); });
+      for (std::size_t index = part_.end; index-- > part_.begin;)
         if (has_gradient(index, now)) backward(index, now, batch);
-      visit(tied, now, batch, 1);
-      done(tied, batch);
-      m_.drop(activation_);
+      if (is_own(tied)) {
+        visit(tied, now, batch, 1);
+        done(tied, batch);
+      }
+      again([&] { m_.drop(activation_); });
     }
-    const cm::optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = job_.clip}};
-    const auto outcome = step_by(options);
-    if (job_.when == updates::late && late_.waiting() == 0) complain("no update waits of", 0);
-    if (!m_.rehearsing()) early_ones += early_.early();
-    if (!m_.rehearsing()) norms.push_back(outcome.norm);
+    const auto outcome = again([&] { return steps_.take(job_.options(scale_)); });
+    if (m_.rehearsing()) return;
+    if ((outcome == cm::optimizer::step_result::skipped_nonfinite) != (now == job_.spoilt_step))
+      complain("another decision about", 3);
+    if (job_.when == updates::late && now != job_.spoilt_step && has_gradients(now) && steps_.waiting() == 0)
+      complain("no update waits of", 0);
+    early_ones += steps_.early();
+    norms.push_back(outcome.norm);
   }
   /// Of what this rank owns. @param all   of the whole tensors
   void check_momentum(const std::vector<std::vector<float>>& all) { check_list("adam/momentum", all); }
   void check_list(std::string_view list, const std::vector<std::vector<float>>& all)
   {
-    for (std::size_t index = 0; index < weights_.size(); ++index) {
-      const auto [unit, part] = m_.share_of(weights_[index]);
-      if (index == frozen || part == nullptr) continue;
-      auto& own = m_.shares();
-      const auto pin =
-          own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::memory_location::host);
-      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[index].data() + part->first,
-                      part->elements * sizeof(float)) != 0)
-        complain("a list of", index);
+    for (std::size_t index = part_.begin; index < part_.end; ++index) {
+      if (index == frozen) continue;
+      if constexpr (is_over_ranks) {
+        const auto [unit, part] = m_.share_of(weight(index));
+        if (part == nullptr) continue;
+        auto& own = m_.shares();
+        const auto pin = again([&, share = unit->share] {
+          return own.template acquire<float>(share, own.list(list), cm::access::read, cm::memory_location::host);
+        });
+        if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[index].data() + part->first,
+                        part->elements * sizeof(float)) != 0)
+          complain("a list of", index);
+      } else {
+        const auto pin = again([&] {
+          return m_.template acquire<float>(weight(index), m_.list(list), cm::access::read, cm::memory_location::host);
+        });
+        if (!equal(pin.data(), all[index])) complain("a list of", index);
+      }
     }
   }
   void check_all(std::uint32_t step)
   {
-    for (std::size_t index = 0; index < weights_.size(); ++index) read(index, step);
+    for (std::size_t index = part_.begin; index < part_.end; ++index) read(index, step);
   }
 
  private:
-  void train_from(std::uint32_t first)
+  [[nodiscard]] bool is_own(std::size_t index) const { return index >= part_.begin && index < part_.end; }
+  [[nodiscard]] cm::tensor<Element> weight(std::size_t index) const { return weights_[index - part_.begin]; }
+  [[nodiscard]] std::uint32_t rank() const
   {
-    for (std::uint32_t now = first; now < job_.steps; ++now) {
-      check_all(now);
-      step(now);
+    if constexpr (is_over_ranks) return cm::index_of(m_.ranks().rank());
+    return 0;
+  }
+  [[nodiscard]] bool has_gradients(std::uint32_t step) const
+  {
+    for (std::size_t index = part_.begin; index < part_.end; ++index)
+      if (has_gradient(index, step)) return true;
+    return false;
+  }
+  /// Until it does not fail, where the job says so.
+  template <class Work>
+  auto again(Work work)
+  {
+    for (;;) {
+      try {
+        return work();
+      } catch (const cm::device_error&) {
+        count_failure();
+      } catch (const cm::out_of_memory&) {
+        count_failure();
+      }
     }
   }
-  cm::optimizer::step_outcome step_by(const cm::optimizer::step_options& options)
+  /// @pre in a handler
+  void count_failure()
   {
-    switch (job_.when) {
-      case updates::late: return late_.step(options);
-      case updates::early: return early_.step(options);
-      default: return m_.step(kernel_, options);
-    }
+    constexpr std::size_t most = 50;
+    if (!job_.tries_again || m_.rehearsing() || ++failures > most) throw;
   }
   void complain(const char* what, std::size_t tensor)
   {
     if (complaint.empty())
-      complaint = "rank " + std::to_string(cm::index_of(m_.ranks().rank())) + ": " + what + " weight " +
-                  std::to_string(tensor) + " differs";
+      complaint = "rank " + std::to_string(rank()) + ": " + what + " weight " + std::to_string(tensor) + " differs";
   }
   void read(std::size_t index, std::uint32_t step)
   {
-    const auto pin = m_.acquire(weights_[index], cm::access::read);
-    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][index]))
-      complain(("before step " + std::to_string(step) + ", at a read of").c_str(), index);
+    if constexpr (is_on_host) {
+      const auto pin = again([&] { return m_.acquire(weight(index), cm::access::read); });
+      if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][index]))
+        complain(("before step " + std::to_string(step) + ", at a read of").c_str(), index);
+    } else {
+      const auto pin = again([&] { return m_.acquire(weight(index), cm::access::read, cm::agent::compute); });
+      if (m_.rehearsing()) return;
+      launch([from = pin.data(), right = &wanted_[step][index], this] {
+        if (!equal(from, *right)) has_misread_ = true;
+      });
+    }
   }
   void backward(std::size_t index, std::uint32_t step, std::uint32_t batch)
   {
@@ -371,38 +525,67 @@ class one_of_many {
   }
   void done(std::size_t index, std::uint32_t batch)
   {
-    if (job_.sums_each || batch + 1 == job_.micro_batches) m_.gradient_done(weights_[index]);
+    if (!job_.sums_each && batch + 1 < job_.micro_batches) return;
+    again([&] { m_.gradient_done(weight(index), stream()); });
+  }
+  [[nodiscard]] cm::agent stream() const
+  {
+    return job_.on_compute || !is_on_host ? cm::agent::compute : cm::agent::host;
   }
   void visit(std::size_t index, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
   {
-    const cm::agent stream = job_.on_compute ? cm::agent::compute : cm::agent::host;
-    auto weight = m_.acquire(weights_[index], cm::access::read, stream);
-    const auto gradient = m_.gradient(std::move(weight));
+    const auto gradient = again([&] {
+      auto read = m_.acquire(weight(index), cm::access::read, stream());
+      return m_.gradient(std::move(read));
+    });
     if (m_.rehearsing()) return;
     struct {
       Element* to;
       const std::vector<Element>* before;
       std::size_t index;
       std::uint32_t rank, batch, step, which;
-      bool adds;
+      float times;
+      bool adds, is_spoilt;
       void operator()() const noexcept
       {
-        write_gradient(to, before->data(), before->size(), adds, index, rank, batch, step, which);
+        write_gradient(to, before->data(), before->size(), adds, index, rank, batch, step, which, times);
+        if (is_spoilt) to[0] = infinite<Element>();
       }
-    } const work{gradient.data(), &wanted_[step][index], index, cm::index_of(m_.ranks().rank()), batch, step,
-                 which,           gradient.beta() != 0};
-    stream == cm::agent::host ? work() : m_.backend().launch(stream, work);
+    } const work{gradient.data(),
+                 &wanted_[step][index],
+                 index,
+                 rank(),
+                 batch,
+                 step,
+                 which,
+                 job_.loss_scale > 0 ? scale_.scale() : 1.0F,
+                 gradient.beta() != 0,
+                 job_.is_spoilt(index, rank(), step)};
+    stream() == cm::agent::host ? work() : launch(work);
+  }
+  template <class Work>
+  void launch(const Work& work)
+  {
+    if constexpr (is_on_host)
+      m_.backend().launch(cm::agent::compute, work);
+    else
+      m_.backend().launch(cm::agent::compute, [&](auto on) { launch_kernel(on, work); });
+  }
+  void await_kernels()
+  {
+    if constexpr (!is_on_host) m_.backend().wait(cm::agent::host, m_.backend().record(cm::agent::compute));
   }
 
   Model& m_;
   Kernel kernel_;
   job job_;
+  cm::optimizer::loss_scale scale_ = job_.first_loss_scale();
   const history<Element>& wanted_;
+  stage_part part_;
   std::vector<cm::tensor<Element>> weights_;
   cm::tensor<float> activation_;
-  cm::optimizer::late_updates<Model, Kernel> late_{m_, kernel_};
-  cm::optimizer::early_updates<Model, Kernel> early_{
-      m_, kernel_, cm::bytes{std::uint64_t{job_.undo_kilobytes} * 1024 / (1 + cm::index_of(m_.ranks().rank()))}};
+  std::atomic<bool> has_misread_ = false;  // a kernel
+  Steps steps_;
 };
 
 }  // namespace support::ranks
