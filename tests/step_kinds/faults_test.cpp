@@ -173,7 +173,7 @@ TEST_CASE("each collective may fail", "[step_kinds][.slow]")
 
 TEST_CASE("a rank may be killed at each call of late and early exchanges", "[step_kinds][.slow]")
 {
-  for (const kind& how : late_and_early()) CHECK(die(how, true, 0) > 10);
+  for (const kind& how : late_and_early()) CHECK(die(how, true, 0) >= 6);  // stages talk least
 }
 
 }  // namespace faults_test

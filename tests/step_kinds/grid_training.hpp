@@ -282,6 +282,7 @@ class thread_of_training {
         !std::ranges::equal(trainer.norms, std::span{right_.norms}.subspan(what_.begin, trainer.norms.size())))
       trainer.complaint = "another norm";
     if (is_last_ && job_.tries_again && memory_->failures() != 1) trainer.complaint += "nothing failed";
+    found_.early = trainer.early_ones;
     found_.complaint = trainer.complaint;
   }
   template <class Model>
@@ -354,10 +355,15 @@ template <class Element, class World>
   else
     cm::collective::run_threads(static_cast<std::uint32_t>(found.size()), work);
   outcome result = found.back();
-  for (const outcome& each : found)
+  std::size_t early = 0;
+  for (const outcome& each : found) {
     if (result.complaint.empty()) result.complaint = each.complaint;
+    early += each.early;
+  }
   for (const std::string& each : unheard)
     if (result.complaint.empty()) result.complaint = each;
+  if (result.complaint.empty() && how.training().has_early_updates() && !what.faults.call && early == 0)
+    result.complaint = "no update was early";
   return result;
 }
 

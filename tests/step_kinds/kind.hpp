@@ -145,6 +145,7 @@ struct outcome {
   std::uint64_t allocations = 0;
   std::uint64_t copies = 0;  ///< from the first step on
   std::uint64_t calls = 0;   ///< of its communicators; from the save on, where there is one
+  std::size_t early = 0;     ///< updates before the decision that stayed
   bool has_died = false;
 };
 
