@@ -87,7 +87,7 @@ inline job kind::training() const
   if (place_of_bytes() == memory::fake_cuda && micro_batches() > 1 && at[zero] == 2)
     made.divided = cm::sharding::zero_3_reduce_last;
   std::size_t sum = 0;
-  for (std::size_t axis = 0; axis < axes; ++axis) sum += (axis + 1) * at[axis];
+  for (std::size_t which = 0; which < axes; ++which) sum += (which + 1) * at[which];
   made.frames = (replicas() == 1 ? 60 : 26) + static_cast<std::uint32_t>(sum % 20);
   made.rehearses = sum % 2 == 0;
   made.on_compute = sum % 3 == 0;
@@ -114,7 +114,8 @@ inline std::string kind::name() const
       {"host_arena", "adversarial", "fake CUDA"},
       {"no limit", "a limit above the norm", "clipped", "skipped"}};
   std::string all;
-  for (std::size_t axis = 0; axis < axes; ++axis) all += (axis == 0 ? "" : ", ") + std::string{names[axis][at[axis]]};
+  for (std::size_t which = 0; which < axes; ++which)
+    all += (which == 0 ? "" : ", ") + std::string{names[which][at[which]]};
   return all;
 }
 
