@@ -292,9 +292,9 @@ class named_words {
     std::vector<std::size_t> others;
     for (std::size_t rank = 0; rank < words.size(); ++rank)
       if (words[rank] != words[reference]) others.push_back(rank);
-    const auto said_by = [&](std::size_t rank) {
+    const auto said_by = [&](std::size_t which) {  // a global `rank` of a program would be shadowed
       std::array<char, text_bytes + 1> text{};
-      std::memcpy(text.data(), texts.data() + rank * text_words, text_bytes);
+      std::memcpy(text.data(), texts.data() + which * text_words, text_bytes);
       return std::string{text.data()};
     };
     error_text all;
