@@ -56,13 +56,10 @@ struct kind {
   [[nodiscard]] std::string name() const;
 };
 
-/// Gradients in place of divided weights: to be tried here once they exist.
-inline constexpr bool has_gradients_in_place_over_ranks = false;
-
 inline constexpr support::point<kind::axes> extents{3, 3, 4, 4, 3, 4, 2, 3, 3, 4};
 
 /// The combinations that exist (docs/training.md), each once.
-[[nodiscard]] inline bool is_legal(const support::point<kind::axes>& at) noexcept
+[[nodiscard]] inline bool is_legal(const support::point<kind::axes>& at)
 {
   const kind it{at};
   if (!it.is_over_ranks() && at[kind::zero] != 0) return false;  // nothing is divided
@@ -72,10 +69,10 @@ inline constexpr support::point<kind::axes> extents{3, 3, 4, 4, 3, 4, 2, 3, 3, 4
   if (it.place_of_bytes() == memory::fake_cuda && it.micro_batches() > 1 && at[kind::zero] == 1) return false;
   // Each manager counts its tensors, which random rounding depends on (docs/numerics.md).
   if (it.numbers() == precision::bf16_alone && it.has_stages() && it.stages() > 1) return false;
-  if (it.is_in_place())
-    return it.micro_batches() == 1 &&
-           (it.numbers() == precision::bf16_with_master || it.numbers() == precision::fp16_with_loss_scale) &&
-           (!it.is_over_ranks() || has_gradients_in_place_over_ranks);
+  if (it.is_in_place()) {  // of 16 bits with masters, and no sum over ranks is added to one (docs/ranks.md)
+    const bool adds_sums = !it.is_over_ranks() || it.training().divided == cm::sharding::zero_3;
+    return it.has_masters() && it.numbers() != precision::float32 && (it.micro_batches() == 1 || !adds_sums);
+  }
   return true;
 }
 
