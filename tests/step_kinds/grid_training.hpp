@@ -251,8 +251,7 @@ class thread_of_training {
       }
       ++found_.calls;
     };
-    // Streams go on while a thread waits for words: queued work of others may be what those wait for.
-    if constexpr (requires { memory_->drain(); }) ranks.into = [this](std::uint64_t) { memory_->drain(); };
+    support::run_queues_before_words(ranks, *memory_);
   }
   template <class Model>
   void train(Model& m, counting_ranks* stages)

@@ -123,4 +123,16 @@ class counting {
 
 using counting_ranks = counting<chunkmem::collective::local_threads>;
 
+/// A backend whose streams stand still while nobody waits for them, such as `adversarial`.
+template <class Backend>
+inline constexpr bool stands_still = requires(Backend& memory) { memory.drain(); };
+
+/// Queued work runs before this rank waits for words: a real stream goes on by itself, and ranks that have yet to give
+/// their words may wait for that work.
+template <class Inner, class Backend>
+void run_queues_before_words(counting<Inner>& ranks, Backend& memory)
+{
+  if constexpr (stands_still<Backend>) ranks.into = [&memory](std::uint64_t) { memory.drain(); };
+}
+
 }  // namespace support

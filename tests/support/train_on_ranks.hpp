@@ -11,6 +11,7 @@
 #include <chunkmem/sharding/thread_ranks.hpp>
 
 #include <support/chosen_gradient.hpp>
+#include <support/counting_ranks.hpp>
 #include <support/every_policy.hpp>
 #include <support/rank_training.hpp>
 
@@ -19,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -34,15 +36,43 @@ struct arena {
   }
 };
 
+/// One rank's ends of its groups for a backend that stands still. Early updates exchange words while sums are under
+/// way; in other trainings nothing runs before somebody waits for it.
+class driven_ends {
+ public:
+  using communicator_type = counting_ranks;
+
+  template <class Backend>
+  driven_ends(cm::sharding::thread_ranks::place& here, Backend& memory, updates when)
+      : all_{here.all()},
+        node_{here.process_groups().of(cm::ownership::process_group::node)},
+        across_{here.process_groups().of(cm::ownership::process_group::across)}
+  {
+    if (when == updates::early)
+      process_groups_.for_each([&](counting_ranks& group) { run_queues_before_words(group, memory); });
+  }
+  [[nodiscard]] counting_ranks& all() noexcept { return all_; }
+  [[nodiscard]] auto& process_groups() noexcept { return process_groups_; }
+
+ private:
+  counting_ranks all_;
+  counting_ranks node_;
+  counting_ranks across_;
+  cm::sharding::process_groups<counting_ranks> process_groups_{all_, node_, across_};
+};
+
+template <class Backend>
+using places_of = std::conditional_t<stands_still<Backend>, driven_ends, cm::sharding::thread_ranks::place>;
+
 /// What a model with this ownership talks by.
-template <class Ownership>
-using ends_of =
-    std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
-                       cm::sharding::process_groups<cm::collective::local_threads>, cm::collective::local_threads>;
-template <class Ranks>
-[[nodiscard]] Ranks& ends_as(cm::sharding::thread_ranks::place& here)
+template <class Ownership, class Backend = arena::type,
+          class Communicator = typename places_of<Backend>::communicator_type>
+using ends_of = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
+                                   cm::sharding::process_groups<Communicator>, Communicator>;
+template <class Ranks, class Place>
+[[nodiscard]] Ranks& ends_as(Place& here)
 {
-  if constexpr (std::same_as<Ranks, cm::collective::local_threads>)
+  if constexpr (std::same_as<Ranks, typename Place::communicator_type>)
     return here.all();
   else
     return here.process_groups();
@@ -50,7 +80,7 @@ template <class Ranks>
 
 /// A model over ranks whose policies are chosen when the program runs: models of one ownership are of one type.
 template <class Ownership, class Backend = arena::type>
-using chosen_model = cm::sharded_model<Backend, ends_of<Ownership>, Ownership, every_eviction, every_layout,
+using chosen_model = cm::sharded_model<Backend, ends_of<Ownership, Backend>, Ownership, every_eviction, every_layout,
                                        every_placement, every_transfer, chosen_gradient>;
 
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
@@ -69,8 +99,15 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
       using trainer_type = one_of_many<Element, Model, cm::optimizer::adam>;
       const auto on = [&](cm::bytes device, cm::call_ref<void(trainer_type&)> use) {
         auto memory = make(rank, device, wanted.frame_bytes() * 256);
+        std::optional<driven_ends> driven;
+        const auto ends = [&]() -> places_of<decltype(memory)>& {
+          if constexpr (stands_still<decltype(memory)>)
+            return driven.emplace(here, memory, wanted.when);
+          else
+            return here;
+        };
         Model model{memory,
-                    ends_as<Ranks>(here),
+                    ends_as<Ranks>(ends()),
                     {.chunk_bytes = wanted.frame_bytes()},
                     {.divided = wanted.divided, .sum_scale = wanted.scale},
                     policies...};
@@ -101,7 +138,7 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
 template <class Element, class Ownership, class Make = arena>
 std::vector<std::string> train_by(const policy_names& by, const job& wanted, Make make = {})
 {
-  return train_as<Element, chosen_model<Ownership, typename Make::type>, ends_of<Ownership>>(
+  return train_as<Element, chosen_model<Ownership, typename Make::type>, ends_of<Ownership, typename Make::type>>(
       make, wanted, every_eviction{by.eviction}, every_layout{by.layout}, every_placement{by.placement},
       every_transfer{by.transfer}, chosen_gradient{wanted.in_place});
 }
