@@ -76,15 +76,20 @@ TEST_CASE("the cover of the matrix has every pair that is not refused", "[equali
 {
   const std::vector<setting> allowed = allowed_settings();
   const std::vector<setting> chosen = pairwise_cover();
-  pairs wanted;
-  pairs seen;
+  using pairs = support::combinations<setting::axes, 2>;
+  pairs wanted{extents}, seen{extents}, wanted_in_place{extents}, seen_in_place{extents};
   for (const setting& it : allowed)
-    for (std::size_t which = 0; which < arrangements; ++which) wanted.add(arranged(it, which));
+    for (std::size_t which = 0; which < arrangements; ++which) {
+      wanted.add(arranged(it, which).at);
+      if (it.in_place()) wanted_in_place.add(arranged(it, which).at);
+    }
   for (const setting& it : chosen) {
     CHECK(!it.is_refused());
-    seen.add(it);
+    seen.add(it.at);
+    if (it.in_place()) seen_in_place.add(it.at);
   }
-  REQUIRE(seen.total() == wanted.total());
+  REQUIRE(seen.count() == wanted.count());
+  REQUIRE(seen_in_place.count() == wanted_in_place.count());
   REQUIRE(chosen.size() <= most_runs);
   REQUIRE(all_settings().size() == 5760);
   REQUIRE(allowed.size() == 3840);

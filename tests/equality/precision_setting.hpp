@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <support/covering.hpp>
 #include <support/mixed_reference.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,9 +31,7 @@ struct setting {
     updates,
     axes
   };
-  std::array<std::uint8_t, axes> at{};
-
-  [[nodiscard]] bool operator==(const setting&) const noexcept = default;
+  support::point<axes> at{};
 
   [[nodiscard]] bool lookahead() const noexcept { return at[transfer] == 1; }
   [[nodiscard]] bool in_place() const noexcept { return at[gradient] == 1; }
@@ -79,7 +77,7 @@ struct setting {
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3, 3};
+inline constexpr support::point<setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3, 3};
 
 /// The other layouts, placements and ways to update of a setting: as many as there are of them together.
 inline constexpr std::size_t arrangements = 27;
@@ -96,102 +94,32 @@ inline constexpr std::size_t most_runs = 40;  ///< of the cover
 /// Every combination of all axes but the last three, the refused ones too; all with the first of those.
 [[nodiscard]] inline std::vector<setting> all_settings()
 {
+  support::point<setting::axes> first_arranged = extents;
+  for (const setting::axis last : {setting::layout, setting::placement, setting::updates}) first_arranged[last] = 1;
   std::vector<setting> all;
-  setting it;
-  for (;;) {
-    all.push_back(it);
-    std::size_t axis = 0;
-    while (axis < setting::layout && ++it.at[axis] == extents[axis]) it.at[axis++] = 0;
-    if (axis == setting::layout) return all;
-  }
-}
-
-/// Which pairs of values of two axes were seen.
-class pairs {
- public:
-  /// @return   how many pairs of this one were not seen before
-  [[nodiscard]] std::size_t fresh(const setting& it) const
-  {
-    std::size_t count = 0;
-    visit(it, [&](std::size_t pair) { count += seen_[pair] ? 0 : 1; });
-    return count;
-  }
-  void add(const setting& it)
-  {
-    visit(it, [&](std::size_t pair) {
-      total_ += seen_[pair] ? 0 : 1;
-      seen_[pair] = true;
-    });
-  }
-  [[nodiscard]] std::size_t total() const noexcept { return total_; }
-
- private:
-  template <class See>
-  static void visit(const setting& it, See see)
-  {
-    for (std::size_t left = 0; left < setting::axes; ++left)
-      for (std::size_t right = left + 1; right < setting::axes; ++right)
-        see(((left * setting::axes + right) * 5 + it.at[left]) * 5 + it.at[right]);
-  }
-
-  std::vector<bool> seen_ = std::vector<bool>(setting::axes * setting::axes * 25);
-  std::size_t total_ = 0;
-};
-
-/// Adds settings until those chosen have every pair of values that any allowed one has: always the one that adds most.
-/// @return   how many were added
-inline std::size_t cover_pairs(const std::vector<setting>& allowed, pairs seen, std::vector<setting>& chosen)
-{
-  for (std::size_t added = 0;; ++added) {
-    const setting* best = nullptr;
-    std::size_t most = 0;
-    for (const setting& it : allowed)
-      if (const std::size_t count = seen.fresh(it); count > most) {
-        best = &it;
-        most = count;
-      }
-    if (best == nullptr) return added;
-    seen.add(*best);
-    chosen.push_back(*best);
-  }
-}
-
-/// Gives each setting the layout, placement and way to update that add most pairs.
-inline void arrange(std::vector<setting>& chosen)
-{
-  pairs seen;
-  for (setting& it : chosen) {
-    setting best = it;
-    for (std::size_t which = 0; which < arrangements; ++which)
-      if (const setting other = arranged(it, which); seen.fresh(other) > seen.fresh(best)) best = other;
-    it = best;
-    seen.add(it);
-  }
+  for (const auto& at : support::legal_points(first_arranged, [](const auto&) { return true; })) all.push_back({at});
+  return all;
 }
 
 /// Every pair that is not refused, and among gradients in place every pair of the other axes; then a second cover out
-/// of the rest, as far as there is room for it.
+/// of the rest, from the other end, where all choices are others, as far as there is room for it.
 [[nodiscard]] inline std::vector<setting> pairwise_cover()
 {
-  std::vector<setting> in_place;
-  std::vector<setting> allowed;
-  for (const setting& it : all_settings()) {
-    if (it.is_refused()) continue;
-    allowed.push_back(it);
-    if (it.in_place()) in_place.push_back(it);
-  }
-  std::vector<setting> chosen;
-  cover_pairs(in_place, {}, chosen);
-  pairs seen;
-  for (const setting& it : chosen) seen.add(it);
-  cover_pairs(allowed, seen, chosen);
-  std::erase_if(allowed,
-                [&](const setting& it) { return std::find(chosen.begin(), chosen.end(), it) != chosen.end(); });
-  std::reverse(allowed.begin(), allowed.end());  // from the other end, where all choices are others
-  cover_pairs(allowed, {}, chosen);
+  auto allowed = support::legal_points(extents, [](const auto& at) { return !setting{at}.is_refused(); });
+  auto in_place = allowed;
+  std::erase_if(in_place, [](const auto& at) { return !setting{at}.in_place(); });
+  auto chosen = support::covering<2>(extents, in_place);
+  const auto append = [&](const std::vector<support::point<setting::axes>>& rows) {
+    chosen.insert(chosen.end(), rows.begin(), rows.end());
+  };
+  append(support::covering<2>(extents, allowed, chosen));
+  std::erase_if(allowed, [&](const auto& at) { return std::find(chosen.begin(), chosen.end(), at) != chosen.end(); });
+  std::reverse(allowed.begin(), allowed.end());
+  append(support::covering<2>(extents, allowed));
   chosen.resize(std::min(chosen.size(), most_runs));
-  arrange(chosen);
-  return chosen;
+  std::vector<setting> settings;
+  for (const auto& at : chosen) settings.push_back({at});
+  return settings;
 }
 
 }  // namespace precision

@@ -82,15 +82,21 @@ class combinations {
   std::vector<std::uint8_t> has_;
 };
 
-/// Some of the points that have every combination that all of them have: a covering array of these strengths.
+/// Some of the points, which have every combination that all of them have and `before` lack: a covering array of this
+/// strength.
 ///
 /// Each next point has the most combinations that are missing, of a part of the points that is drawn anew. Source: the
 /// greedy one-row-at-a-time algorithm of AETG (Cohen et al. 1997). Cost: about points x combinations of a point / 16
 /// for each row.
 template <std::size_t Strength, std::size_t Axes>
-[[nodiscard]] std::vector<point<Axes>> covering(const point<Axes>& extents, const std::vector<point<Axes>>& points)
+[[nodiscard]] std::vector<point<Axes>> covering(const point<Axes>& extents, const std::vector<point<Axes>>& points,
+                                                const std::vector<point<Axes>>& before = {})
 {
   combinations<Axes, Strength> all{extents}, found{extents};
+  for (const point<Axes>& each : before) {
+    all.add(each);
+    found.add(each);
+  }
   for (const point<Axes>& each : points) all.add(each);
   std::vector<point<Axes>> rows;
   std::size_t stride = 16;
