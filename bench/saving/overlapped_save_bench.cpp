@@ -166,7 +166,7 @@ class rank {
     manager_type& m = training_.engine();
     const auto items = checkpoint::content_by_change(m);
     const checkpoint::save_plan plan =
-        checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
+        checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m));
     std::uint64_t size = 0;
     for (const auto& file : plan.files)
       for (const auto& entry : file) size += entry.size();

@@ -15,9 +15,13 @@
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -368,6 +372,53 @@ TEST_CASE("a save in the background keeps the bits of its moment, whatever is wr
     CHECK(checkpoint::load(after.m, folder).number == 1);
     CHECK(after.holds(1.5F));
   }
+}
+
+namespace {
+
+/// A folder that a thread of its own cannot list until it may, or for some seconds.
+class held_folder : public cm::io::posix_folder {
+ public:
+  explicit held_folder(const std::string& path) : posix_folder{path} {}
+  [[nodiscard]] held_folder again() const { return {posix_folder::again(), gate_}; }
+  [[nodiscard]] std::vector<std::string> names() const
+  {
+    if (is_again_ && gate_->opened.wait_for(std::chrono::seconds{5}) != std::future_status::ready)
+      gate_->is_late = true;
+    return posix_folder::names();
+  }
+  void let_go() { gate_->open.set_value(); }
+  [[nodiscard]] bool is_late() const { return gate_->is_late; }
+
+ private:
+  struct gate {
+    std::promise<void> open;
+    std::shared_future<void> opened = open.get_future().share();
+    std::atomic<bool> is_late = false;
+  };
+
+  held_folder(posix_folder&& same, std::shared_ptr<gate> of)
+      : posix_folder{std::move(same)}, gate_{std::move(of)}, is_again_{true}
+  {
+  }
+
+  std::shared_ptr<gate> gate_ = std::make_shared<gate>();
+  bool is_again_ = false;
+};
+static_assert(cm::shareable_folder<held_folder>);
+
+}  // namespace
+
+TEST_CASE("a save in the background begins while the older generations of the last one are read", "[checkpoint]")
+{
+  checkpoints::temporary_folder place;
+  held_folder folder{place.path()};
+  checkpoints::small_model model;
+  (void)checkpoint::save(model.m, folder);
+  auto pending = checkpoint::save_async(model.m, folder, {.files = {.round = 0_B}, .lends = true});
+  CHECK_FALSE(folder.is_late());
+  folder.let_go();
+  CHECK(pending.wait().number == 2);
 }
 
 TEST_CASE("a pending save that nobody waits for ends before its folder", "[checkpoint]")

@@ -2,6 +2,7 @@
 #include <chunkmem/collective/agreed_outcome.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 
 #include <support/catch.hpp>
@@ -167,6 +168,14 @@ TEST_CASE("a rank that ends instead is heard of by the deadline", "[collective]"
   CHECK(all[0].what == "comm");
   CHECK(all[1].what == "other");
   CHECK(all[2].what == "comm");
+}
+
+TEST_CASE("a group of one by its type is that very type: one that derives from it may have more members",
+          "[collective]")
+{
+  struct derived : collective::self {};
+  CHECK(collective::is_alone<collective::self>);
+  CHECK_FALSE(collective::is_alone<derived>);
 }
 
 }  // namespace agreed_outcome_test

@@ -691,4 +691,27 @@ TEST_CASE("a load ends an update that was not finished", "[pipeline]")
   CHECK_NOTHROW(versions.flip());
 }
 
+TEST_CASE("a stage over one rank tells its save by the rule for replicas, as generations of before do", "[pipeline]")
+{
+  using memory_type = backend::host_arena;
+  support::memory_folder folder;
+  memory_type memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  collective::self alone, stages;
+  sharded_model<memory_type, collective::self> m{memory, alone, {.chunk_bytes = 64_KiB}};
+  const auto weight = m.add<float>({300}, role::parameter);
+  m.name(weight, "w");
+  for (float& it : m.acquire(weight, access::write).span()) it = 2;
+  (void)pipeline::save_stages(stages, m, folder);
+  const auto found = checkpoint::check_generation(folder, 1);
+  collective::fingerprint own, stage, all;
+  for (const checkpoint::stored_file& it : found.content().files) {
+    own.add(it.size);
+    for (const std::uint64_t sum : it.sums) own.add(sum);
+  }
+  stage.add(own.value());
+  all.add(stage.value());
+  REQUIRE(found.content().stage);
+  CHECK(found.content().stage->save == all.value());
+}
+
 }  // namespace stage_files_test

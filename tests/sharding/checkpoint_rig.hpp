@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
@@ -147,6 +148,18 @@ inline void on_ranks(const division& how, work_of_rank work)
 {
   for (const std::string& it : said_on(how, work))
     if (!it.empty()) throw std::runtime_error{it};
+}
+
+/// Calls `work(model, tensors)` with a model over a communicator that is one rank by its type.
+template <class Work>
+void on_self(Work work)
+{
+  using model = cm::sharded_model<arena, cm::collective::self>;
+  arena memory{{.device_capacity = room, .host_capacity = room}};
+  cm::collective::self alone;
+  model m{memory, alone, {.chunk_bytes = 256_KiB}};
+  declared<model> tensors{m};
+  work(m, tensors);
 }
 
 inline void expect(bool holds, std::string_view what)

@@ -163,4 +163,22 @@ TEST_CASE("values that an import replaces need not be the same before it, those 
   }
 }
 
+TEST_CASE("a file with a part of the weights of a unit is refused over one rank too, which keeps its weights",
+          "[sharding]")
+{
+  memory_folder saved, file;
+  arena memory{{.device_capacity = room, .host_capacity = room}};
+  manager_type other{memory, {.chunk_bytes = 256_KiB}};
+  const auto small = other.add<float>({5}, cm::role::parameter);
+  other.name(small, "small");
+  for (float& it : other.acquire(small, cm::access::write).span()) it = 9;
+  (void)checkpoint::save(other, saved);
+  (void)checkpoint::export_generation(saved, file, "weights");
+  on_self([&](auto& model, auto& tensors) {
+    tensors.fill(3);
+    CHECK_THROWS_AS(checkpoint::import_values(model, file, "weights", {.takes_part = true}), cm::config_error);
+    CHECK(tensors.holds(3));
+  });
+}
+
 }  // namespace rank_import_test

@@ -319,4 +319,19 @@ TEST_CASE("two trainings in one folder are not taken for one", "[sharding]")
   }
 }
 
+TEST_CASE("a damaged generation leaves nothing in the match of the older one, over one rank too", "[sharding]")
+{
+  memory_folder folder;
+  on_self([&](auto& model, auto& tensors) {
+    (void)checkpoint::save(model, folder, {.keep = 3});  // weights without bytes
+    tensors.fill(2);
+    (void)checkpoint::save(model, folder, {.keep = 3});
+  });
+  folder.flip("generation-000002-00000.safetensors", 5000);
+  on_self([&](auto& model, auto& tensors) {
+    CHECK(checkpoint::load(model, folder).number == 1);
+    CHECK_THROWS_AS(tensors.holds(2), cm::usage_error);  // nothing has bytes
+  });
+}
+
 }  // namespace rank_load_test

@@ -207,4 +207,22 @@ TEST_CASE("options that make no sense are refused on every rank", "[sharding]")
   CHECK(folder.names().empty());
 }
 
+TEST_CASE("a save in the background over one rank is there behind its wait, and not before", "[sharding]")
+{
+  memory_folder folder;
+  on_self([&](auto& model, auto& tensors) {
+    tensors.fill(1);
+    {
+      auto pending = checkpoint::save_async(model, folder);
+      while (!pending.is_over()) {
+      }
+      CHECK(checkpoint::generations_in(folder).empty());
+    }
+    CHECK(checkpoint::generations_in(folder).empty());
+    auto pending = checkpoint::save_async(model, folder);
+    const std::uint64_t number = pending.wait().number;
+    CHECK(checkpoint::generations_in(folder) == std::vector{number});
+  });
+}
+
 }  // namespace rank_save_async_test

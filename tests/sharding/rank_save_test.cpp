@@ -7,6 +7,7 @@
 #include <support/memory_folder.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -249,6 +250,28 @@ TEST_CASE("ranks that keep other numbers of generations are told so before anyth
        save([](std::uint32_t rank) { return checkpoint::save_options{.check_older = rank == 0}; }))
     CHECK(contains(it, "same keep"));
   CHECK(folder.names().empty());
+}
+
+namespace {
+
+/// A folder that a thread could read too, but for its error.
+struct unread_folder : memory_folder {
+  [[nodiscard]] unread_folder again() const { throw cm::io_error{"a thread was to read the folder"}; }
+  [[nodiscard]] std::array<std::uint64_t, 2> identity() const { return {1, 1}; }
+};
+static_assert(cm::shareable_folder<unread_folder>);
+
+}  // namespace
+
+TEST_CASE("older generations are gone when a save over one rank returns, and no thread reads them", "[sharding]")
+{
+  unread_folder folder;
+  on_self([&](auto& model, auto& tensors) {
+    tensors.fill(1);
+    for (int each = 0; each < 3; ++each) CHECK(checkpoint::save(model, folder, {.keep = 2}).clean_up.view().empty());
+    CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{3, 2});
+    CHECK_THROWS_AS(checkpoint::save(model, folder, {.round = 0_B}), cm::usage_error);  // as of any ranks
+  });
 }
 
 }  // namespace rank_save_test

@@ -237,7 +237,7 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
     file.emplace(folder.open(file_name), std::string{file_name}, options.limits);
     index.emplace(file->tensors(), file->payload());
     result = detail::match_import(content, *index, options);
-    if constexpr (!has_one_rank<Model>) detail::expect_whole_units(content, *index);
+    detail::expect_whole_units(content, *index);
     detail::begin_states_anew(content.items());
   });
   expect_same_values(ranks, *index, *file, result.ignored);

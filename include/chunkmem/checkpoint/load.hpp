@@ -411,12 +411,14 @@ class matched_load {
 };
 
 /// One generation on its way into a model. Every rank makes the same calls.
-template <class Content, file_folder Folder>
+template <class Model, file_folder Folder>
 class generation_load {
  public:
+  using content_type = content_of_model<Model>;
+
   /// All outlive this. Nothing of the model is changed yet. @param declared   its content as it is before any load
   /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load; all on every rank
-  generation_load(Content& declared, const Folder& folder, std::uint64_t number, const loader_limits& limits)
+  generation_load(content_type& declared, const Folder& folder, std::uint64_t number, const loader_limits& limits)
       : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, limits)}
   {
     collective::all_or_none(content_.ranks(), [&] {
@@ -432,15 +434,12 @@ class generation_load {
   [[nodiscard]] auto& load() noexcept { return *load_; }
 
  private:
-  /// A match names items of ranks, so each generation is compared with a copy. It changes nothing of one rank.
-  using compared_type =
-      std::conditional_t<collective::is_alone<std::remove_reference_t<decltype(std::declval<Content&>().ranks())>>,
-                         Content&, Content>;
-
-  compared_type content_;
+  /// A match names and marks items of shares, so each generation is compared with a copy. A manager has no shares, and
+  /// all its items are its own: nothing of them changes.
+  std::conditional_t<is_manager<Model>, content_type&, content_type> content_;
   generation_reader<Folder> generation_;
   std::optional<stored_index> index_;
-  std::optional<matched_load<Content, generation_reader<Folder>>> load_;
+  std::optional<matched_load<content_type, generation_reader<Folder>>> load_;
 };
 
 }  // namespace detail
@@ -472,8 +471,7 @@ class model_load {
       expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
       m.content().expect_states();
       m.content().expect_unpinned();
-      if constexpr (has_one_rank<Model>)
-        detail::older_check_of(m).wait();  // the last save may still remove generations
+      if constexpr (is_manager<Model>) detail::older_check_of(m).wait();  // the last save may still remove generations
       content_.collect();
     });
     content_.agree_on_model();
@@ -513,7 +511,7 @@ class model_load {
   const load_options& options_;
   content_type content_;
   narrowing found_{false};
-  std::optional<detail::generation_load<content_type, Folder>> now_;
+  std::optional<detail::generation_load<Model, Folder>> now_;
 };
 
 namespace detail {

@@ -238,6 +238,12 @@ template <class Manager>
   });
 }
 
+/// Numbers of parameters that are zero are not saved.
+inline void leave_out_zeros(std::vector<model_item>& items)
+{
+  std::erase_if(items, [](const model_item& it) { return it.may_be_absent() && it.is_zero(); });
+}
+
 }  // namespace detail
 
 /// Prepares a manager for a save: updates that wait for a use of their weights are done, so all weights are of one
@@ -265,7 +271,7 @@ template <class Manager>
 {
   prepare_to_save(m);
   std::vector<model_item> items = detail::items_of(m);
-  std::erase_if(items, [](const model_item& it) { return it.may_be_absent() && it.is_zero(); });
+  detail::leave_out_zeros(items);
   return items;
 }
 /// The same items in the order in which the last iteration changed them, for a save that lends them. After an iteration
@@ -347,10 +353,9 @@ struct content_choice<Model> {
 /// The class by which a save, a load and an import see a model: its `checkpoint_content`, or manager_content.
 template <class Model>
 using content_of_model = typename detail::content_choice<Model>::type;
-/// One rank has all of it, by its type: it is a manager, or a model over collective::self.
+/// One rank has all of it, and it knows of no ranks. A model over collective::self is none: it is saved as by ranks.
 template <class Model>
-inline constexpr bool has_one_rank =
-    collective::is_alone<std::remove_cvref_t<decltype(std::declval<content_of_model<Model>&>().ranks())>>;
+inline constexpr bool is_manager = std::is_same_v<content_of_model<Model>, manager_content<Model>>;
 
 namespace detail {
 

@@ -25,7 +25,7 @@ namespace checkpoint {
 /// that could not be loaded never begins.
 ///
 ///     const std::vector<model_item> items = content_of(m);
-///     const save_plan plan = plan_of(items, 4_GiB, rest_of(m, items));
+///     const save_plan plan = plan_of(items, 4_GiB, rest_of(m));
 ///     model_writer{m, plan}.write(to);
 struct save_plan {
   /// A tensor of a file, or a part of one.
@@ -106,16 +106,14 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
 
 }  // namespace detail
 
-/// The part of the manifest without files: lists, and the items that have no bytes.
+/// The part of the manifest that a manager says itself: its lists.
 template <class Manager>
-[[nodiscard]] manifest rest_of(const Manager& m, const std::vector<model_item>& items)
+[[nodiscard]] manifest rest_of(const Manager& m)
 {
   manifest rest;
   m.for_each_list([&](list_id, const list_spec& spec) {
     rest.lists.push_back({std::string{spec.name}, spec.version});
   });
-  for (const model_item& item : items)
-    if (!item.is_filled) rest.empty.push_back(item.name);
   return rest;
 }
 

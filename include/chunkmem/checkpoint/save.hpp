@@ -54,20 +54,25 @@ class model_save {
   {
     content_.finish_updates();  // units are gathered in it, by all ranks
     collective::all_or_none(ranks(), [&] {
-      expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_alone || options_.round.count() > 0),
+      expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       manager().content().expect_states();
       content_.prepare_to_save();
       content_.collect();
+      if constexpr (is_manager<Model>) detail::leave_out_zeros(content_.items());
     });
     content_.agree_on_model();
     content_.agree_on_values();
     agree_on_keeping();
     const std::vector<std::string> empty = share_own_items(content_);
-    if constexpr (requires { content_.sort_by_change(); })
+    if constexpr (is_manager<Model>)
       if (by_change) content_.sort_by_change();
-    if constexpr (is_alone) detail::older_check_of(manager()).wait();
     collective::all_or_none(ranks(), [&] { plan(empty); });
+  }
+  /// The thread of the last save of a manager has ended: it removes nothing more. For saves that wait for their disk.
+  void wait_for_last() noexcept
+  {
+    if constexpr (is_manager<Model>) detail::older_check_of(manager()).wait();
   }
   /// Others are kept out of the folder: for stages, which look into it before they begin.
   void open()
@@ -75,7 +80,7 @@ class model_save {
     collective::all_or_none(ranks(), [&] { lock(); });
   }
   /// The folder is clean, and this rank knows the number of the generation and of its first file. @param least   number
-  /// of the generation, which is claimed. 0: any; one rank alone, which has locked the folder, then claims none
+  /// of the generation, which is claimed. 0: any; a manager, which has locked the folder, then claims none
   void begin(std::uint64_t least = 0)
   {
     const std::uint64_t known = manager().content().run();
@@ -96,7 +101,7 @@ class model_save {
     collective::all_or_none(ranks(), [&] {
       if (!is_first()) return;
       // before leftovers go: who still writes those has another number
-      number = is_alone && least == 0 ? next_generation(folder_) : claim(least);
+      number = is_manager<Model> && least == 0 ? next_generation(folder_) : claim(least);
       remove_leftovers(folder_, number);
     });
     number = collective::word_of_first(ranks(), number);
@@ -110,18 +115,21 @@ class model_save {
     hand_over(*writer_, [&] { part().sync(); });
     collective::all_or_none(ranks(), [&] { part().finish(); });
   }
-  /// All of this rank goes to a writer, as to a model_writer; over ranks in rounds, so that nobody waits for long.
-  /// @param after   a round
+  /// All of this rank goes to a writer, as to a model_writer; over ranks in rounds, so that nobody waits for long. Then
+  /// the items and tables are let go. Once. @param after   a round
   template <class Writer, class After>
   void hand_over(Writer& to, After after)
   {
     model_writer writer{manager(), plan_};
     while (!collective::agreed(ranks(), [&] {
-      writer.write(to, is_alone ? UINT64_MAX : options_.round.count());
+      writer.write(to, is_manager<Model> ? UINT64_MAX : options_.round.count());
       after();
       return writer.is_done();
     })) {
     }
+    plan_.files = std::vector<std::vector<save_plan::entry>>{};
+    plan_.tables = std::vector<std::string>{};
+    content_.items() = std::vector<model_item>{};
   }
   /// The model goes on with the training of this save, also if it fails from here on: its manifest may be there.
   void belong() { manager().content().belongs_to(plan_.rest.run); }
@@ -132,19 +140,19 @@ class model_save {
     plan_.rest.stage = stage;
     commit_files();
   }
-  /// The same where the model belongs to the training already: of one rank alone, on any thread.
-  void commit_files() { writer_->commit(ranks(), plan_.rest); }
+  /// The same where the model belongs to the training already: of a manager, on any thread.
+  void commit_files()
+  {
+    writer_->commit(ranks(), plan_.rest);
+    std::uint64_t size = 0;
+    for (const stored_file& stored : plan_.rest.files) size += stored.size;
+    saved_ = {plan_.rest.generation, plan_.rest.files.size(), bytes{size}, {}};
+    plan_.rest = manifest{};
+  }
   /// Takes the generation back, behind its commit. Where a rank is gone, its files stay.
   void withdraw() noexcept { writer_->withdraw(ranks()); }
   /// Behind the commit. Older ones are still there.
-  [[nodiscard]] saved_generation saved() const
-  {
-    saved_generation result{plan_.rest.generation, plan_.rest.files.size(), {}, {}};
-    std::uint64_t size = 0;
-    for (const stored_file& stored : plan_.rest.files) size += stored.size;
-    result.size = bytes{size};
-    return result;
-  }
+  [[nodiscard]] const saved_generation& saved() const noexcept { return saved_; }
   /// The claim goes: the manifest has the number now, or nothing ever will. A claim that stays goes with the leftovers
   /// of a later save.
   void unclaim() noexcept
@@ -177,7 +185,6 @@ class model_save {
 
  private:
   using lock_type = decltype(io::lock_of(std::declval<Folder&>()));
-  static constexpr bool is_alone = collective::is_alone<ranks_type>;
 
   [[nodiscard]] bool is_first() noexcept { return index_of(ranks().rank()) == 0; }
 
@@ -195,7 +202,7 @@ class model_save {
   /// Behind those of the ranks before this one.
   [[nodiscard]] std::uint64_t first_file()
   {
-    if constexpr (is_alone) {
+    if constexpr (collective::is_alone<ranks_type>) {
       return 0;
     } else {
       const std::vector<std::uint64_t> files = collective::words_of_all(ranks(), plan_.files.size());
@@ -212,7 +219,7 @@ class model_save {
   }
   void plan(const std::vector<std::string>& empty)
   {
-    manifest rest = rest_of(manager(), {});
+    manifest rest = rest_of(manager());
     rest.empty = empty;
     content_.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
       if (!content_.items()[item].is_filled) rest.empty.push_back(name);
@@ -227,7 +234,7 @@ class model_save {
   [[nodiscard]] error_text supersede(std::uint64_t newest)
   {
     error_text failure;
-    if constexpr (is_alone) {
+    if constexpr (is_manager<Model>) {
       failure = finish_save(manager());
       if constexpr (shareable_folder<Folder>)
         if (older_.checks()) {
@@ -244,6 +251,7 @@ class model_save {
   content_type content_;
   older_generations<ranks_type, Folder> older_;
   save_plan plan_;
+  saved_generation saved_;
   std::optional<lock_type> held_;  // rank 0 alone, as the next
   std::string claim_;              // the name of a file
   std::optional<generation_writer<Folder>> writer_;
@@ -295,6 +303,7 @@ saved_generation save(Model& model, Folder& folder, const save_options& options 
 {
   model_save saving{model, folder, options};
   saving.prepare();
+  saving.wait_for_last();
   saving.begin();
   saving.make_room();
   saving.write();

@@ -333,8 +333,7 @@ class started_save {
   [[nodiscard]] virtual saved_generation end() = 0;
 };
 
-/// The save of a model in the background. One rank alone commits on the thread that writes. Ranks commit together in
-/// `end`.
+/// The save of a model in the background. A manager commits on the thread that writes. Ranks commit together in `end`.
 template <class Model, file_folder Folder>
 class started_model_save final : public started_save {
  public:
@@ -346,7 +345,7 @@ class started_model_save final : public started_save {
   }
   ~started_model_save() override
   {
-    if constexpr (!is_alone) writing_.cancel();
+    if constexpr (!is_manager<Model>) writing_.cancel();
   }
 
   /// Returns when all bytes are lent, or copied, or written.
@@ -356,7 +355,7 @@ class started_model_save final : public started_save {
     saving.prepare(options_.lends);
     saving.begin();
     saving.make_room();
-    if constexpr (!is_alone) saving.older().find();
+    if constexpr (!is_manager<Model>) saving.older().find();
     lending_writer<std::remove_reference_t<decltype(saving.manager())>>* lent = nullptr;
     collective::all_or_none(saving.ranks(), [&] {
       writing_.start([this] { run(); }, options_.lends ? options_.copying_threads : 0);
@@ -374,7 +373,7 @@ class started_model_save final : public started_save {
   {
     const save_queue& queue = writing_.queue();
     if (result_ || failed_ != nullptr) return true;
-    if constexpr (is_alone) {
+    if constexpr (is_manager<Model>) {
       return queue.is_over();
     } else {
       enum : std::uint64_t { goes_on, over, failed };
@@ -392,7 +391,7 @@ class started_model_save final : public started_save {
     if (result_) return *result_;
     try {
       wait_for_files();
-      if constexpr (!is_alone) {
+      if constexpr (!is_manager<Model>) {
         saving_->commit();
         written_ = saving_->finish();
       }
@@ -405,8 +404,6 @@ class started_model_save final : public started_save {
   }
 
  private:
-  static constexpr bool is_alone = collective::is_alone<typename model_save<Model, Folder>::ranks_type>;
-
   /// On the thread that writes.
   void run()
   {
@@ -415,13 +412,13 @@ class started_model_save final : public started_save {
       model_save<Model, Folder>& saving;
       ~ending()
       {
-        if constexpr (is_alone) saving.close();
+        if constexpr (is_manager<Model>) saving.close();
       }
     } closes{saving};
-    syncing_part files{saving.part(), is_alone ? UINT64_MAX : options_.files.round.count()};
+    syncing_part files{saving.part(), is_manager<Model> ? UINT64_MAX : options_.files.round.count()};
     carry_out(writing_.queue(), files, [&](const manifest&) {
       saving.part().finish();
-      if constexpr (is_alone) {
+      if constexpr (is_manager<Model>) {
         saving.commit_files();
         written_ = saving.saved();
         written_.clean_up = saving.older().remove(written_.number);
@@ -436,7 +433,7 @@ class started_model_save final : public started_save {
     save_queue& queue = writing_.queue();
     writing_.settle();
     while (!collective::agreed(saving_->ranks(), [&] {
-      const bool is_over = queue.wait_for_more(options_.files.round.count());
+      const bool is_over = queue.wait_for_more(is_manager<Model> ? UINT64_MAX : options_.files.round.count());
       if (const std::exception_ptr failed = queue.failure(); failed != nullptr) std::rethrow_exception(failed);
       return is_over;
     })) {

@@ -16,6 +16,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,9 +112,12 @@ struct own_outcome {
 
 }  // namespace detail
 
-/// A group of one by its type: nothing is exchanged, and agreeing costs nothing.
+class self;
+
+/// A group of one by its type, which is collective::self and no class that derives from it: nothing is exchanged, and
+/// agreeing costs nothing.
 template <class Communicator>
-inline constexpr bool is_alone = requires { requires Communicator::is_alone; };
+inline constexpr bool is_alone = std::is_same_v<Communicator, self>;
 
 /// A word of every rank, in their order. @throws comm_error
 template <exchanges_words Communicator>

@@ -34,7 +34,6 @@ class self {
  public:
   using policy_kind = communicator_kind;
   static constexpr std::string_view name = "self";
-  static constexpr bool is_alone = true;  ///< see collective::is_alone
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{0}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return 1; }

@@ -243,7 +243,7 @@ class stage_folders {
   /// there they go when a new number is claimed. @pre   others are kept out
   void remove_leftovers()
   {
-    if constexpr (checkpoint::has_one_rank<Model>) (void)checkpoint::remove_leftovers(folder_);
+    if constexpr (checkpoint::is_manager<Model>) (void)checkpoint::remove_leftovers(folder_);
   }
   /// The oldest of the newest `keep` generations that all stages have whole; 0 where all stay.
   /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
@@ -280,7 +280,7 @@ class stage_folders {
       for (const std::uint64_t sum : it.sums) own.add(sum);
     }
     collective::fingerprint stage = own;
-    if constexpr (!checkpoint::has_one_rank<Model>) {
+    if constexpr (!checkpoint::is_manager<Model>) {
       stage = {};
       for (const std::uint64_t it : collective::words_of_all(content_.ranks(), own.value())) stage.add(it);
     }
@@ -404,6 +404,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   checkpoint::model_save saving{m, folder, options};
   collective::all_or_none(stages, [&] {
     saving.prepare();
+    saving.wait_for_last();
     saving.open();
   });
   folders.agree_on_run();
