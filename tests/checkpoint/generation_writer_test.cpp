@@ -165,7 +165,7 @@ TEST_CASE("a generation is there when it was committed, and not before", "[check
   CHECK(writer.generation() == 2);
   known[2].write_files(writer);
   CHECK(newest_seed(folder, known) == 101);
-  writer.commit(known[2].rest());
+  stored_generation::commit(writer, known[2].rest());
   CHECK(newest_seed(folder, known) == 102);
   CHECK(writer.part().files().size() == 2);
   for (const auto& stored : writer.part().files()) CHECK(folder.content().at(stored.name).size() == stored.size);
@@ -240,7 +240,7 @@ TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes
     CHECK_THROWS_AS(writer.begin_file(4), usage_error);
     CHECK_THROWS_AS(writer.write(content), usage_error);
     CHECK_THROWS_AS(writer.end_file(), usage_error);
-    CHECK_THROWS_AS(writer.commit({}), usage_error);
+    CHECK_THROWS_AS(stored_generation::commit(writer, {}), usage_error);
     CHECK(folder.requests().size() == index + 1);
   }
 }
@@ -254,11 +254,11 @@ TEST_CASE("a writer's calls have an order", "[checkpoint]")
   const std::string table = checkpoint::write_table({});
   writer.begin_file(table.size());
   CHECK_THROWS_AS(writer.begin_file(table.size()), usage_error);
-  CHECK_THROWS_AS(writer.commit({}), usage_error);
+  CHECK_THROWS_AS(stored_generation::commit(writer, {}), usage_error);
   writer.write(stored_generation::bytes_of(table));
   writer.end_file();
-  writer.commit({});
-  CHECK_THROWS_AS(writer.commit({}), usage_error);
+  stored_generation::commit(writer, {});
+  CHECK_THROWS_AS(stored_generation::commit(writer, {}), usage_error);
   CHECK_THROWS_AS(writer.begin_file(4), usage_error);
   std::vector<checkpoint::skipped_generation> skipped;
   CHECK(checkpoint::newest_whole(folder, skipped));

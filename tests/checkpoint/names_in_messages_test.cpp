@@ -9,6 +9,7 @@
 #include <chunkmem/profile/profile_text.hpp>
 #include <chunkmem/transfer/plan_text.hpp>
 #include <support/memory_folder.hpp>
+#include <support/stored_generation.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -112,7 +113,7 @@ TEST_CASE("names in a manifest are told in one line", "[checkpoint]")
   writer.write(std::as_bytes(std::span{table}));
   writer.write(std::as_bytes(std::span{std::string_view{"1234"}}));
   writer.end_file();
-  writer.commit({.lists = {{hostile, 7}}, .divided = {{hostile + "2", {3}}}, .run = 1});
+  support::stored_generation::commit(writer, {.lists = {{hostile, 7}}, .divided = {{hostile + "2", {3}}}, .run = 1});
   named_model model{hostile};
   CHECK_THAT(message_of([&] { (void)checkpoint::load(model.m, folder); }),
              ContainsSubstring(harmless + "2: a part is missing"));

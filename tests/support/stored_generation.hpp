@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <support/oracles/dice.hpp>
@@ -65,13 +66,21 @@ class stored_generation {
       to.end_file();
     }
   }
+  /// The files that were written become a generation, as by one rank.
+  template <class Writer>
+  static void commit(Writer& writer, chunkmem::checkpoint::manifest content)
+  {
+    chunkmem::collective::self alone;
+    writer.part().finish();
+    writer.commit(alone, content);
+  }
   /// As a newer one than all that the folder has.
   template <class Folder>
   void write(Folder& folder) const
   {
     chunkmem::checkpoint::generation_writer<Folder> writer{folder, chunkmem::checkpoint::next_generation(folder)};
     write_files(writer);
-    writer.commit(rest());
+    commit(writer, rest());
   }
   /// Every byte, list and name is this generation's.
   template <class Folder>

@@ -6,7 +6,6 @@
 #include <chunkmem/checkpoint/stored_files.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/self.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/own_process.hpp>
@@ -226,7 +225,8 @@ class manifest_writer {
 ///     writer.begin_file(header_bytes);
 ///     writer.write(content);                 // as often as needed
 ///     writer.end_file();
-///     writer.commit(std::move(manifest));    // now the generation is there
+///     writer.part().finish();
+///     writer.commit(ranks, manifest);        // now the generation is there
 template <file_folder Folder>
 class generation_writer {
  public:
@@ -247,18 +247,10 @@ class generation_writer {
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
 
-  /// Writes the manifest: the generation is there from here on. @param content   its number and files are set here
-  /// @throws io_error   the generation will not be there. If the folder cannot remove the manifest for good either, it
-  /// may be there, and is whole then
-  void commit(manifest content)
-  {
-    part_.finish();
-    collective::self alone;
-    commit(alone, content);
-  }
-  /// The same of several ranks, which all call it: rank 0 writes the manifest of all files.
-  /// @pre   each has finished its part
-  /// @throws as that, on every rank; comm_error   the generation is there whole, or it is not there
+  /// The generation is there from here on. All ranks call it, and rank 0 writes the manifest of all files.
+  /// @param content   its number and files are set here   @pre   each has finished its part
+  /// @throws io_error   on every rank: the generation will not be there. If the folder cannot remove the manifest for
+  ///   good either, it may be there, and is whole then   @throws comm_error   it is there whole, or it is not there
   template <exchanges_words Communicator>
   void commit(Communicator& ranks, manifest& content)
   {

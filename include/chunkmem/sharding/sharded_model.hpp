@@ -326,9 +326,8 @@ class sharded_model {
     filled_.forget();
     compared_ = true;
   }
-  /// Weights came from a file that all ranks see: what they were filled with before does not count. For loads.
-  void forget_values() noexcept { filled_.forget(); }
-  /// The same of one tensor. @param tensor   as a share_run names it
+  /// The weights of a tensor came from a file that all ranks see: values that they had before do not count. For loads
+  /// and imports. @param tensor   as a share_run names it
   void forget_values(std::uint32_t tensor) noexcept
   {
     if (sharding::model_tensors::is_sharded(tensors_[tensor].part)) filled_.forget(tensors_[tensor].planned);
