@@ -348,6 +348,59 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a weight that is read in its list is the weight or refused while its gradient has its bytes", "[sharding]")
+{
+  for (const cm::sharding::zero& divided : stages)
+    for (const std::uint32_t frames : {9U, 40U}) {
+      INFO("stage " << &divided - stages + 1 << ", frames " << frames);
+      const std::uint32_t refusals = on_ranks({.divided = divided, .frames = frames, .more = 3}, [&](trainer& it) {
+        it.fill();
+        it.train(0, 2);
+        const std::vector<float> wanted = it.values();
+        const auto scope = it.m.iteration();
+        it.differentiate(2);
+        std::uint32_t refused = 0;
+        std::size_t first = 0;
+        for (const auto weight : it.weights) {
+          const std::string said = refusal([&] {
+            const auto pin = it.m.acquire(weight, cm::value_list, cm::access::read);
+            for (std::size_t index = 0; index < pin.size(); ++index)
+              if (cm::to_float(pin.span()[index]) != wanted[first + index])
+                throw std::runtime_error{"a gradient was read as a weight"};
+          });
+          if (said.find("a weight was read between its gradient and its step") != said.npos) ++refused;
+          first += it.m.info(weight).elements;
+        }
+        (void)it.step();
+        return refused;
+      });
+      CHECK((refusals > 0) == divided.parameters);
+    }
+}
+
+TEST_CASE("weights are gathered behind the gradients that have the bytes of their shares, never from them",
+          "[sharding]")
+{
+  for (const cm::sharding::zero& divided : stages) {
+    INFO("stage " << &divided - stages + 1);
+    const std::vector<float> found = on_ranks({.divided = divided}, [&](trainer& it) {
+      it.fill();
+      it.train(0, 2);
+      {
+        const auto scope = it.m.iteration();
+        it.differentiate(2);
+      }
+      const std::string refused = refusal([&] { it.m.gather_weights(); });
+      if (refused.find("gradients have the bytes of their shares") == refused.npos) throw std::runtime_error{refused};
+      it.m.drop_gradients();
+      it.m.gather_weights();
+      it.train(2, 4);
+      return it.values();
+    });
+    CHECK(found == trained({.divided = divided, .in_place = false}, 4));
+  }
+}
+
 TEST_CASE("weights come back from their masters where a step is skipped, or gradients are dropped at once or late",
           "[sharding]")
 {

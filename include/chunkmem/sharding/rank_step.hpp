@@ -172,12 +172,17 @@ class rank_step {
   [[nodiscard]] bool is_half_done() const noexcept { return updated_.has_value(); }
 
   /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
-  /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
-  ///   again
+  /// @throws usage_error   in an iteration; a weight is pinned; gradients have the bytes of shares
+  /// @throws comm_error, out_of_memory, device_error: call it again
   void gather_weights()
   {
     expects(!m_.is_iterating() && !m_.rehearsing(), "weights were to be gathered in an iteration (end it first)");
     m_.updates().finish_updates();
+    for (const unit_tensors& unit : units_.all())
+      expects(
+          !m_.gathered().is_overwritten(unit.share.id),
+          "weights were to be gathered while gradients have the bytes of their shares (take the step first, or call "
+          "drop_gradients)");
     std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded
     units_.runs().forget_updates();
     forget();

@@ -432,6 +432,7 @@ class sharded_model {
     const sharding::unit_place place = plan_.place(it.planned);
     return naming(wanted, [&]() -> pin_type<const Element> {
       steps_.catch_up(units_[place.unit]);
+      if (list == value_list) expect_weights(wanted, units_[place.unit]);
       return {m_.acquire(units_[place.unit].whole_in(list), access::read, stream), wanted, place.first, it.elements,
               stream};
     });
@@ -650,8 +651,8 @@ class sharded_model {
   }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
   /// anew. Every rank has to call it.
-  /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
-  ///   again
+  /// @throws usage_error   in an iteration; a weight is pinned; gradients have the bytes of shares (gradient::in_place)
+  /// @throws comm_error, out_of_memory, device_error: call it again
   void gather_weights()
   {
     seal_once();
