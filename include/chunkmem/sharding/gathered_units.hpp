@@ -118,6 +118,7 @@ class gathered_units {
       it.share_elements = plan.share_end(index, rank) - it.share_begin;
       it.parts = plan.parts(index, rank);
       declare_tensors(m, it, from.group, index, static_cast<std::uint32_t>(plan.units().size()), id_of);
+      if (it.is_trained) trained_.push_back(index);
       units_.push_back(std::move(it));
     }
   }
@@ -125,6 +126,8 @@ class gathered_units {
   [[nodiscard]] std::span<const unit_tensors> all() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(units_.size()); }
   [[nodiscard]] const unit_tensors& operator[](std::uint32_t index) const noexcept { return units_[index]; }
+  /// The unit whose share is this parameter of the manager: shares of trained units are the only ones. O(1)
+  [[nodiscard]] std::uint32_t trained(std::uint32_t ordinal) const noexcept { return trained_[ordinal]; }
   /// The tensors of the model in each share.
   [[nodiscard]] share_runs& runs() noexcept { return runs_; }
   [[nodiscard]] const share_runs& runs() const noexcept { return runs_; }
@@ -172,6 +175,7 @@ class gathered_units {
   }
 
   std::vector<unit_tensors> units_;
+  std::vector<std::uint32_t> trained_;  // units, by ordinal of their shares among the parameters
   share_runs runs_;
 };
 

@@ -139,7 +139,7 @@ class rank_step {
   template <class Ranks, class Driver, class Executor>
   void measure_early(Ranks& ranks, Driver& driver, std::uint32_t ordinal, Executor& workers)
   {
-    const std::uint32_t index = trained_unit(ordinal);
+    const std::uint32_t index = units_.trained(ordinal);
     if (m_.updates().measure_of(units_[index].share) != nullptr) return;
     m_.updates().keep_measure(units_[index].share, measure_share(ranks, driver, index, workers));
   }
@@ -156,7 +156,7 @@ class rank_step {
   template <class Work>
   void update_waiting(std::uint32_t ordinal, Work work)
   {
-    const unit_tensors& unit = units_[trained_unit(ordinal)];
+    const unit_tensors& unit = units_[units_.trained(ordinal)];
     if (!unit.is_kept) {
       const auto changes = change(unit.whole);
       return work();
@@ -260,13 +260,6 @@ class rank_step {
   [[nodiscard]] bool is_trained(std::uint32_t planned) const noexcept
   {
     return tensors_[tensors_.tensor_of_plan(planned)].part == role::parameter;
-  }
-  /// The unit whose share is this parameter: shares of trained units are the only ones. O(units)
-  [[nodiscard]] std::uint32_t trained_unit(std::uint32_t ordinal) const noexcept
-  {
-    std::uint32_t index = 0;
-    for (std::uint32_t before = 0; !units_[index].is_trained || before++ < ordinal;) ++index;
-    return index;
   }
   /// Of the settings of a step, and of when its updates are done.
   template <class Kernel>
