@@ -4,6 +4,7 @@
 #include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/replay.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 
 #include <conformance/transfer_policy.hpp>
@@ -251,6 +252,36 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   maker.make(plan, state, record, own);
   REQUIRE(plan.valid);
   CHECK(loads() == 7);
+}
+
+TEST_CASE("a plan writes back before its iteration ends where that copies no more", "[manager]")
+{
+  int kept = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    CAPTURE(seed);
+    conformance::demand_run run;
+    const support::iteration_traits traits{
+        .entries = 8 + static_cast<std::uint32_t>(seed % 40), .host = false, .drops = false};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    iteration_planner<eviction::belady, transfer::planned> maker{transfer::planned{}};
+    iteration_plan plan;
+    maker.make(plan, run.start, run.iteration.record, run.iteration.chunk_of_slot);
+    if (!plan.retains) continue;
+    REQUIRE(plan.ways.has_value());
+    retained_run trial;
+    const auto moved = [&](bool early) {
+      trial.start(run.start.table(), plan.retained(), {}, {plan.ways->by_age, early});
+      return trial.frames_moved(run.iteration.record, run.iteration.chunk_of_slot, long_trial).value_or(UINT64_MAX);
+    };
+    const std::uint64_t without = moved(false);
+    const std::uint64_t with = moved(true);
+    REQUIRE(plan.ways->writes_back_early == (with <= without));
+    if (with > without) ++refused;
+    if (with <= without && trial.has_written_back_early()) ++kept;
+  }
+  CHECK(kept > 20);
+  CHECK(refused > 2);
 }
 
 TEST_CASE("plans for other starts are found again, the one left longest ago is given up first", "[manager]")

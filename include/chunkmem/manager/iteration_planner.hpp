@@ -176,9 +176,9 @@ struct iteration_plan {
   sequence<std::uint32_t> places;  ///< empty also where the plan moves no less in them
   sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
-  std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
-  std::uint64_t copied = 0;  ///< frames that the last one by the rules alone copies
-  bool by_age = true;        ///< as eviction::by_retention::order_by_age
+  std::uint32_t tries = 0;            ///< plans of who stays since it was chosen
+  std::uint64_t copied = 0;           ///< frames that the last one by the rules alone copies
+  std::optional<retained_ways> ways;  ///< of the plan of who stays; not set: none was tried
   sequence<std::uint8_t> device_only;
   std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
   std::uint64_t bound_bytes = 0;
@@ -203,7 +203,7 @@ struct iteration_plan {
     early.assign(wanted.early);
     places.assign(wanted.places);
     tries = 0;
-    by_age = true;
+    ways.reset();
     device_only.assign(wanted.device_only);
     moved_bytes = wanted.moved_bytes;
     bound_bytes = wanted.bound_bytes;
@@ -384,17 +384,18 @@ class iteration_planner {
   bool retain(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
+    if (!plan.ways) plan.ways = try_ways(now, record, chunk_of_slot, plan.retained(), true, long_trial).ways;
     if (!plan.places.empty()) {
-      retained_.start(now.table(), plan.retained());
+      retained_.start(now.table(), plan.retained(), {}, *plan.ways);
       if (retained_.run(record, chunk_of_slot)) return true;
     }
     bool fits = false;
     if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now.table(), plan.retained_anywhere(), plan.frames, plan.by_age);
+      retained_.start(now.table(), plan.retained_anywhere(), plan.frames, *plan.ways);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
     }
     if (!fits) {
-      retained_.start(now.table(), plan.retained_anywhere(), {}, plan.by_age);
+      retained_.start(now.table(), plan.retained_anywhere(), {}, *plan.ways);
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
@@ -418,10 +419,10 @@ class iteration_planner {
     }
     if (saved == 0) return;
     plan.tries = plan.free_tries;
-    retained_.start(now.table(), plan.retained());
-    const auto moved = retained_.frames_moved(record, chunk_of_slot);
+    const way_tried found = try_ways(now, record, chunk_of_slot, plan.retained(), true, {});
     const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, plan.variant);
-    if (!moved || *moved > least + trial_length{}.counted * longest(now.table())) return plan.keep({});
+    if (found.moved > least + trial_length{}.counted * longest(now.table())) return plan.keep({});
+    plan.ways = found.ways;
     plan.closes = true;
   }
 
@@ -437,47 +438,66 @@ class iteration_planner {
           transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
                             bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
-      const auto moved = frames_moved(plan, now, record, chunk_of_slot);
-      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
+      const std::uint64_t moved =
+          plan.retained_until.empty() ? impossible : frames_moved(plan, now, record, chunk_of_slot);
+      if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial))
+        plan.keep({});
     }
     plan.tuned = true;
   }
 
-  /// What a plan of who stays copies, in the frames that it has or in any: it keeps its frames where they are no worse.
-  [[nodiscard]] std::optional<std::uint64_t> frames_moved(iteration_plan& plan, const chunk_cache<Eviction>& now,
-                                                          const access_record& record,
-                                                          std::span<const std::uint32_t> chunk_of_slot)
+  /// A way to run a plan of who stays, and the frames that it copies; impossible where it does not fit.
+  struct way_tried {
+    std::uint64_t moved = impossible;
+    retained_ways ways;
+  };
+  static constexpr std::uint64_t impossible = variant_trial<Eviction>::impossible;
+
+  /// What `wanted` copies in this order of frames, with early write-backs where these copy no more.
+  [[nodiscard]] way_tried try_ways(const chunk_cache<Eviction>& now, const access_record& record,
+                                   std::span<const std::uint32_t> chunk_of_slot, const transfer::retention& wanted,
+                                   bool by_age, trial_length length)
   {
-    if (plan.retained_until.empty()) return std::nullopt;
-    const std::uint64_t solved = long_trial.counted * (plan.moved_bytes / now.space(tier::device).frame_bytes());
-    std::optional<std::uint64_t> in_places;
-    if (!plan.places.empty()) {
-      retained_.start(now.table(), plan.retained());
-      in_places = retained_.frames_moved(record, chunk_of_slot, long_trial);
-      if (in_places && *in_places <= solved) return in_places;
+    way_tried found;
+    for (const bool early : {true, false}) {
+      const retained_ways ways{by_age, early};
+      retained_.start(now.table(), wanted, {}, ways);
+      const std::uint64_t moved = retained_.frames_moved(record, chunk_of_slot, length).value_or(impossible);
+      if (early || moved < found.moved) found = {moved, ways};
+      if (early && !retained_.has_written_back_early()) break;  // without it every run is the same
     }
-    const auto anywhere = frames_moved_anywhere(plan, now, record, chunk_of_slot, solved);
-    if (in_places && (!anywhere || *in_places <= *anywhere)) return in_places;
-    plan.places.clear();
-    return anywhere;
+    return found;
+  }
+
+  /// What a plan of who stays copies, in the frames that it has or in any: it keeps its frames where they are no worse.
+  [[nodiscard]] std::uint64_t frames_moved(iteration_plan& plan, const chunk_cache<Eviction>& now,
+                                           const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    const std::uint64_t solved = long_trial.counted * (plan.moved_bytes / now.space(tier::device).frame_bytes());
+    way_tried best;
+    if (!plan.places.empty()) best = try_ways(now, record, chunk_of_slot, plan.retained(), true, long_trial);
+    if (best.moved > solved) {
+      const way_tried anywhere = try_anywhere(plan, now, record, chunk_of_slot, solved);
+      if (plan.places.empty() || anywhere.moved < best.moved) {
+        plan.places.clear();
+        best = anywhere;
+      }
+    }
+    plan.ways = best.ways;
+    return best.moved;
   }
 
   /// The order by age lets loads begin earlier. The other order is chosen where it moves at least 1 % less.
-  [[nodiscard]] std::optional<std::uint64_t> frames_moved_anywhere(iteration_plan& plan,
-                                                                   const chunk_cache<Eviction>& now,
-                                                                   const access_record& record,
-                                                                   std::span<const std::uint32_t> chunk_of_slot,
-                                                                   std::uint64_t solved)
+  [[nodiscard]] way_tried try_anywhere(const iteration_plan& plan, const chunk_cache<Eviction>& now,
+                                       const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                       std::uint64_t solved)
   {
-    plan.by_age = true;
-    retained_.start(now.table(), plan.retained_anywhere());
-    const auto by_age = retained_.frames_moved(record, chunk_of_slot, long_trial);
-    if (by_age && *by_age <= solved + solved / 100) return by_age;
-    retained_.start(now.table(), plan.retained_anywhere(), {}, false);
-    const auto highest_first = retained_.frames_moved(record, chunk_of_slot, long_trial);
-    if (!highest_first || (by_age && *by_age <= *highest_first + *highest_first / 100)) return by_age;
-    plan.by_age = false;
-    return highest_first;
+    const transfer::retention wanted = plan.retained_anywhere();
+    const way_tried by_age = try_ways(now, record, chunk_of_slot, wanted, true, long_trial);
+    if (by_age.moved <= solved + solved / 100) return by_age;
+    const way_tried highest_first = try_ways(now, record, chunk_of_slot, wanted, false, long_trial);
+    const bool is_less = highest_first.moved < by_age.moved;
+    return is_less && by_age.moved - highest_first.moved > highest_first.moved / 100 ? highest_first : by_age;
   }
 
   void finish(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,

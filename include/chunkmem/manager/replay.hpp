@@ -266,6 +266,12 @@ class variant_trial {
   decision_log log_;
 };
 
+/// How a retained_run decides what its plan leaves open.
+struct retained_ways {
+  bool by_age = true;             ///< as eviction::by_retention::order_by_age
+  bool writes_back_early = true;  ///< chunks that the plan gives up, before the iteration ends
+};
+
 /// Runs a recorded iteration by a plan that says which chunks stay, instead of the eviction policy.
 ///
 /// The run carries out as much of the plan as the engine could. So its answer is what an engine can do, with runs of
@@ -282,16 +288,17 @@ class retained_run {
 
   /// From `now` on, by `plan`, which must outlive the runs.
   /// @param frames   as frames() of an earlier run by this plan, or nothing
-  /// @param by_age   as eviction::by_retention::order_by_age
   void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {},
-             bool by_age = true)
+             retained_ways ways = {})
   {
     plan_ = plan;
+    ways_ = ways;
+    has_written_back_early_ = false;
     frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
     state_.policy().settle_in(plan.places);
-    state_.policy().order_by_age(by_age);
+    state_.policy().order_by_age(ways.by_age);
     replay_.follow(plan.retained_until);
   }
 
@@ -326,7 +333,7 @@ class retained_run {
     for (const chunk& chunk_state : state_.table().all()) began_in_.push_back(chunk_state.first_frame[tier::device]);
     try {
       replay_.run(record, chunk_of_slot, state_, log_, true, [&] {
-        write_back_early(record);
+        if (ways_.writes_back_early) write_back_early(record);
         load_early();
       });
     } catch (const out_of_memory&) {
@@ -336,6 +343,8 @@ class retained_run {
     return true;
   }
 
+  /// Some run since start() would have moved something later without retained_ways::writes_back_early.
+  [[nodiscard]] bool has_written_back_early() const noexcept { return has_written_back_early_; }
   /// By access index the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
   /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
@@ -349,8 +358,9 @@ class retained_run {
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
-  /// Chunks that leave before their next use are written back while this iteration ends: the next one finds frames that
-  /// wait for no copy. A chunk that is overwritten at its next use is left out.
+  /// Chunks that the plan gives up are written back while this iteration ends: the next one finds frames that wait for
+  /// no copy. Such a chunk may still be there at its next use, and then this copy was one too many. A chunk that is
+  /// overwritten at its next use is left out.
   void write_back_early(const access_record& record)
   {
     for (const chunk_id id : state_.table().chunk_ids()) {
@@ -358,7 +368,8 @@ class retained_run {
       const std::uint32_t first = record.first_of_chunk()[index_of(id)];
       if (chunk_state.next_use != access_record::never || first == access_record::never) continue;
       if (chunk_state.first_frame[tier::host] == chunk::nowhere || chunk_state.live == 0) continue;
-      if (access_of(record.entries()[first].kind) != access::write) (void)state_.try_write_back(id, log_);
+      if (access_of(record.entries()[first].kind) != access::write && state_.try_write_back(id, log_))
+        has_written_back_early_ = true;
     }
   }
 
@@ -449,6 +460,8 @@ class retained_run {
   }
 
   transfer::retention plan_;
+  retained_ways ways_;
+  bool has_written_back_early_ = false;
   run_state state_;
   chunk_table ended_;
   replay<eviction::by_retention> replay_;
