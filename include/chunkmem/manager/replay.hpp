@@ -267,6 +267,8 @@ class variant_trial {
 };
 
 /// How a retained_run decides what its plan leaves open.
+///
+///     trial.start(cache.table(), plan, {}, {.writes_back_early = false});
 struct retained_ways {
   bool by_age = true;             ///< as eviction::by_retention::order_by_age
   bool writes_back_early = true;  ///< chunks that the plan gives up, before the iteration ends
