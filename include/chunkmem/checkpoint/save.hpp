@@ -70,7 +70,8 @@ class model_save {
     collective::all_or_none(ranks(), [&] { plan(empty); });
   }
   /// The thread of the last save of a manager has ended: it removes nothing more. For saves that wait for their disk.
-  void wait_for_last() noexcept
+  /// @throws std::bad_alloc
+  void wait_for_last()
   {
     if constexpr (is_manager<Model>) detail::older_check_of(manager()).wait();
   }
