@@ -445,6 +445,9 @@ class by_retention {
   /// Chunks take free frames in the order in which the frames became free. False: the highest first, which leaves the
   /// low frames to chunks that stay while leases come down. Plans with places have the second order.
   void order_by_age(bool on) noexcept { is_ordered_by_age_ = on; }
+  /// Frames of chunks that the plan gives up are free ones in this order, for a load.
+  void take_given_up(bool on) noexcept { takes_given_up_ = on; }
+  [[nodiscard]] bool takes_given_up() const noexcept { return takes_given_up_ && is_ordered_by_age(); }
   [[nodiscard]] bool is_ordered_by_age() const noexcept { return is_ordered_by_age_ && !has_places(); }
   [[nodiscard]] bool has_places() const noexcept { return !places_.empty(); }
 
@@ -455,6 +458,7 @@ class by_retention {
   std::span<const std::uint32_t> frames_;
   std::span<const std::uint32_t> places_;
   bool is_ordered_by_age_ = true;
+  bool takes_given_up_ = true;
 };
 
 static_assert(bounded_eviction<by_retention>);

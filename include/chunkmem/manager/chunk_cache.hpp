@@ -545,6 +545,14 @@ class chunk_cache {
     else
       return false;
   }
+  /// As eviction::by_retention::take_given_up.
+  [[nodiscard]] bool takes_given_up() const noexcept
+  {
+    if constexpr (requires { candidates_.policy().takes_given_up(); })
+      return candidates_.policy().takes_given_up();
+    else
+      return false;
+  }
   [[nodiscard]] frame_id free_frame_below(std::uint32_t border, bool loads) noexcept
     requires bounded_eviction<Eviction>
   {
@@ -565,7 +573,7 @@ class chunk_cache {
         index_of(own) < border && clear_window(own, 1, chunk_id::none, mover))
       return own;
     if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) {
-      if (!loads || !orders_by_age()) return first;
+      if (!loads || !takes_given_up()) return first;
       const frame_id older = make_expendable_room(border, free_order_.since(first), mover);
       return older != frame_pool::none ? older : first;
     }

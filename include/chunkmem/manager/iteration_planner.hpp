@@ -176,9 +176,10 @@ struct iteration_plan {
   sequence<std::uint32_t> places;  ///< empty also where the plan moves no less in them
   sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
-  std::uint32_t tries = 0;            ///< plans of who stays since it was chosen
-  std::uint64_t copied = 0;           ///< frames that the last one by the rules alone copies
-  std::optional<retained_ways> ways;  ///< of the plan of who stays; not set: none was tried
+  static constexpr std::uint32_t given_up_tries = 12;  ///< then frames that are given up are no longer taken for free
+  std::uint32_t tries = 0;                             ///< plans of who stays since it was chosen
+  std::uint64_t copied = 0;                            ///< frames that the last one by the rules alone copies
+  std::optional<retained_ways> ways;                   ///< of the plan of who stays; not set: none was tried
   sequence<std::uint8_t> device_only;
   std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
   std::uint64_t bound_bytes = 0;
@@ -380,7 +381,8 @@ class iteration_planner {
   struct nothing {};
 
   /// Runs the plan of who stays, in the frames that it has. By its rules alone it may never end where it began: from
-  /// some plan on it repeats the frames of the plan before, as long as that moves no more. @return   it fits
+  /// some plan on it repeats the frames of the plan before, as long as that moves no more. Some models come back much
+  /// sooner where frames that are given up are not free ones. @return   it fits
   bool retain(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -390,6 +392,7 @@ class iteration_planner {
       if (retained_.run(record, chunk_of_slot)) return true;
     }
     bool fits = false;
+    plan.ways->takes_given_up = plan.tries < plan.given_up_tries;
     if (plan.tries++ >= plan.free_tries) {
       retained_.start(now.table(), plan.retained_anywhere(), plan.frames, *plan.ways);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;

@@ -272,6 +272,7 @@ class variant_trial {
 struct retained_ways {
   bool by_age = true;             ///< as eviction::by_retention::order_by_age
   bool writes_back_early = true;  ///< chunks that the plan gives up, before the iteration ends
+  bool takes_given_up = true;     ///< as eviction::by_retention::take_given_up
 };
 
 /// Runs a recorded iteration by a plan that says which chunks stay, instead of the eviction policy.
@@ -301,6 +302,7 @@ class retained_run {
     state_.policy().place_below(plan.borders);
     state_.policy().settle_in(plan.places);
     state_.policy().order_by_age(ways.by_age);
+    state_.policy().take_given_up(ways.takes_given_up);
     replay_.follow(plan.retained_until);
   }
 
