@@ -238,7 +238,7 @@ class generation_writer {
   }
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return part_.generation(); }
-  /// Those of this rank.
+  /// The files of this rank.
   [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
   /// @throws io_error   as for the other calls: the generation will not be there, older ones are untouched, and nothing
@@ -247,7 +247,7 @@ class generation_writer {
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
 
-  /// The generation is there from here on. All ranks call it, and rank 0 writes the manifest of all files.
+  /// Makes the generation: rank 0 writes the manifest of all files. All ranks make the call.
   /// @param content   its number and files are set here   @pre   each has finished its part
   /// @throws io_error   on every rank: the generation will not be there. If the folder cannot remove the manifest for
   ///   good either, it may be there, and is whole then   @throws comm_error   it is there whole, or it is not there
@@ -255,8 +255,8 @@ class generation_writer {
   void commit(Communicator& ranks, manifest& content)
   {
     constexpr bool alone = collective::is_alone<Communicator>;
-    // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be
-    // there then
+    // rank 0 writes the manifest behind this exchange. A rank that fails in the exchange may not learn of it, so every
+    // rank keeps its files before
     if (!alone) part_.keep();
     content.generation = part_.generation();
     content.files = files_of_all(ranks, part_.files(), part_.generation());
@@ -278,8 +278,8 @@ class generation_writer {
       if (failed != nullptr) std::rethrow_exception(failed);
     });
   }
-  /// The generation goes again, behind its commit, because it did not come everywhere. Every rank calls it. Where the
-  /// folder cannot remove its manifest for good, or a rank is gone, it stays whole.
+  /// Removes the generation behind its commit, because other folders did not get theirs. Every rank makes the call.
+  /// The generation stays whole where the folder cannot remove its manifest for good, and where a rank is gone.
   template <exchanges_words Communicator>
   void withdraw(Communicator& ranks) noexcept
   {
@@ -291,7 +291,7 @@ class generation_writer {
   }
 
  private:
-  /// Files that rank 0 does not see would make a damaged generation: the folder is not the same for all.
+  /// @throws corrupt_data   rank 0 does not see the files of another rank: the ranks have different folders
   void expect_files_of_all(const manifest& content) const
   {
     for (const stored_file& stored : content.files)

@@ -349,7 +349,7 @@ void match_content(Content& content, const stored_index& index, const manifest& 
     }
   };
   match_names(names, index, stored);
-  // also a share that is nothing but padding
+  // a share of padding alone counts as filled too
   content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
     if (index.find(name) != nullptr) content.items()[item].is_filled = true;
   });

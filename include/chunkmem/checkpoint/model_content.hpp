@@ -238,7 +238,7 @@ template <class Manager>
   });
 }
 
-/// Numbers of parameters that are zero are not saved.
+/// Removes the counts of missed updates that are zero: a save does not store them.
 inline void leave_out_zeros(std::vector<model_item>& items)
 {
   std::erase_if(items, [](const model_item& it) { return it.may_be_absent() && it.is_zero(); });
@@ -299,7 +299,7 @@ class manager_content {
   explicit manager_content(Manager& m) : m_{m} {}
 
   [[nodiscard]] collective::self& ranks() noexcept { return alone_; }
-  /// It has the bytes of the items.
+  /// The manager of the items' bytes.
   [[nodiscard]] Manager& manager() const noexcept { return m_; }
 
   /// Makes the items. @throws as detail::items_of
@@ -308,7 +308,7 @@ class manager_content {
   void sort_by_change() { detail::sort_by_change(m_, items_); }
   [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
-  /// No other rank has a part of it.
+  /// No item of a manager is divided over ranks.
   [[nodiscard]] bool is_own(std::size_t) const noexcept { return true; }
   template <class Visit>
   void for_each_shared(Visit) const
@@ -353,7 +353,7 @@ struct content_choice<Model> {
 /// The class by which a save, a load and an import see a model: its `checkpoint_content`, or manager_content.
 template <class Model>
 using content_of_model = typename detail::content_choice<Model>::type;
-/// One rank has all of it, and it knows of no ranks. A model over collective::self is none: it is saved as by ranks.
+/// The model is a manager. A model over collective::self is no manager: its saves follow the rules of ranks.
 template <class Model>
 inline constexpr bool is_manager = std::is_same_v<content_of_model<Model>, manager_content<Model>>;
 

@@ -95,7 +95,7 @@ class older_generations {
     all.erase(all.begin(), first);
     return all;
   }
-  /// As far as each rank read its part already, that counts.
+  /// Ranks that have read their parts before do not read them again.
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {
     const auto at = static_cast<std::size_t>(std::ranges::find(found_, number) - found_.begin());

@@ -56,8 +56,8 @@ template <class Manager>
 
 }  // namespace detail
 
-/// Before a save: of what each rank has its own, rank 0 writes it if all have the same, else each its own under its own
-/// name. One rank alone reads nothing for it.
+/// Before a save: decides which rank writes the items that each rank has for itself. Where all ranks have the same
+/// bytes, rank 0 writes the item. Else each rank writes its own, under its own name. One rank alone reads nothing here.
 /// @return   names of those without bytes, the same on every rank @throws on every rank what reading them throws;
 ///   comm_error
 template <class Content>

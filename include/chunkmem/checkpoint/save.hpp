@@ -69,7 +69,8 @@ class model_save {
       if (by_change) content_.sort_by_change();
     collective::all_or_none(ranks(), [&] { plan(empty); });
   }
-  /// The thread of the last save of a manager has ended: it removes nothing more. For saves that wait for their disk.
+  /// Waits until the thread of the manager's last save has ended, so that the thread removes nothing more. For saves
+  /// that wait for their disk.
   /// @throws std::bad_alloc
   void wait_for_last()
   {
@@ -101,7 +102,7 @@ class model_save {
     });
     collective::all_or_none(ranks(), [&] {
       if (!is_first()) return;
-      // before leftovers go: who still writes those has another number
+      // the number is claimed before leftovers go: another process that still writes them has another number
       number = is_manager<Model> && least == 0 ? next_generation(folder_) : claim(least);
       remove_leftovers(folder_, number);
     });
@@ -132,7 +133,8 @@ class model_save {
     plan_.tables = std::vector<std::string>{};
     content_.items() = std::vector<model_item>{};
   }
-  /// The model goes on with the training of this save, also if it fails from here on: its manifest may be there.
+  /// The model belongs to the training of this save from here on. So it does if the save fails later: the manifest may
+  /// be there.
   void belong() { manager().content().belongs_to(plan_.rest.run); }
   /// The generation is there. @param stage   of whom it is a part
   void commit(const std::optional<stored_stage>& stage = {})
@@ -176,7 +178,7 @@ class model_save {
     held_.reset();
   }
 
-  /// It has the bytes of this rank.
+  /// The manager of this rank's bytes.
   [[nodiscard]] auto& manager() noexcept { return content_.manager(); }
   /// Of all ranks.
   [[nodiscard]] ranks_type& ranks() noexcept { return content_.ranks(); }
@@ -195,7 +197,7 @@ class model_save {
   }
   [[nodiscard]] std::uint64_t claim(std::uint64_t least)
   {
-    if (least != 0) claim_ = detail::claim_name(least);  // before: it may be there though it failed
+    if (least != 0) claim_ = detail::claim_name(least);  // first: a claim that failed may have left its file
     const std::uint64_t number = claim_generation(folder_, std::max(least, std::uint64_t{1}));
     claim_ = detail::claim_name(number);
     return number;
