@@ -51,8 +51,8 @@ struct parts {
     if (expected && schedule.entry(schedule.cursor()).has_actions) schedule.run_actions(schedule.cursor());
     cm::slot& it = tensors[slot];
     if (!chunks[it.chunk].has_frames(cm::tier::device)) schedule.ensure_policy();
-    const std::uint32_t next = schedule.next_use_after(it, expected);
-    chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
+    const auto when = schedule.use_of(it, expected);
+    chunks.acquire(slot, it.chunk, kind, when.next, when.now, copies);
     states::begin(it, cm::memory_location::device);
     const std::uint32_t access_index = schedule.finish(expected, slot, kind, 0);
     states::end(it, cm::memory_location::device);

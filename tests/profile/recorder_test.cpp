@@ -51,7 +51,7 @@ struct walker {
       log.diverge([](std::uint32_t, memory_location) { return 0U; });
       log.make_room();
     }
-    if (log.has_diverged()) (void)log.resync(next[it.slot]);
+    if (log.has_diverged()) log.resync(next[it.slot]);
     log.log_release(log.log({it.slot, 0, 0, it.kind, false, 0}, {}));
   }
   iteration_outcome end(bool complete = true)
@@ -214,15 +214,23 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   it.begin("train");
   it.log.diverge([](std::uint32_t, memory_location) { return 0U; });
   CHECK(it.log.now() == 0);
-  CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
+  const auto find = [&](std::uint32_t slot) {
+    const std::uint32_t next = it.log.found_again(it.next[slot]).next_of_chunk;
+    const std::uint32_t before = it.log.now();
+    CHECK(it.log.found_again(it.next[slot]).next_of_chunk == next);  // looking changes nothing
+    CHECK(it.log.now() == before);
+    it.log.resync(it.next[slot]);
+    return next;
+  };
+  CHECK(find(2) == 4);  // found at 1: its chunk is used again at 4
   CHECK(it.log.now() == 2);
   CHECK(it.next[2] == 4);
-  CHECK(it.log.resync(it.next[0]) == 0);  // found at 2, not at 0, which is behind: used again next time
+  CHECK(find(0) == 0);  // found at 2, not at 0, which is behind: used again next time
   CHECK(it.log.now() == 3);
-  CHECK(it.log.resync(it.next[0]) == recorder::never);  // an extra access
+  CHECK(find(0) == recorder::never);  // an extra access
   CHECK(it.log.now() == 3);
-  CHECK(it.log.resync(it.next[1]) == recorder::never);  // a slot that the record never names
-  CHECK(it.log.resync(it.next[2]) == 1);
+  CHECK(find(1) == recorder::never);  // a slot that the record never names
+  CHECK(find(2) == 1);
   CHECK(it.log.now() == 5);
   CHECK(it.end(false) == iteration_outcome::abandoned);
 }

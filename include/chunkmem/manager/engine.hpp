@@ -568,8 +568,8 @@ class engine {
     const memory_location place = place_of(kind);
     if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
       schedule_.ensure_policy();
-    const std::uint32_t next_use = schedule_.next_use_after(slot_state, planned);
-    chunks_.acquire(id, slot_state.chunk, kind, next_use, schedule_.now(), copies_);
+    const auto use = schedule_.use_of(slot_state, planned);
+    chunks_.acquire(id, slot_state.chunk, kind, use.next, use.now, copies_);
     std::byte* data = nullptr;
     try {
       data = make_ready(slot_state, kind, stream, fresh && access_of(kind) != access::write);

@@ -63,8 +63,9 @@ inline void expect_record_fits(const access_record& record, const registry& tens
 /// anything moves, `run_actions` for the copies that the plan has for this access, and `finish` when nothing can fail
 /// any more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the
 /// device is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure
-/// or another loop in between, where the host holds all chunks. Cost: see iteration_planner; a followed access costs
-/// one compare.
+/// or another loop in between, where the host holds all chunks. An access whose copy failed decides, made again, as it
+/// would have decided then: over ranks the others have gone on, and gather by the same decisions. Cost: see
+/// iteration_planner; a followed access costs one compare.
 /// @tparam Copies   carries moves out, see copy_engine
 template <eviction_policy Eviction, transfer_policy Transfer, class Copies>
 class schedule {
@@ -215,18 +216,25 @@ class schedule {
       return now;
     }
     if (!recorder_.is_logging()) return access_record::never;
+    if (recorder_.has_diverged() && is_access(kind)) recorder_.resync((*tensors_)[slot].next_access_index);
     return recorder_.log({index_of(slot), 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
   }
   void log_release(std::uint32_t access_index) noexcept { recorder_.log_release(access_index); }
   void lease_ended(std::uint32_t access_index) noexcept { recorder_.lease_ended(access_index); }
 
-  /// When the chunk of this slot is used next. @param expected   as step_to said
-  [[nodiscard]] std::uint32_t next_use_after(slot& slot_state, bool expected) noexcept
+  struct expected_use {
+    std::uint32_t next;  ///< access at which the chunk is used again
+    access_index now;    ///< decisions count from here
+  };
+  /// When the chunk of this slot is used next. Changes nothing: an access that fails and is made again decides as
+  /// before. @param expected   as step_to said
+  [[nodiscard]] expected_use use_of(const slot& slot_state, bool expected) const noexcept
   {
-    if (expected) return recorder_.entry(recorder_.cursor()).next_of_chunk;
-    if (!recorder_.has_diverged()) return (*chunks_)[slot_state.chunk].next_use;
-    const std::uint32_t next = recorder_.resync(slot_state.next_access_index);
-    return next != access_record::never ? next : (*chunks_)[slot_state.chunk].next_use;
+    if (expected) return {recorder_.entry(recorder_.cursor()).next_of_chunk, now()};
+    const std::uint32_t known = (*chunks_)[slot_state.chunk].next_use;
+    if (!recorder_.has_diverged()) return {known, now()};
+    const auto found = recorder_.found_again(slot_state.next_access_index);
+    return {found.next_of_chunk != access_record::never ? found.next_of_chunk : known, access_index{found.now}};
   }
 
   /// The policy may be asked for what comes next.
@@ -242,7 +250,7 @@ class schedule {
     std::uint64_t lease = tier_space::no_place;
     if (!following_plan_) return lease;
     const auto& actions = plans_[recorder_.index()].actions;
-    try {
+    try {  // a copy that fails is tried again: ranks whose copies succeed go on with the plan, and gather by it
       for (; next_action_ < actions.size() && actions[next_action_].access_index <= now; ++next_action_) {
         const transfer::move& action = actions[next_action_];
         if (action.kind == transfer::move_kind::lease)
@@ -250,6 +258,8 @@ class schedule {
         else if (!run(action))
           ++counts_->skipped_moves;
       }
+    } catch (const device_error&) {
+      throw;
     } catch (...) {
       leave_plan();
       throw;
@@ -398,11 +408,19 @@ class schedule {
   void start_recording(std::span<const rehearsed_turn> rehearsed)
   {
     const bool fits_at_once = chunks_->space(tier::device).frames() >= tensors_->total_frames();
-    if (!fits_at_once || !std::ranges::all_of(rehearsed, [this](const rehearsed_turn& it) {
+    if (is_clearing_ || !fits_at_once || !std::ranges::all_of(rehearsed, [this](const rehearsed_turn& it) {
           return planner_.can_record(*chunks_, it.record, tensors_->chunk_of_slot());
         }))
-      chunks_->evict_all(*copies_);
+      clear_device();
     restart_policy();
+  }
+
+  /// Where a copy fails, the next iteration clears the rest: a start from what was left would be one of its own.
+  void clear_device()
+  {
+    is_clearing_ = true;
+    chunks_->evict_all(*copies_);
+    is_clearing_ = false;
   }
 
   void start_following()
@@ -412,8 +430,8 @@ class schedule {
       following_plan_ = Transfer::plans;
       return;
     }
-    if (follow_from_here()) return;
-    chunks_->evict_all(*copies_);
+    if (!is_clearing_ && follow_from_here()) return;
+    clear_device();
     ++counts_->clean_starts;
     if (follow_from_here()) return;
     chunks_->start_of(recorder_.record());
@@ -514,6 +532,7 @@ class schedule {
   bool last_changed_ = false;
   bool counted_divergence_ = false;
   bool exceptional_ = false;
+  bool is_clearing_ = false;  // a copy failed while the device was cleared
 };
 
 }  // namespace chunkmem::inline v0

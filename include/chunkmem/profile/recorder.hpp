@@ -199,19 +199,30 @@ class recorder {
     mode_ = mode::diverged;
   }
 
-  /// After a divergence: finds the slot's next entry that the iteration has not passed yet, and goes on from there.
-  /// @return   the next use of its chunk, or never where this access is an extra one
-  std::uint32_t resync(std::uint32_t& next_of_slot) noexcept
+  /// An entry of the record, for an access of an iteration that has diverged.
+  struct place {
+    std::uint32_t now = 0;                ///< decisions count from here
+    std::uint32_t next_of_slot = 0;       ///< the slot's entry behind it
+    std::uint32_t next_of_chunk = never;  ///< the next use of its chunk; never: this access is an extra one
+  };
+  /// After a divergence: the slot's next entry that the iteration has not passed yet. Changes nothing, so that an
+  /// access that fails is found at the same place again. @param next_of_slot   where the slot was expected next
+  [[nodiscard]] place found_again(std::uint32_t next_of_slot) const noexcept
   {
     std::uint32_t index = next_of_slot;
     while (index != never && index < hint_) {
       const std::uint32_t next = entries_[index].next_of_slot;
       index = next > index ? next : never;
     }
-    if (index == never) return never;
-    hint_ = index + 1;
-    next_of_slot = entries_[index].next_of_slot;
-    return entries_[index].next_of_chunk;
+    if (index == never) return {hint_, next_of_slot, never};
+    return {index + 1, entries_[index].next_of_slot, entries_[index].next_of_chunk};
+  }
+  /// The access succeeded: the iteration goes on from where it was found again.
+  void resync(std::uint32_t& next_of_slot) noexcept
+  {
+    const place found = found_again(next_of_slot);
+    hint_ = found.now;
+    next_of_slot = found.next_of_slot;
   }
 
   /// Stops following and logging this iteration. Its end is that of an abandoned one.

@@ -513,6 +513,7 @@ class sharded_model {
   /// As a manager's, on every rank.
   void drop_gradients()
   {
+    gradients_.let_go();
     m_.drop_gradients();  // which refuses a step that is half done
     gradients_.forget(m_, units_.all());
     steps_.drop();

@@ -3,6 +3,7 @@
 
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/pin.hpp>
 #include <chunkmem/sharding/add_gradient.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/zero.hpp>
@@ -76,13 +77,16 @@ class unit_gradients {
     open_.assign(units, {});
     holds_.clear();
     holds_.resize(units);
+    begun_.clear();
+    begun_.resize(units);
     for (std::size_t index = 0; index < unit_of.size(); ++index) {
       notes_[index].unit = unit_of[index];
       open_[unit_of[index]].tensors.push_back(static_cast<std::uint32_t>(index));
     }
   }
 
-  /// @throws usage_error   as expect_not_done, which names the tensor; out_of_memory, device_error   nothing was opened
+  /// @throws usage_error   as expect_not_done, which names the tensor; out_of_memory, device_error   called again it
+  ///   goes on
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
     detail::gradient_note& it = notes_[tensor];
@@ -91,15 +95,19 @@ class unit_gradients {
             "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
             "again: gradient_done, pass or step; or drop_gradients)");
     expects(!it.is_done, "a gradient was asked for after gradient_done in this micro-batch");
-    const bool first = !of.is_open;
-    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, stream), it.is_written};
-    if (first) {
-      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, stream);
+    pin_type& kept = begun_[it.unit].unit;
+    if (kept.is_live() && kept.details().stream != stream) kept.release();
+    opened result{kept.is_live() ? std::move(kept)
+                                 : m.acquire(unit.gradients, of.is_open ? access::read_write : access::write, stream),
+                  it.is_written};
+    try {
+      if (!of.is_open && !m.rehearsing()) fill_with_zeros(m, unit, result.unit, stream);
       of.is_open = true;
-    }
-    if (!of.is_held) {
-      holds_[it.unit] = m.acquire(unit.gradients, access::read, stream);
+      if (!of.is_held) holds_[it.unit] = m.acquire(unit.gradients, access::read, stream);
       of.is_held = true;
+    } catch (...) {
+      kept = std::move(result.unit);
+      throw;
     }
     it.is_written = it.is_of_step = true;
     return result;
@@ -120,6 +128,7 @@ class unit_gradients {
   /// An iteration begins.
   void begin(std::uint32_t micro_batches) noexcept
   {
+    let_go();
     micro_batches_ = micro_batches;
     micro_batch_ = 0;
   }
@@ -140,6 +149,7 @@ class unit_gradients {
   void finish(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
     detail::unit_note& of = open_[index];
+    begun_[index].unit.release();  // of a call that was not made again
     if (!of.is_open) return;
     if (!of.is_held) {
       holds_[index] = m.acquire(unit.gradients, access::read_write, adder_);
@@ -147,15 +157,21 @@ class unit_gradients {
     }
     if (!of.is_summed) m.gathered().sum(unit.gradients.id, index, {unit.gradient_type, scale_});
     of.is_summed = true;
-    if (!of.is_joined) join(m, unit, of);
+    if (!of.is_joined) join(m, unit, of, begun_[index]);
     of.is_joined = true;
     holds_[index].release();
     m.drop(unit.gradients);
     close(index);
   }
+  /// Calls that failed are not made again, or as new ones.
+  void let_go() noexcept
+  {
+    for (begun& it : begun_) it.release();
+  }
   /// Nothing is open any more, and what was is worth nothing.
   void forget(Manager& m, std::span<const unit_tensors> units)
   {
+    let_go();
     for (std::uint32_t index = 0; index < open_.size(); ++index) {
       if (!open_[index].is_open) continue;
       holds_[index].release();
@@ -195,6 +211,7 @@ class unit_gradients {
   /// A rehearsal begins its step, perhaps once more.
   void forget_rehearsal() noexcept
   {
+    let_go();
     for (std::uint32_t index = 0; index < open_.size(); ++index)
       if (open_[index].is_open) close(index);
     forget_step();
@@ -210,6 +227,24 @@ class unit_gradients {
   }
 
  private:
+  using read_pin_type = typename Manager::template pin_type<const std::uint8_t>;
+
+  /// Pins of a call whose copy failed: made again it goes on with them. So each access is made once, and the manager
+  /// decides as on the ranks whose copies succeeded.
+  struct begun {
+    pin_type unit;                                            ///< of `open`
+    holder<typename Manager::engine_type, access_token> own;  ///< of `join`: this rank's gradients
+    read_pin_type sum;                                        ///< of `join`: those of the unit
+    std::byte* to = nullptr;                                  ///< bytes of `own`
+
+    void release() noexcept
+    {
+      sum.release();
+      own.release();
+      unit.release();
+    }
+  };
+
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
   {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
@@ -230,38 +265,46 @@ class unit_gradients {
   {
     detail::unit_note& of = open_[index];
     holds_[index].release();
+    begun_[index].release();
     of.is_open = of.is_held = of.is_summed = of.is_joined = false;
     of.done = 0;
     of.adds.reset();
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
   }
 
-  void join(Manager& m, const unit_tensors& unit, detail::unit_note& of)
+  void join(Manager& m, const unit_tensors& unit, detail::unit_note& of, begun& kept)
   {
     with_element(unit.type, [&]<class Element>(Element) {
       if (unit.gradient_type == dtype_of<Element>)
-        join_as<Element>(m, unit, tensor<Element>{unit.share}, of);
+        join_as<Element>(m, unit, tensor<Element>{unit.share}, of, kept);
       else
-        join_as<float>(m, unit, tensor<Element>{unit.share}, of);
+        join_as<float>(m, unit, tensor<Element>{unit.share}, of, kept);
     });
   }
   template <class Kind, class Element>
-  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, detail::unit_note& of)
+  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, detail::unit_note& of, begun& kept)
   {
-    const auto to = m.template gradient<Kind>(weight, adder_);
-    const bool adds = to.beta() != 0;
-    if (!of.adds) of.adds = adds;
-    const auto from = m.acquire(unit.gradients, access::read, adder_);
-    if (m.rehearsing()) return;
-    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin,
-                 unit.share_elements, *of.adds, adder_);
+    if (!kept.own.is_live()) {
+      auto to = m.template gradient<Kind>(weight, adder_);
+      const bool adds = to.beta() != 0;
+      if (!of.adds) of.adds = adds;
+      kept.to = reinterpret_cast<std::byte*>(to.data());
+      kept.own = std::move(to);
+    }
+    if (!kept.sum.is_live()) kept.sum = m.acquire(unit.gradients, access::read, adder_);
+    if (!m.rehearsing())
+      add_gradient(m.backend(), reinterpret_cast<Kind*>(kept.to),
+                   reinterpret_cast<const Kind*>(kept.sum.data()) + unit.share_begin, unit.share_elements, *of.adds,
+                   adder_);
+    kept.release();
   }
 
   std::vector<detail::gradient_note> notes_;  // by tensor of the plan
   std::vector<detail::gradient_note> kept_;   // while a rehearsal runs
   std::vector<detail::unit_note> open_;       // by unit
   /// by unit: keeps it on the device while it is written and summed
-  std::vector<typename Manager::template pin_type<const std::uint8_t>> holds_;
+  std::vector<read_pin_type> holds_;
+  std::vector<begun> begun_;  // by unit
   agent adder_ = agent::host;
   std::uint32_t micro_batches_ = 1;
   std::uint32_t micro_batch_ = 0;
