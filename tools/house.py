@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large the house is: headers, tests, lines, names in each folder, chains of includes, twins, types of managers.
 
-    python3 tools/house.py [<top of a tree>] [--compiler g++]
+    python3 tools/house.py [<top of a tree> ...] [--compiler g++]
 
-With a compiler it also says how many user seconds the umbrella header takes. For a tree of before:
-`git worktree add ../before <commit>` and `python3 tools/house.py ../before`.
+Two trees are two columns of one table. For a tree of before: `git worktree add ../before <commit>` and
+`python3 tools/house.py ../before .`. With a compiler the table also has user seconds: of the umbrella header, and of an
+example on one rank and on many, each the median of three, in which the trees take turns.
+
+An implementation is a header that defines what a trainer calls, a function with its body or a class with its members,
+in a folder and under a name of IMPLEMENTATIONS. A short way that calls another one counts too.
 """
 import argparse
 import functools
@@ -14,6 +18,24 @@ import re
 import resource
 import statistics
 import subprocess
+
+from count_code import code_of
+
+FILES = ("checkpoint", "pipeline", "sharding")
+IMPLEMENTATIONS = {  # folders, classes, functions
+    "pin": (("manager", "sharding"), r"(\w+_)?pin", r""),
+    "gradient": (("manager", "sharding"), r"(\w+_)?gradients?", r"gradient"),
+    "step": (("optimizer", "pipeline", "sharding"), r"\w+_step", r"step"),
+    "save": (FILES, r"\w+_save", r"save(_\w+)?"),
+    "load": (FILES, r"\w+_load", r"load(_\w+)?"),
+    "import": (FILES, r"\w+_import", r"import_\w+"),
+}
+PLAN = r"(\w+_)?plan"
+CLASS = re.compile(r"\b(?:class|struct)\s+(\w+)(?:\s+final)?\s*(?::[^;{]*)?\{")
+FUNCTION = re.compile(r"(?<=[\w>&*])\s+(\w+)\s*\(")
+NO_TYPE = re.compile(r"\b(?:return|else|throw|new|co_\w+)$")
+BODY = re.compile(r"(?:\s|const\b|noexcept\b|&|requires\s*\([^{;]*\)|try\b|->[^{;]*)*\{")
+TRAINERS = {"one rank": "first_training.cpp", "ranks": "ranks_threads.cpp"}  # of examples/
 
 INCLUDE = re.compile(r"^#include <chunkmem/([^>]+)>", re.MULTILINE)
 WAITING = ("sharding", "planner", "configurator")  # folders that are built anew by later work
@@ -57,11 +79,45 @@ def spellings_of_managers(texts):
     return found
 
 
-def user_seconds(root, compiler):
+def user_seconds(root, compiler, text, *flags):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{root}/include", "-x", "c++", "-"], check=True,
-                   input="#include <chunkmem/chunkmem.hpp>\n", text=True)
+    subprocess.run([compiler, "-std=c++20", f"-I{root}/include", f"-I{root}/examples", *flags, "-o", "/dev/null",
+                    "-x", "c++", "-"], check=True, input=text, text=True)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def rows_of_compiler(roots, compiler):
+    """Their seconds, in which the trees take turns."""
+    def row(name, text_of, *flags):
+        seconds = [[user_seconds(root, compiler, text_of(root), *flags) for root in roots] for _ in range(3)]
+        return name, [f"{statistics.median(each):.1f}" for each in zip(*seconds)]
+    yield row(f"user seconds of the umbrella, {compiler}", lambda _: "#include <chunkmem/chunkmem.hpp>\n",
+              "-fsyntax-only")
+    for ranks, name in TRAINERS.items():
+        for level in ("-O0", "-O2"):
+            yield row(f"user seconds of a trainer of {ranks}, {compiler} {level}",
+                      lambda root, name=name: (root / "examples" / name).read_text(encoding="utf-8"), level, "-c")
+
+
+def functions_in(code):
+    """Names of functions that have a body here."""
+    for match in FUNCTION.finditer(code):
+        depth, end = 0, match.end() - 1
+        for end in range(match.end() - 1, len(code)):
+            depth += {"(": 1, ")": -1}.get(code[end], 0)
+            if depth == 0:
+                break
+        if BODY.match(code, end + 1) and not NO_TYPE.search(code, max(0, match.start() - 20), match.start()):
+            yield match[1]
+
+
+def implementations(codes):
+    """How many headers define it, for each of IMPLEMENTATIONS."""
+    names = {header: (CLASS.findall(code), list(functions_in(code))) for header, code in codes.items()}
+    for what, (folders, *patterns) in IMPLEMENTATIONS.items():
+        yield what, sum(header.split("/")[0] in folders and
+                        any(re.fullmatch(pattern, name) for pattern, found in zip(patterns, both) for name in found)
+                        for header, both in names.items())
 
 
 def rows_of(root):
@@ -80,8 +136,14 @@ def rows_of(root):
     yield "headers", len(headers)
     yield f"headers outside {', '.join(WAITING)}", len(outside)
     yield "files with tests (*_test.cpp)", len(cases)
-    yield "lines of code in include/", sum(map(code_lines, headers.values()))
-    yield "lines of code in tests/", sum(map(code_lines, programs.values()))
+    for folder in ("include", "tests", "examples", "bench"):
+        sources = texts_below(root / folder, ".cpp", ".hpp", ".cu", ".cuh")
+        yield f"lines of code in {folder}/", sum(map(code_lines, sources.values()))
+    codes = {header: code_of(text) for header, text in headers.items()}
+    for what, count in implementations(codes):
+        yield f"headers that define a {what}".replace("a import", "an import"), count
+    yield "types named plan", sum(bool(re.fullmatch(PLAN, name)) for code in codes.values()
+                                  for name in CLASS.findall(code))
     yield "median and longest header", f"{statistics.median(lengths.values()):.0f}, {max(lengths.values())}"
     yield "median and longest file with tests", (
         f"{statistics.median(len(programs[path].splitlines()) for path in cases):.0f}, "
@@ -95,13 +157,16 @@ def rows_of(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1])
-    parser.add_argument("--compiler", help="also time the umbrella header with this compiler")
+    parser.add_argument("roots", nargs="*", type=pathlib.Path, default=[pathlib.Path(__file__).resolve().parents[1]],
+                        metavar="root", help="the top of a tree")
+    parser.add_argument("--compiler", help="also time headers and trainers with this compiler")
     given = parser.parse_args()
-    for name, value in rows_of(given.root):
-        print(f"| {name} | {value} |")
+    roots = [root.resolve() for root in given.roots]
+    rows = [(row[0][0], [str(value) for _, value in row]) for row in zip(*map(rows_of, roots))]
     if given.compiler:
-        print(f"| user seconds of the umbrella, {given.compiler} | {user_seconds(given.root, given.compiler):.1f} |")
+        rows += rows_of_compiler(roots, given.compiler)
+    for name, values in rows:
+        print(f"| {name} | {' | '.join(values)} |")
 
 
 if __name__ == "__main__":
