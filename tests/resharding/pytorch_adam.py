@@ -35,12 +35,12 @@ def ended(history):
     return weights, [int(adam.state[weight]["step"]) if weight in adam.state else 0 for weight in weights]
 
 
-def differences(history):
+def differences(history, distances):
     weights, updates = ended(history)
     for tensor, (weight, last) in enumerate(zip(weights, history["last"])):
-        distance = (weight.detach() - single(last)).abs().max().item()
-        if not distance <= BOUND:
-            yield f"weight {tensor} ends {distance} away"
+        distances.append((weight.detach() - single(last)).abs().max().item())
+        if not distances[-1] <= BOUND:
+            yield f"weight {tensor} ends {distances[-1]} away"
         if updates[tensor] != history["updates"][tensor]:
             yield f"weight {tensor} has {history['updates'][tensor]} updates, and {updates[tensor]} with PyTorch"
 
@@ -50,9 +50,11 @@ def main():
         return 0
     with open(sys.argv[2], encoding="utf-8") as lines:
         histories = [json.loads(line) for line in lines]
-    found = [f"history {number}: {text}" for number, it in enumerate(histories) for text in differences(it)]
+    distances = []
+    found = [f"history {number}: {text}" for number, it in enumerate(histories) for text in differences(it, distances)]
     print("\n".join(found[:20]))
-    print(f"{len(histories)} histories, {sum(len(it['steps']) for it in histories)} steps, {len(found)} differences")
+    print(f"{len(histories)} histories, {sum(len(it['steps']) for it in histories)} steps, {len(found)} differences; "
+          f"the farthest weight is {max(distances, default=0):.2g} away, of {BOUND:.2g} allowed")
     return 1 if found or not histories else 0
 
 
