@@ -244,4 +244,15 @@ TEST_CASE("what is copied ahead, taken back and written at once is written as it
     }
 }
 
+TEST_CASE("a queue whose lent bytes do not arrive gives nothing to write, and keeps the first reason", "[checkpoint]")
+{
+  save_queue queue{1};
+  queue.refuse(std::make_exception_ptr(std::runtime_error{"a device that is lost"}));
+  queue.refuse(std::make_exception_ptr(std::runtime_error{"a later reason"}));
+  REQUIRE(queue.failure() != nullptr);
+  CHECK_THROWS_WITH(std::rethrow_exception(queue.failure()), "a device that is lost");
+  save_queue::order next;
+  CHECK_FALSE(queue.take(next));
+}
+
 }  // namespace save_queue_test
