@@ -49,6 +49,16 @@ TEST_CASE("an error says where in the trainer its call stands", "[checks]")
   CHECK(details_of([&] { cm::optimizer::step(it.m, it.sgd, {}, cm::on_this_thread); }) == at_line(__LINE__));
 }
 
+TEST_CASE("an error about a mistake of before says where the call stands that hears of it", "[checks]")
+{
+  rig<> it;
+  {
+    const auto pin = it.m.acquire(it.weights.slice(0), cm::access::read);
+    write_unseen(pin.data(), 4.0F);
+  }
+  CHECK(details_of([&] { (void)it.m.acquire(it.weights.slice(1), cm::access::read); }) == at_line(__LINE__));
+}
+
 TEST_CASE("below the details that were asked for", "[checks]")
 {
   cm::backend::host_arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
