@@ -198,8 +198,12 @@ struct trainer_with {
   {
     std::vector<float> all;
     for (const auto it : weights)
-      for (const cm::bf16 value : m.acquire(it, cm::access::read).span()) all.push_back(cm::to_float(value));
-    for (const float value : m.acquire(wide, cm::access::read).span()) all.push_back(value);
+      again([&] {
+        for (const cm::bf16 value : m.acquire(it, cm::access::read).span()) all.push_back(cm::to_float(value));
+      });
+    again([&] {
+      for (const float value : m.acquire(wide, cm::access::read).span()) all.push_back(value);
+    });
     return all;
   }
   /// Shares whose gradients lie in their bytes now.
@@ -544,9 +548,7 @@ std::vector<float> trained_past_a_failure(const setting& how, std::uint32_t firs
       it.again([&] { scope.reset(); });
     }
     if (fails) copies = it.memory.copies() - before;
-    std::vector<float> values;
-    it.again([&] { values = it.values(); });
-    return values;
+    return it.values();
   });
 }
 
