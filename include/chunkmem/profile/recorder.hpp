@@ -200,14 +200,14 @@ class recorder {
   }
 
   /// An entry of the record, for an access of an iteration that has diverged.
-  struct place {
+  struct found_entry {
     std::uint32_t now = 0;                ///< decisions count from here
     std::uint32_t next_of_slot = 0;       ///< the slot's entry behind it
     std::uint32_t next_of_chunk = never;  ///< the next use of its chunk; never: this access is an extra one
   };
   /// After a divergence: the slot's next entry that the iteration has not passed yet. Changes nothing, so that an
   /// access that fails is found at the same place again. @param next_of_slot   where the slot was expected next
-  [[nodiscard]] place found_again(std::uint32_t next_of_slot) const noexcept
+  [[nodiscard]] found_entry found_again(std::uint32_t next_of_slot) const noexcept
   {
     std::uint32_t index = next_of_slot;
     while (index != never && index < hint_) {
@@ -220,7 +220,7 @@ class recorder {
   /// The access succeeded: the iteration goes on from where it was found again.
   void resync(std::uint32_t& next_of_slot) noexcept
   {
-    const place found = found_again(next_of_slot);
+    const found_entry found = found_again(next_of_slot);
     hint_ = found.now;
     next_of_slot = found.next_of_slot;
   }
