@@ -108,7 +108,8 @@ struct setting {
   cm::sharding::zero divided = cm::sharding::zero_3;
   bool in_place = true;
   std::uint32_t frames = 40;
-  std::uint32_t more = 0;  ///< weights, which fill a unit each
+  std::uint32_t more = 0;   ///< weights, which fill a unit each
+  bool tries_again = true;  ///< a call whose copy fails is made again
 };
 
 /// A rank that trains weights of 16 bits in three units, of which one is frozen and two weights share one, and a weight
@@ -128,12 +129,14 @@ struct trainer_with {
   std::vector<cm::tensor<cm::bf16>> weights;
   cm::tensor<float> wide;
   float scale = 1;
+  bool tries_again;
 
   trainer_with(const cm::collective::thread_group& group, std::uint32_t rank, const setting& how)
       : memory{support::failure_plan{},
                cm::backend::host_arena_options{.device_capacity = frame * how.frames, .host_capacity = frame * 60}},
         here{group, cm::rank_id{rank}},
-        m{memory, here, {.chunk_bytes = frame}, {.divided = how.divided}, support::chosen_gradient{how.in_place}}
+        m{memory, here, {.chunk_bytes = frame}, {.divided = how.divided}, support::chosen_gradient{how.in_place}},
+        tries_again{how.tries_again}
   {
     m.use(adam);
     for (std::size_t index = 0; index < std::size(sizes); ++index)
@@ -173,7 +176,7 @@ struct trainer_with {
     });
     again([&] { m.gradient_done(wide); });
   }
-  /// Makes the call again until no copy of it fails.
+  /// Makes the call again until no copy of it fails, where it may.
   template <class Work>
   void again(Work work)
   {
@@ -181,6 +184,7 @@ struct trainer_with {
       try {
         return work();
       } catch (const cm::device_error&) {
+        if (!tries_again) throw;
       }
     }
   }
@@ -582,6 +586,36 @@ TEST_CASE("gradients over ranks, in place or apart, end with the same bits on th
           "[sharding]")
 {
   fail_copies({0}, {2});
+}
+
+TEST_CASE("where the rank ends whose copy failed on the least device, it says so, and the other one that it is gone",
+          "[sharding]")
+{
+  for (const bool in_place : {false, true}) {
+    setting how{.divided = cm::sharding::zero_3, .in_place = in_place};
+    how.frames = least_frames(how);
+    how.tries_again = false;
+    for (std::uint64_t fatal = 0; fatal < 30; ++fatal) {
+      std::string said[ranks];
+      const cm::collective::thread_group group{ranks, {}};
+      support::on_ranks(ranks, [&](std::uint32_t rank) {
+        try {
+          trainer it{group, rank, how};
+          it.fill();
+          it.train(0, 2);
+          if (rank == 1) it.memory.set_plan({.copy = it.memory.copies() + fatal});
+          it.train(2, 4);
+        } catch (const cm::device_error& failed) {
+          said[rank] = failed.what();
+        } catch (const cm::comm_error& failed) {
+          said[rank] = failed.what();
+        }
+      });
+      INFO((in_place ? "in place" : "apart") << ", copy " << fatal);
+      CHECK_THAT(said[0], ContainsSubstring("rank 1"));
+      CHECK_THAT(said[1], ContainsSubstring("copy failed as planned"));
+    }
+  }
 }
 
 TEST_CASE("so they do on devices that are somewhat larger, and from the first step on", "[sharding][.slow]")
