@@ -95,15 +95,13 @@ template <class Training>
 ///
 /// Planners get the device, without the bytes that a step takes beside activations: those of a step that keeps the
 /// input of each layer alone. A plan that needs more frames than it counts is made again for less.
-template <class Training>
-void choose_activations(training_setup& setup)
+/// @tparam Training   has `plan`   @param rehearse   `rehearse()`: what a step by the plan of `setup` needs
+template <class Training, class Rehearse>
+void choose_activations(training_setup& setup, Rehearse rehearse)
 {
   const options& chosen = setup.chosen;
   const auto plan_for = [&](activation_mode choice, chunkmem::bytes device) {
     setup.plan = Training::plan(choice, chosen, device);
-  };
-  const auto rehearse = [&] {
-    return session_as_chosen<Training>(setup, boundless, boundless, either_gradient{chosen.gradient}).rehearse();
   };
   plan_for(activation_mode::recompute, boundless);
   if (!is_planned(chosen.activations)) return plan_for(chosen.activations, boundless);
@@ -119,6 +117,14 @@ void choose_activations(training_setup& setup)
     room -= std::max(excess, chunkmem::bytes{std::min<std::uint64_t>(room.count(), setup.chunk.count() / 4)});
   }
   plan_for(activation_mode::recompute, boundless);
+}
+/// The same for one manager.
+template <class Training>
+void choose_activations(training_setup& setup)
+{
+  choose_activations<Training>(setup, [&] {
+    return session_as_chosen<Training>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
+  });
 }
 
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
@@ -142,7 +148,7 @@ template <class Training>
   budget.smallest_device = need.smallest_device;
   const chunkmem::bytes quarter{budget.everything.count() / 4};
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
-  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
+  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
   const memory_limits limits = Training::limits();
   check(budget, limits);
   const auto luxury = session<Training>{setup.without_plan(), boundless, boundless, either_gradient{}}.rehearse();

@@ -68,9 +68,10 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option(
       "--precision", raw.precision,
       is_cuda ? "of weights and gradients: bf16 alone (bf16)" : "of weights and gradients: fp32, bf16 or fp16 (fp32)");
-  if (is_cuda)
-    app.add_option("--update", raw.update,
-                   "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
+  app.add_option("--update", raw.update,
+                 is_cuda ? "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)"
+                         : "when the optimizer works: at_once, at the end of each step; late, when a weight is used "
+                           "next; or early, before the norm of all gradients is known (at_once)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
   app.add_option(
@@ -302,9 +303,12 @@ void read_tuning(const raw_options& raw, options& out)
     throw problem{"--export writes a training with GELU of all weights (leave it out, or --mlp relu and --lora)"};
 }
 
-void read_choices(const raw_options& raw, options& out)
+void read_choices(const raw_options& raw, program whose, options& out)
 {
-  out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
+  if (whose == program::gpt_cuda)
+    out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
+  else
+    out.when = static_cast<update_time>(read_word("--update", raw.update, {"at_once", "late", "early"}));
   out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
 }
 
@@ -404,7 +408,7 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
   if (!raw.sample.empty() && chosen.sample > 0)
     throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
   check_measured(chosen);
-  if (is_planned(chosen.activations) || (whose == program::gpt_cuda && chosen.activations == activation_mode::sample))
+  if (whose == program::gpt_cuda && (is_planned(chosen.activations) || chosen.activations == activation_mode::sample))
     throw problem{"--activations " + raw.activations + " is for one rank (choose swap, keep or recompute)"};
   if (chosen.sample_file)
     throw problem{"--activations " + raw.activations + " is for one rank (give one share for all inputs: sample=0.3)"};
@@ -451,6 +455,7 @@ void check_stages(const raw_options& raw, const options& chosen)
           {"--nodes", raw.nodes},
           {"--sample", raw.sample},
           {"--recompute", raw.recompute},
+          {"--update", raw.update},
           {"--mlp", raw.mlp},
           {"--windows", raw.windows},
           {"--init", raw.init},
@@ -509,7 +514,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.cluster.empty()) out.cluster = raw.cluster;
   if (!raw.write_model.empty()) out.write_model = raw.write_model;
   read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
-  read_choices(raw, out);
+  read_choices(raw, whose, out);
   read_activations(raw, whose, out);
   read_tuning(raw, out);
   check_gradient(out);

@@ -22,6 +22,8 @@ namespace gpt {
 enum class gradient_choice : std::uint8_t { separate, in_place };
 /// Where the optimizer works: placement means where the placement policy keeps most of its states.
 enum class update_choice : std::uint8_t { placement, cpu, gpu };
+/// The time of an update: at the end of its step, at the next use of its weight, or before the norm is known.
+enum class update_time : std::uint8_t { at_once, late, early };
 /// Who reads a command line: the trainer on the CPU, or that on a GPU, which has options and defaults of its own.
 enum class program : std::uint8_t { gpt, gpt_cuda };
 
@@ -54,6 +56,7 @@ struct options {
   double device_rate = 156e12;  ///< of gpt_cuda, for planners: operations a second; half the peak of an A100
   double link_rate = 25e9;      ///< of gpt_cuda, for planners: bytes a second, each way; of PCIe 4.0 x16, rounded
   update_choice update = update_choice::placement;  ///< of gpt_cuda
+  update_time when = update_time::at_once;          ///< of gpt
   float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, exported;

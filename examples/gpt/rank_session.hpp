@@ -199,7 +199,7 @@ template <class Place>
   budget.smallest_device = need.smallest_device;
   budget.device = setup.chosen.device_memory.value_or(
       std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
-  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
+  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
   const memory_limits limits = here.limits(setup.chosen);
   check(budget, limits);
   const auto luxury = rank_session<Place>{setup.without_plan(), here, plan.other(), boundless, boundless}.rehearse();
@@ -219,10 +219,12 @@ template <class Place>
   const bool prints = chunkmem::index_of(here.process_groups().of(chunkmem::ownership::process_group::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
-  const training_setup setup{
+  training_setup setup{
       chosen, text, workers,
-      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain),
-      Place::plan(chosen.activations, chosen, boundless)};
+      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+  choose_activations<Place>(setup, [&] {
+    return rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
+  });
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {

@@ -7,6 +7,7 @@
 #include "parameters.hpp"
 #include "progress.hpp"
 #include "settings.hpp"
+#include "update_times.hpp"
 
 #include <chunkmem/activation/ratio_search.hpp>
 #include <chunkmem/activation/sampling_report.hpp>
@@ -30,7 +31,14 @@ struct training_setup {
   chunkmem::bytes chunk;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
 
-  /// The same with layers run as a trainer does by itself, whatever the command line says.
+  /// What a step leases on the host.
+  [[nodiscard]] chunkmem::bytes host_leases() const
+  {
+    const trainer_settings how = settings();
+    return how.when == update_time::early ? undo_bytes(chosen.size.parameters(), how.precision) : chunkmem::bytes{};
+  }
+
+  /// The same with layers run and weights updated as a trainer does by itself, whatever the command line says.
   [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk}; }
   [[nodiscard]] trainer_settings settings() const
   {
@@ -45,7 +53,8 @@ struct training_setup {
             .sample_ratio = chosen.sample_ratio,
             .sample_ratios = chosen.sample_ratios,
             .measures_noise = chosen.noise > 0,
-            .update = chosen.update};
+            .update = chosen.update,
+            .when = plan.steps.empty() ? update_time::at_once : chosen.when};
   }
 };
 

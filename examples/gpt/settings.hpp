@@ -34,6 +34,7 @@ struct trainer_settings {
   std::vector<input_ratio> sample_ratios{};   ///< of inputs that have ratios of their own
   bool measures_noise = false;                ///< of those gradients
   update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu
+  update_time when = update_time::at_once;    ///< of the trainer on the CPU
 };
 
 }  // namespace gpt

@@ -6,10 +6,10 @@
 #include "head.hpp"
 #include "layer_runs.hpp"
 #include "settings.hpp"
+#include "update_times.hpp"
 #include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
@@ -29,10 +29,11 @@ class trainer {
   /// @param settings             without a plan of activations each layer runs forward once
   trainer(Manager& manager, const model& net, const training_text& text, const trainer_settings& settings,
           chunkmem::optimizer::thread_pool& workers)
-      : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
+      : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}
   {
     manager.use(adam_);
     manager.use(scale_);
+    updates_.emplace(manager, adam_, settings.when, workers, undo_bytes(size().parameters(), settings.precision));
     if constexpr (network<Manager>::can_sample)
       if (settings.sample_ratio > 0)
         net_.use(samples_.emplace(
@@ -74,9 +75,9 @@ class trainer {
   /// The second part: the update.
   void finish(std::size_t number)
   {
-    const chunkmem::optimizer::step_result result = update({.learning_rate = learning_rate(number),
-                                                            .clip = {.norm = settings_.clip},
-                                                            .loss_scale = scales() ? &scale_ : nullptr});
+    const chunkmem::optimizer::step_result result = updates_->step({.learning_rate = learning_rate(number),
+                                                                    .clip = {.norm = settings_.clip},
+                                                                    .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     if (samples_ && net_.computes()) take_norms();
   }
@@ -138,14 +139,6 @@ class trainer {
       samples_->commit(m_.ranks());
     else
       samples_->commit();
-  }
-
-  auto update(const chunkmem::optimizer::step_options& options)
-  {
-    if constexpr (trains_over_ranks)
-      return m_.step(adam_, options, workers_);
-    else
-      return chunkmem::optimizer::step(m_, adam_, options, workers_);
   }
 
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
@@ -217,11 +210,11 @@ class trainer {
   training_windows windows_{text_, size().context, settings_.seed, settings_.windows,
                             size().tokens_per_step() / size().context* settings_.ranks};
   layer_runs<Manager> runs_{net_, settings_.activations, settings_.plan};
-  chunkmem::optimizer::thread_pool& workers_;
   chunkmem::optimizer::adam adam_{settings_.adam};
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   std::uint64_t skipped_ = 0;
+  std::optional<update_times<Manager>> updates_;
   std::optional<projection_samples<Manager>> samples_;
 };
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -42,8 +43,11 @@ struct job {
   bool rehearses = false;
   /// the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
   bool is_tight = false;
-  bool in_place = false;    ///< 16-bit gradients of a share take its bytes
-  bool on_compute = false;  ///< gradients are written by work of the compute agent
+  /// a quarter of what a rehearsal needs in all, instead of `frames`
+  bool is_quarter = false;
+  std::string_view planner{};  ///< of activations, where the training has an activation_chain
+  bool in_place = false;       ///< 16-bit gradients of a share take its bytes
+  bool on_compute = false;     ///< gradients are written by work of the compute agent
   updates when = updates::at_once;
   std::uint32_t undo_kilobytes = 0;        ///< of early updates, on rank 0; the others have less and less
   float loss_scale = 0;                    ///< the first one, which grows after two updates; 0: none
@@ -305,6 +309,15 @@ class steps_of_ranks {
   cm::optimizer::early_updates<Model, Kernel> early_;
 };
 
+/// A training whose passes use the weights in turn. In its place: activation_chain.
+struct no_activations {
+  static constexpr bool runs_blocks = false;
+  template <class Model>
+  no_activations(Model&, const job&, std::uint32_t)
+  {
+  }
+};
+
 /// The weights of a stage: from `begin` to before `end`.
 struct stage_part {
   std::size_t begin = 0;
@@ -316,7 +329,9 @@ struct stage_part {
 ///
 /// Where the host cannot read the device, kernels read weights and write gradients.
 /// @tparam Steps   takes them: `take(options)`, `finish()`, `waiting()`, `early()`
-template <class Element, class Model, class Kernel, class Steps = steps_of_ranks<Model, Kernel>>
+/// @tparam Activations   no_activations, or an activation_chain
+template <class Element, class Model, class Kernel, class Steps = steps_of_ranks<Model, Kernel>,
+          class Activations = no_activations>
 class one_of_many {
   static constexpr bool is_over_ranks = requires(Model& model) { model.ranks(); };
   static constexpr bool is_on_host = Model::engine_type::host_addressable;
@@ -340,6 +355,7 @@ class one_of_many {
       m_.name(weights_.back(), name_of(index));
     }
     activation_ = m_.template add<float>({2000}, cm::role::activation);
+    activations_.emplace(m_, job_, rank());
   }
   one_of_many(const one_of_many&) = delete;
   ~one_of_many()
@@ -402,30 +418,38 @@ class one_of_many {
     check_all(job_.steps);
     await_kernels();
     if (has_misread_) complain("a weight that a kernel read", 0);
+    if constexpr (Activations::runs_blocks)
+      if (!activations_->is_right()) complain("an activation behind", 0);
   }
+  /// Or a quarter of what a step needs in all, where the job says so.
   [[nodiscard]] cm::bytes least_device()
   {
-    cm::bytes least{};
+    cm::bytes least{}, quarter{};
     for (const std::uint32_t now : {0U, 1U})
-      again([&] { least = std::max(least, m_.rehearse([&] { step(now); }).smallest_device); });
-    return least;
+      again([&] {
+        const cm::memory_requirement need = m_.rehearse([&] { step(now); });
+        least = std::max(least, need.smallest_device);
+        quarter = std::max(quarter, cm::bytes{need.everything.count() / 4});
+      });
+    if (job_.is_quarter && quarter < least) complain("a quarter of the device is too little:", 0);
+    return job_.is_quarter ? quarter : least;
   }
   void step(std::uint32_t now)
   {
-    auto scope = again([&] { return m_.iteration(job_.micro_batches); });
+    auto scope = again([&] { return begin_iteration(); });
     for (std::uint32_t batch = 0; batch < job_.micro_batches; ++batch) {
-      again([&] { scope.pass(cm::pass::forward, batch); });
-      for (std::size_t index = part_.begin; index < part_.end; ++index) read(index, now);
-      again([&] { (void)m_.acquire(activation_, cm::access::write); });
-      again([&] { scope.pass(cm::pass::backward, batch); });
-      const auto lease = again([&] { return m_.lease(cm::tier::device, cm::bytes{4096}); });
-      for (std::size_t index = part_.end; index-- > part_.begin;)
+      const auto forward_of = [&](std::size_t index) { read(index, now); };
+      const auto backward_of = [&](std::size_t index) {
         if (has_gradient(index, now)) backward(index, now, batch);
+      };
+      if constexpr (Activations::runs_blocks)
+        activations_->run(scope, now, batch, forward_of, backward_of);
+      else
+        pass_both(scope, batch, forward_of, backward_of);
       if (is_own(tied)) {
         visit(tied, now, batch, 1);
         done(tied, batch);
       }
-      again([&] { m_.drop(activation_); });
     }
     const auto outcome = again([&] { return steps_.take(job_.options(scale_)); });
     if (m_.rehearsing()) return;
@@ -466,6 +490,24 @@ class one_of_many {
   }
 
  private:
+  [[nodiscard]] auto begin_iteration()
+  {
+    if constexpr (Activations::runs_blocks)
+      return activations_->iteration(job_.micro_batches);
+    else
+      return m_.iteration(job_.micro_batches);
+  }
+  template <class Scope, class Forward, class Backward>
+  void pass_both(Scope& scope, std::uint32_t batch, Forward forward_of, Backward backward_of)
+  {
+    again([&] { scope.pass(cm::pass::forward, batch); });
+    for (std::size_t index = part_.begin; index < part_.end; ++index) forward_of(index);
+    again([&] { (void)m_.acquire(activation_, cm::access::write); });
+    again([&] { scope.pass(cm::pass::backward, batch); });
+    const auto lease = again([&] { return m_.lease(cm::tier::device, cm::bytes{4096}); });
+    for (std::size_t index = part_.end; index-- > part_.begin;) backward_of(index);
+    again([&] { m_.drop(activation_); });
+  }
   [[nodiscard]] bool is_own(std::size_t index) const { return index >= part_.begin && index < part_.end; }
   [[nodiscard]] cm::tensor<Element> weight(std::size_t index) const { return weights_[index - part_.begin]; }
   [[nodiscard]] std::uint32_t rank() const
@@ -584,6 +626,7 @@ class one_of_many {
   stage_part part_;
   std::vector<cm::tensor<Element>> weights_;
   cm::tensor<float> activation_;
+  std::optional<Activations> activations_;
   std::atomic<bool> has_misread_ = false;  // a kernel
   Steps steps_;
 };

@@ -84,7 +84,7 @@ using chosen_model = cm::sharded_model<Backend, ends_of<Ownership, Backend>, Own
                                        every_placement, every_transfer, chosen_gradient>;
 
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
-template <class Element, class Model, class Ranks, class Make, class... Policies>
+template <class Element, class Model, class Ranks, class Activations = no_activations, class Make, class... Policies>
 std::vector<std::string> train_as(Make make, const job& wanted, const Policies&... policies)
 {
   const cm::optimizer::adam kernel{{.weight_decay = 0.01F}};
@@ -96,7 +96,8 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
   groups.run([&](cm::sharding::thread_ranks::place& here) {
     const std::uint32_t rank = here.rank();
     try {
-      using trainer_type = one_of_many<Element, Model, cm::optimizer::adam>;
+      using steps_type = steps_of_ranks<Model, cm::optimizer::adam>;
+      using trainer_type = one_of_many<Element, Model, cm::optimizer::adam, steps_type, Activations>;
       const auto on = [&](cm::bytes device, cm::call_ref<void(trainer_type&)> use) {
         auto memory = make(rank, device, wanted.frame_bytes() * 256);
         std::optional<driven_ends> driven;
@@ -118,6 +119,8 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
       if (wanted.is_tight)
         on(wanted.frame_bytes() * 256,
            [&](trainer_type& trainer) { device = trainer.least_device() + wanted.longest_unit(); });
+      if (wanted.is_quarter)
+        on(wanted.frame_bytes() * 256, [&](trainer_type& trainer) { device = trainer.least_device(); });
       on(device, [&](trainer_type& trainer) {
         trainer.run();
         trainer.check_momentum(momentum);

@@ -42,7 +42,14 @@ trains "$gpt" $small --ranks 4 --shard 1 --chunk-bytes 64KiB --resume saved --ve
 resumed '--ranks 4 --shard 1'
 for step in 5 6; do [ "$(loss_of $step said)" = "$(loss_of $step whole)" ] || fail "the loss of step $step"; done
 
-trains "$gpt" $small --ranks 2 --accumulate 2 --resume saved
+# So with activations by a planner, and updates that wait or come early.
+for update in late early; do
+  trains "$gpt" $small --ranks 4 --activations karma --update $update --resume saved --verify
+  resumed "--update $update"
+  for step in 5 6; do [ "$(loss_of $step said)" = "$(loss_of $step whole)" ] || fail "the loss of step $step, $update"; done
+done
+
+trains "$gpt" $small --ranks 2 --accumulate 2 --activations karma --update late --resume saved
 resumed '--ranks 2'
 expect_close '--ranks 2'
 trains "$gpt" $small --accumulate 4 --sample 0 --resume saved

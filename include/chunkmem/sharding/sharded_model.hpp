@@ -370,6 +370,10 @@ class sharded_model {
   }
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
+  /// As a manager's: of this rank.
+  [[nodiscard]] const access_record& rehearsed() const noexcept { return m_.rehearsed(); }
+  /// As a manager's: of this rank.
+  [[nodiscard]] std::uint32_t access_index() const noexcept { return m_.access_index(); }
 
   /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models, other room or other
   /// first values
