@@ -337,6 +337,7 @@ struct listening_gatherer : copy_mover {
   std::vector<collective_call>* heard = nullptr;
   ranks_state* state = nullptr;
   agent worker() const noexcept { return ranks_agent; }
+  agent worker_of_sums() const noexcept { return ranks_agent; }
   void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
     note(backend, {false, whole, size.count(), label});

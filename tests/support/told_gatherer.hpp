@@ -44,6 +44,7 @@ struct told_gatherer : chunkmem::copy_mover {
   bool fills = false;  ///< a gather makes the second half a byte that says how many there were
 
   [[nodiscard]] chunkmem::agent worker() const noexcept { return stream; }
+  [[nodiscard]] chunkmem::agent worker_of_sums() const noexcept { return stream; }
   template <class Backend>
   void gather(Backend& memory, std::byte* whole, chunkmem::bytes size, std::uint32_t label)
   {

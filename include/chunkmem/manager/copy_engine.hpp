@@ -154,7 +154,8 @@ class copy_engine {
         mover_{std::move(mover)},
         sink_{std::move(sink)}
   {
-    if constexpr (gathers) tracker_.add_copy_agent(mover_.worker());
+    if constexpr (gathers)
+      for (const agent each : {mover_.worker(), mover_.worker_of_sums()}) tracker_.add_copy_agent(each);
   }
   copy_engine(const copy_engine&) = delete;
 
@@ -304,7 +305,7 @@ class copy_engine {
       health_->starting([&] {
         mover_.gather(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, shares_.label_of(id));
       });
-      stamp_collective(to);
+      stamp_collective(mover_.worker(), to);
     }
   }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
@@ -312,13 +313,14 @@ class copy_engine {
   void sum(chunk_id id, const chunk& chunk_state, std::uint32_t label, collective::sum how)
     requires gathers
   {
+    const agent stream = mover_.worker_of_sums();
     const frame_id first = chunk_state.first_frame[tier::device];
     frame_hazards& frames = hazards_at(tier::device, first);
-    tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{*this, mover_.worker(), address(tier::device, first), nullptr, used_[index_of(id)]};
+    tracker_.follow(stream, frames, frames.users, wait_cause::other);
+    const lent_bytes lent{*this, stream, address(tier::device, first), nullptr, used_[index_of(id)]};
     health_->starting(
         [&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[index_of(id)]}, label, how); });
-    stamp_collective(frames);
+    stamp_collective(stream, frames);
   }
 
   /// Events that are no copy.
@@ -427,10 +429,10 @@ class copy_engine {
     ++counts_.loads;
     counts_.loaded += bytes{share.size};
   }
-  void stamp_collective(frame_hazards& frames)
+  void stamp_collective(agent stream, frame_hazards& frames)
     requires gathers
   {
-    hazard_tracker<Backend>::stamp_copy(tracker_.copied(mover_.worker()), frames, true);
+    hazard_tracker<Backend>::stamp_copy(tracker_.copied(stream), frames, true);
   }
 
   void order(agent stream, frame_hazards& from, frame_hazards& to)

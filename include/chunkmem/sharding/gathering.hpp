@@ -59,7 +59,12 @@ class gathering {
   ///   of these ranks: adopt() one
   /// @param units    outlives this. Null: each is a chunk
   gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
-      : ranks_{ranks_type{ranks}}, worker_{worker}, units_{units}, ownership_{ownership}
+      : gathering{ranks, worker, worker, units, ownership}
+  {
+  }
+  /// The same with a worker of its own for sums, where they go over groups of their own: see sums_apart.
+  gathering(Communicator& ranks, agent worker, agent sums, unit_runs* units, Ownership ownership) noexcept
+      : ranks_{ranks_type{ranks}}, worker_{worker}, worker_of_sums_{sums}, units_{units}, ownership_{ownership}
   {
   }
 
@@ -75,6 +80,7 @@ class gathering {
   }
 
   [[nodiscard]] agent worker() const noexcept { return worker_; }
+  [[nodiscard]] agent worker_of_sums() const noexcept { return worker_of_sums_; }
   template <class Backend>
   void gather(Backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
@@ -131,13 +137,14 @@ class gathering {
            const ownership::owned_chunk& first, collective::sum how, std::uint32_t label)
   {
     using collective::operation;
-    auto& among = ranks_->of(step.among);
+    auto& among = step.what == operation::all_gather ? ranks_->of(step.among) : ranks_->of_sums(step.among);
     if (units_ != nullptr) label ^= units_->model;
     std::byte* const begin = whole + (index_of(step.first) - index_of(first.id)) * first.size.count() + step.begin;
     switch (step.what) {
       case operation::all_gather: return among.all_gather(backend, worker_, begin, step.parts, label);
-      case operation::reduce_scatter: return among.reduce_scatter(backend, worker_, begin, step.parts, how, label);
-      case operation::all_reduce: return among.all_reduce(backend, worker_, begin, step.parts, how, label);
+      case operation::reduce_scatter:
+        return among.reduce_scatter(backend, worker_of_sums_, begin, step.parts, how, label);
+      case operation::all_reduce: return among.all_reduce(backend, worker_of_sums_, begin, step.parts, how, label);
       default:
         throw usage_error{
             "an ownership with steps that units of equal shares do not need (take all_gather, reduce_scatter and "
@@ -147,6 +154,7 @@ class gathering {
 
   std::optional<ranks_type> ranks_;
   agent worker_ = agent::to_device;
+  agent worker_of_sums_ = agent::to_device;
   unit_runs* units_ = nullptr;
   [[no_unique_address]] Ownership ownership_;
 };

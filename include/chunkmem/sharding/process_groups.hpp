@@ -46,6 +46,9 @@ class process_groups {
   {
     return group == ownership::process_group::all ? *all_ : group == ownership::process_group::node ? *node_ : *across_;
   }
+  /// The group that sums of these ranks go over.
+  [[nodiscard]] Communicator& of_sums(ownership::process_group group) const noexcept { return of(group); }
+  static constexpr bool has_sums_apart = false;
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), node_->ranks()}; }
   /// Calls `visit(group)` for each group.
   template <class Visit>
@@ -95,6 +98,8 @@ class one_process_group {
 
   explicit one_process_group(Communicator& all) noexcept : all_{&all} {}
   [[nodiscard]] Communicator& of(ownership::process_group) const noexcept { return *all_; }
+  [[nodiscard]] Communicator& of_sums(ownership::process_group) const noexcept { return *all_; }
+  static constexpr bool has_sums_apart = false;
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), all_->ranks()}; }
   template <class Visit>
   void for_each(Visit visit) const
@@ -106,6 +111,9 @@ class one_process_group {
   Communicator* all_;
 };
 
+template <class Ranks>
+class sums_apart;
+
 namespace detail {
 
 template <class Ranks>
@@ -116,8 +124,58 @@ template <class Communicator>
 struct process_groups_of<process_groups<Communicator>> {
   using type = process_groups<Communicator>;
 };
+template <class Ranks>
+struct process_groups_of<sums_apart<Ranks>> {
+  using type = sums_apart<Ranks>;
+};
 
 }  // namespace detail
+
+/// Groups of ranks, and a second set of groups of the same ranks that sums go over. A model over both has an agent for
+/// gathers and another one for sums. A gather does not wait behind a sum whose gradient is not made yet, and a sum does
+/// not wait behind a gather that has no room yet.
+///
+///     sharding::sums_apart<collective::local_threads> ranks{gathers, sums};
+///     sharded_model<backend::host_arena, decltype(ranks)> m{memory, ranks};
+///
+/// Good where the compute of a device goes on while ranks talk. Poor where it does not: there is nothing to overtake.
+/// Cost: an agent of the backend, and what a group costs. Words of ranks go over the groups of gathers.
+/// @tparam Ranks   a communicator, or process_groups of one
+template <class Ranks>
+class sums_apart {
+  using groups_type = typename detail::process_groups_of<Ranks>::type;
+
+ public:
+  using communicator_type = typename groups_type::communicator_type;
+  static constexpr bool has_sums_apart = true;
+
+  /// Both outlive this. @throws config_error   they are not of the same ranks
+  sums_apart(Ranks& gathers, Ranks& sums) : gathers_{gathers}, sums_{sums}
+  {
+    const auto& mine = of(ownership::process_group::all);
+    const auto& others = of_sums(ownership::process_group::all);
+    if (mine.rank() == others.rank() && mine.ranks() == others.ranks() && world().of_node == sums_.world().of_node)
+      return;
+    throw config_error{error_text{} << "chunkmem: rank " << index_of(mine.rank()) << " of " << mine.ranks()
+                                    << " is rank " << index_of(others.rank()) << " of " << others.ranks()
+                                    << " in the groups of sums (give two groups of the same ranks in one order)"};
+  }
+
+  [[nodiscard]] communicator_type& of(ownership::process_group group) const noexcept { return gathers_.of(group); }
+  [[nodiscard]] communicator_type& of_sums(ownership::process_group group) const noexcept { return sums_.of(group); }
+  [[nodiscard]] ownership::rank_world world() const noexcept { return gathers_.world(); }
+  /// Calls `visit(group)` for each group.
+  template <class Visit>
+  void for_each(Visit visit) const
+  {
+    gathers_.for_each(visit);
+    sums_.for_each(visit);
+  }
+
+ private:
+  groups_type gathers_;
+  groups_type sums_;
+};
 
 /// The process groups of a model over ranks. A communicator counts as one process group.
 template <class Ranks>

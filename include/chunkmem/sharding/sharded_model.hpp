@@ -79,9 +79,11 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 /// Under gradient::in_place the sum of a unit takes the bytes of the own share: 14 B for each parameter of 16 bits with
 /// Adam. In stage 3 the weights of the unit cannot be read from the sum to the step.
 ///
-/// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients.
+/// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients. With
+/// sharding::sums_apart sums over ranks have a third one.
 ///
-/// @tparam Ranks   a communicator, or sharding::process_groups of one; it and the backend outlive this
+/// @tparam Ranks   a communicator, sharding::process_groups of one, or sharding::sums_apart; it and the backend outlive
+///   this
 /// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
 ///   which divides chunks
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
@@ -113,6 +115,7 @@ class sharded_model {
                          const sharding::sharding_options& division = {}, Given... given)
       : ranks_{ranks},
         worker_{backend.adopt()},
+        worker_of_sums_{sharding::process_groups_of<Ranks>::has_sums_apart ? backend.adopt() : worker_},
         adder_{backend.adopt()},
         ownership_{policy_value<ownership_type>(given...)},
         m_{backend, options, mover(ranks), or_mover(given, ranks)...},
@@ -232,7 +235,8 @@ class sharded_model {
   void settle()
   {
     ranks_.for_each([this](auto& group) { finish(group); });
-    for (const agent each : {worker_, adder_}) m_.backend().wait(agent::host, m_.backend().record(each));
+    for (const agent each : {worker_, worker_of_sums_, adder_})
+      m_.backend().wait(agent::host, m_.backend().record(each));
     check();
   }
   /// Waits for nothing. @throws comm_error   something of what was gathered and added is known to have failed
@@ -711,7 +715,8 @@ class sharded_model {
   /// likes. @throws comm_error
   void finish(communicator_type& group)
   {
-    if constexpr (requires { group.finish(m_.backend(), worker_); }) group.finish(m_.backend(), worker_);
+    if constexpr (requires { group.finish(m_.backend(), worker_); })
+      for (const agent each : {worker_, worker_of_sums_}) group.finish(m_.backend(), each);
   }
   /// Runs what gives bytes of a tensor: where ranks have failed, the error says which one, and where.
   template <class Work>
@@ -840,7 +845,10 @@ class sharded_model {
     if (!sharding::model_tensors::is_sharded(tensors_[tensor].part))
       m_.name(tensors_[tensor].own, tensors_.name_of(tensor));
   }
-  [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
+  [[nodiscard]] mover_type mover(Ranks& ranks) noexcept
+  {
+    return {ranks, worker_, worker_of_sums_, &runs_, ownership_};
+  }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once
   /// more.
   template <class Given>
@@ -944,6 +952,7 @@ class sharded_model {
 
   sharding::process_groups_of<Ranks> ranks_;
   agent worker_;
+  agent worker_of_sums_;  // worker_, unless sums have groups of their own
   agent adder_;
   ownership_type ownership_;
   sharding::unit_runs runs_;
