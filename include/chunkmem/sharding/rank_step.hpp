@@ -118,7 +118,8 @@ class rank_step {
                         const optimizer::step_options& options, Executor& workers, Decide decide)
   {
     if (m_.rehearsing()) return rehearse_measures(ranks, driver, options, workers);
-    settle();
+    // else a share is updated as soon as its sum is there, while sums of others are under way
+    if (optimizer::detail::step_rules{options}.needs_measures()) settle();
     if (driver.is_decided()) return;
     const step_key now{driver.version(), word_of(options, kernel)};
     expect_agreed(now);

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainings over ranks whose activations and states are beyond each device: every planner of activations with every
+// time of updates and every stage of ZeRO has the bits of one rank.
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/thread_ranks.hpp>
+
+#include <support/activation_chain.hpp>
+#include <support/catch.hpp>
+#include <support/covering.hpp>
+#include <support/train_on_ranks.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace out_of_core_test {
+
+using namespace chunkmem;
+using support::chosen_planner;
+using support::ranks::job;
+using support::ranks::updates;
+
+namespace {
+
+enum axis : std::size_t { planner, when, zero, ranks, limit, batches, stream, transfer, axes };
+using point = support::point<axes>;
+
+constexpr point extents{std::size(chosen_planner::names), 3, 4, 4, 3, 2, 2, 2};
+
+job training_of(const point& at)
+{
+  constexpr sharding::zero divisions[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3,
+                                          sharding::zero_3_reduce_last};
+  constexpr float limits[] = {0, 1e6F, 1};
+  return {.ranks = at[ranks] + 1U,
+          .steps = 3,
+          .micro_batches = at[batches] + 1U,
+          .divided = divisions[at[zero]],
+          .clip = limits[at[limit]],
+          .is_quarter = true,
+          .planner = chosen_planner::names[at[planner]],
+          .on_compute = at[stream] == 1,
+          .when = static_cast<updates>(at[when]),
+          .undo_kilobytes = 4096};
+}
+std::string name_of(const point& at)
+{
+  static constexpr std::string_view names[][4] = {{"at once", "late", "early"},
+                                                  {"zero_1", "zero_2", "zero_3", "zero_3_reduce_last"},
+                                                  {"1 rank", "2 ranks", "3 ranks", "4 ranks"},
+                                                  {"no limit", "a limit above the norm", "clipped"},
+                                                  {"1 micro-batch", "2 micro-batches"},
+                                                  {"calling thread", "compute agent"},
+                                                  {"lookahead", "planned"}};
+  std::string all{chosen_planner::names[at[planner]]};
+  for (std::size_t which = when; which < axes; ++which) all += ", " + std::string{names[which - 1][at[which]]};
+  return all;
+}
+/// Its ranks have bytes for a quarter of what they need. @return   what differs from one rank, or nothing
+std::string train(const point& at)
+{
+  using model = support::ranks::chosen_model<ownership::sharded>;
+  using ends = support::ranks::ends_of<ownership::sharded>;
+  const std::vector<std::string> complaints =
+      support::ranks::train_as<float, model, ends, support::ranks::activation_chain<model>>(
+          support::ranks::arena{}, training_of(at), support::every_eviction{"belady"},
+          support::every_layout{"size_class_layout"}, support::every_placement{"host_first"},
+          support::every_transfer{at[transfer] == 1 ? "planned" : "lookahead"}, support::chosen_gradient{false});
+  for (const std::string& each : complaints)
+    if (!each.empty()) return each;
+  return {};
+}
+
+/// @return   how many have other bits
+std::uint64_t differing(const std::vector<point>& rows)
+{
+  std::uint64_t wrong = 0;
+  for (const point& row : rows) {
+    const std::string complaint = train(row);
+    if (complaint.empty()) continue;
+    ++wrong;
+    UNSCOPED_INFO(name_of(row) << ": " << complaint);
+  }
+  return wrong;
+}
+const std::vector<point>& every_training()
+{
+  static const std::vector<point> all = support::legal_points(extents, [](const point&) { return true; });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("trainings in a quarter of the device have the bits of one rank for every planner of activations",
+          "[sharding]")
+{
+  const std::vector<point> rows = support::covering<2>(extents, every_training());
+  const std::uint64_t wrong = differing(rows);
+  CHECK(wrong == 0);
+  CHECK(rows.size() >= 32);
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream{std::string{folder} + "/test_sharding_out_of_core.json"}
+      << R"([{"name": "sharding.out_of_core_bits_percent", "value": )" << 100 * (rows.size() - wrong) / rows.size()
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])"
+      << "\n";
+}
+
+TEST_CASE("so they have for every three values of planner, time of updates, stage of ZeRO, ranks and the rest",
+          "[sharding][.slow]")
+{
+  const std::vector<point> rows = support::covering<3>(extents, every_training());
+  CHECK(differing(rows) == 0);
+  std::cout << rows.size() << " trainings in a quarter of the device have the bits of one rank\n";
+}
+
+namespace {
+
+/// Steepest descent that says when it has begun.
+struct told_descent {
+  static constexpr std::string_view name = "told_descent";
+  [[nodiscard]] static std::span<const list_spec> lists() noexcept { return {}; }
+  void update(const optimizer::update_spans& spans, const optimizer::step_settings& settings) const noexcept
+  {
+    *has_begun = true;
+    for (std::size_t i = 0; i < spans.parameter.size(); ++i)
+      spans.parameter[i] = std::fma(-settings.learning_rate, spans.gradient[i], spans.parameter[i]);
+  }
+  std::atomic<bool>* has_begun;
+  optimizer::step_progress progress{};
+};
+
+/// Two ranks with three layers take a step. The compute agent makes the gradient of layer 0, the last one, behind the
+/// first update alone, or gives up.
+/// @return   what went wrong, or nothing
+std::string step_before_the_end(sharding::zero divided, updates when, const optimizer::step_options& options)
+{
+  constexpr std::uint64_t elements = 16384;  // a share fills a chunk
+  constexpr std::uint32_t layers = 3;
+  const bytes frame{elements / 2 * sizeof(float)};
+  std::string complaints[2];
+  sharding::thread_ranks{2}.run([&](sharding::thread_ranks::place& here) {
+    backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
+    sharded_model<backend::host_arena, collective::local_threads> m{
+        memory, here.all(), {.chunk_bytes = frame}, {.divided = divided}};
+    std::atomic<bool> has_begun = true;
+    told_descent kernel{&has_begun};
+    m.use(kernel);
+    std::vector<tensor<float>> weights;
+    for (std::uint32_t layer = 0; layer < layers; ++layer) weights.push_back(m.add<float>({elements}, role::parameter));
+    for (const tensor<float> weight : weights) {
+      const auto pin = m.acquire(weight, access::write);
+      std::ranges::fill(pin.span(), 1.0F);
+    }
+    optimizer::early_updates early{m, kernel, frame * 8};
+    std::atomic<bool> came_first = true;
+    for (std::uint32_t step = 0; step < 2; ++step) {
+      auto scope = m.iteration();
+      scope.pass(pass::forward);
+      for (const tensor<float> weight : weights) (void)m.acquire(weight, access::read, agent::compute);
+      scope.pass(pass::backward);
+      has_begun = false;
+      for (std::uint32_t layer = layers; layer-- > 0;) {
+        auto gradient = m.gradient(m.acquire(weights[layer], access::read, agent::compute));
+        memory.launch(agent::compute, [to = gradient.data(), layer, &has_begun, &came_first]() noexcept {
+          for (std::uint64_t tries = 0; layer == 0 && !has_begun; ++tries) {
+            if (tries == 2'000'000) came_first = false;
+            if (!came_first) break;
+            std::this_thread::yield();
+          }
+          std::fill_n(to, elements, 0.5F);
+        });
+        m.gradient_done(std::move(gradient));
+      }
+      when == updates::early ? early.step(options) : m.step(kernel, options);
+    }
+    const auto pin = m.acquire(weights[0], access::read);
+    if (!came_first) complaints[here.rank()] = "no update came before the last gradient";
+    if (pin.span()[0] == 1.0F) complaints[here.rank()] = "nothing was updated";
+  });
+  return complaints[0] + complaints[1];
+}
+
+}  // namespace
+
+TEST_CASE("a step that nothing decides updates a share while gradients of earlier layers are made", "[sharding]")
+{
+  const optimizer::step_options options{.learning_rate = 0.01F, .skip_nonfinite = false};
+  for (const sharding::zero& divided : {sharding::zero_1, sharding::zero_2, sharding::zero_3}) {
+    CHECK(step_before_the_end(divided, updates::at_once, options) == "");
+    CHECK(step_before_the_end(divided, updates::early, options) == "");
+  }
+}
+
+TEST_CASE("with a limit on the norm an early update comes while gradients of earlier layers are made", "[sharding]")
+{
+  const optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = 1e6F}};
+  for (const sharding::zero& divided : {sharding::zero_1, sharding::zero_2, sharding::zero_3})
+    CHECK(step_before_the_end(divided, updates::early, options) == "");
+}
+
+namespace {
+
+/// Two ranks add the gradient of layer 1, which the compute agent makes behind a gather of layer 0, or gives up.
+/// @return   whether the gather came before the sum of the gradient
+template <class Ranks>
+bool gathers_before_sum(Ranks& ranks)
+{
+  constexpr std::uint64_t elements = 16384;
+  const bytes frame{elements / 2 * sizeof(float)};
+  backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
+  const agent reader = memory.adopt();
+  sharded_model<backend::host_arena, Ranks> m{memory, ranks, {.chunk_bytes = frame}};
+  std::atomic<bool> has_begun = false;
+  told_descent kernel{&has_begun};
+  m.use(kernel);
+  std::vector<tensor<float>> weights;
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    weights.push_back(m.template add<float>({elements}, role::parameter));
+  const auto room = m.template add<float>({elements}, role::activation);  // for the gather, apart from the gradient's
+  for (const tensor<float> weight : weights) std::ranges::fill(m.acquire(weight, access::write).span(), 1.0F);
+  std::atomic<bool> is_gathered = false;
+  std::atomic<bool> came_first = true;
+  bool has_right_weight = true;
+  {
+    auto scope = m.iteration();
+    scope.pass(pass::backward);
+    (void)m.acquire(room, access::write);
+    auto gradient = m.gradient(weights[1], agent::compute);
+    memory.launch(agent::compute, [to = gradient.data(), &is_gathered, &came_first]() noexcept {
+      for (std::uint64_t tries = 0; !is_gathered && came_first; ++tries) {
+        if (tries == 2'000'000) came_first = false;
+        std::this_thread::yield();
+      }
+      std::fill_n(to, elements, 0.5F);
+    });
+    m.gradient_done(std::move(gradient));
+    m.drop(room);
+    const auto weight = m.acquire(weights[0], access::read, reader);
+    memory.launch(reader, [from = weight.data(), &is_gathered, &has_right_weight]() noexcept {
+      has_right_weight = std::all_of(from, from + elements, [](float value) { return value == 1.0F; });
+      is_gathered = true;
+    });
+    m.settle();
+    memory.wait(agent::host, memory.record(reader));
+  }
+  m.step(kernel, {.learning_rate = 1});
+  const auto after = m.acquire(weights[1], access::read);
+  return came_first && has_right_weight && after.span()[elements - 1] == 0.0F;  // 1 - (0.5 + 0.5)
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a gather does not wait behind the sum of a gradient that is not made yet, where sums have groups of their own",
+    "[sharding]")
+{
+  const sharding::thread_ranks gathers{2}, sums{2};
+  bool is_first[2] = {};
+  gathers.run([&](sharding::thread_ranks::place& here) {
+    sharding::thread_ranks::place other{sums, here.rank()};
+    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+    is_first[here.rank()] = gathers_before_sum(ranks);
+  });
+  CHECK(is_first[0]);
+  CHECK(is_first[1]);
+}
+
+TEST_CASE("groups of sums that are of other ranks are refused", "[sharding]")
+{
+  const sharding::thread_ranks gathers{1}, sums{2};
+  sharding::thread_ranks::place here{gathers, 0}, other{sums, 1};
+  CHECK_THROWS_AS((sharding::sums_apart{here.all(), other.all()}), config_error);
+}
+
+}  // namespace out_of_core_test
