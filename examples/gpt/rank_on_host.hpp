@@ -21,7 +21,7 @@ template <class Communicator>
 class rank_on_host {
  public:
   using communicator_type = Communicator;
-  using ranks_type = chunkmem::sharding::process_groups<Communicator>;
+  using ranks_type = chunkmem::sharding::sums_apart<chunkmem::sharding::process_groups<Communicator>>;
   using backend_type = chunkmem::backend::host_arena;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
                                                any_eviction, any_layout, any_transfer, any_placement, either_gradient>;

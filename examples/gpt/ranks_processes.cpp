@@ -7,6 +7,7 @@
 
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -26,8 +27,12 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   const chunkmem::collective::mpi_nodes nodes{session, MPI_COMM_WORLD, plan.of_node};
   mpi node{session, nodes.node(), waits};
   mpi across{session, nodes.across(), waits};
-  chunkmem::sharding::process_groups<mpi> process_groups{all, node, across};
-  return run_rank(chosen, text, show, rank_on_host{process_groups}, plan, "processes");
+  chunkmem::sharding::process_groups<mpi> gathers{all, node, across};
+  mpi sum_all{session, MPI_COMM_WORLD, waits}, sum_node{session, nodes.node(), waits};
+  mpi sum_across{session, nodes.across(), waits};
+  chunkmem::sharding::process_groups<mpi> sums{sum_all, sum_node, sum_across};
+  chunkmem::sharding::sums_apart both{gathers, sums};
+  return run_rank(chosen, text, show, rank_on_host{both}, plan, "processes");
 }
 
 #else

@@ -3,6 +3,7 @@
 #include "ranks.hpp"
 
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
 #include <atomic>
@@ -17,9 +18,11 @@ int run_on_threads(const options& chosen, const training_text& text, const displ
   const auto ranks = static_cast<std::uint32_t>(chosen.ranks);
   const rank_plan plan = rank_plan::of(chosen, ranks);
   std::atomic<int> result = EXIT_SUCCESS;
-  thread_ranks{ranks, plan.of_node}.run([&](thread_ranks::place& here) {
-    if (const int mine = run_rank(chosen, text, show, rank_on_host{here.process_groups()}, plan, "threads");
-        mine != EXIT_SUCCESS)
+  const thread_ranks gathers{ranks, plan.of_node}, sums{ranks, plan.of_node};
+  gathers.run([&](thread_ranks::place& here) {
+    thread_ranks::place for_sums{sums, here.rank()};
+    chunkmem::sharding::sums_apart both{here.process_groups(), for_sums.process_groups()};
+    if (const int mine = run_rank(chosen, text, show, rank_on_host{both}, plan, "threads"); mine != EXIT_SUCCESS)
       result = mine;
   });
   return result;
