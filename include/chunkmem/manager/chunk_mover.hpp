@@ -121,10 +121,10 @@ class chunk_shares {
 ///
 /// Laws: `worker` and `worker_of_sums` are agents that do nothing else, so that all ranks see the work of each in one
 /// order. They may be one agent. `gather` enqueues at the first, `sum` at the second, and both return. Behind `gather`,
-/// whose own share lies in its place, all shares do; behind `sum` the own share is the sum, and the rest is unspecified.
-/// `label` is what all ranks call the chunk. Before the calling thread waits for what may depend on that work, it calls
-/// `await`, which ends by the deadline of the ranks and throws where they failed. `check` throws what is known of a
-/// failure, and waits for nothing.
+/// whose own share lies in its place, all shares do; behind `sum` the own share is the sum, and the rest is
+/// unspecified. `label` is what all ranks call the chunk. Before the calling thread waits for what may depend on that
+/// work, it calls `await`, which ends by the deadline of the ranks and throws where they failed. `check` throws what is
+/// known of a failure, and waits for nothing.
 template <class Mover, class Backend>
 concept gathering_mover =
     chunk_mover<Mover, Backend> &&

@@ -235,8 +235,9 @@ class sharded_model {
   void settle()
   {
     ranks_.for_each([this](auto& group) { finish(group); });
-    for (const agent each : {worker_, worker_of_sums_, adder_})
-      m_.backend().wait(agent::host, m_.backend().record(each));
+    const auto await = [this](agent each) { m_.backend().wait(agent::host, m_.backend().record(each)); };
+    for_each_worker(await);
+    await(adder_);
     check();
   }
   /// Waits for nothing. @throws comm_error   something of what was gathered and added is known to have failed
@@ -711,12 +712,19 @@ class sharded_model {
       seal();
     return m_;
   }
+  /// The agents that work over ranks.
+  template <class Visit>
+  void for_each_worker(Visit visit) const
+  {
+    visit(worker_);
+    if (worker_of_sums_ != worker_) visit(worker_of_sums_);
+  }
   /// Work of groups that a device does has to be asked for: without it a wait for that lasts as long as another rank
   /// likes. @throws comm_error
   void finish(communicator_type& group)
   {
     if constexpr (requires { group.finish(m_.backend(), worker_); })
-      for (const agent each : {worker_, worker_of_sums_}) group.finish(m_.backend(), each);
+      for_each_worker([&](agent each) { group.finish(m_.backend(), each); });
   }
   /// Runs what gives bytes of a tensor: where ranks have failed, the error says which one, and where.
   template <class Work>
