@@ -153,7 +153,7 @@ struct told_descent {
 /// @return   what went wrong, or nothing
 std::string step_before_the_end(sharding::zero divided, updates when, const optimizer::step_options& options)
 {
-  constexpr std::uint64_t elements = 16384;  // a share fills a chunk
+  static constexpr std::uint64_t elements = 16384;  // a share fills a chunk
   constexpr std::uint32_t layers = 3;
   const bytes frame{elements / 2 * sizeof(float)};
   std::string complaints[2];
@@ -224,7 +224,7 @@ namespace {
 template <class Ranks>
 bool gathers_before_sum(Ranks& ranks)
 {
-  constexpr std::uint64_t elements = 16384;
+  static constexpr std::uint64_t elements = 16384;
   const bytes frame{elements / 2 * sizeof(float)};
   backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
   const agent reader = memory.adopt();
