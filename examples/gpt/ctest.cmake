@@ -182,6 +182,10 @@ rm '${folder}/generation-000003.manifest' && \
     chunkmem_test(example.gpt_mpi.resume LABELS example mpi TIMEOUT 120
                   COMMAND ${ranks_resume} "${PROJECT_BINARY_DIR}/gpt_mpi_resume" ${chunkmem_mpi_launcher})
     set_property(TEST example.gpt_mpi.resume APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+    chunkmem_test(example.gpt_out_of_core.killed.slow LABELS slow mpi TIMEOUT 1200
+                  COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/killed_ranks.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_killed_ranks" 50
+                          ${chunkmem_mpi_launcher})
+    set_property(TEST example.gpt_out_of_core.killed.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
   endif()
 endif()
 

@@ -54,7 +54,7 @@ class activation_chain {
 
  private:
   static constexpr std::size_t most_weights = 8;
-  static constexpr std::uint64_t output = 14000;      ///< elements of a block
+  static constexpr std::uint64_t output = 28000;      ///< elements of a block
   static constexpr std::uint64_t saved = 2 * output;  ///< the same, without the output
 
   struct part {
