@@ -26,6 +26,7 @@ struct group_work {
   double backward_seconds = 0;   ///< of compute, layers that are computed again included
   double head_seconds = 0;       ///< of a head whose table is that of the embedding, both ways
   double parameter_seconds = 0;  ///< of a parameter of a matrix in the last layers, from its forward to its gradient
+  double update_seconds = 0;     ///< of a parameter of a group, from the group's sum to its new weights on their ranks
 
   /// The least compute from the first use of a last group of so many parameters to its gradient.
   [[nodiscard]] double at_turn(double last) const noexcept
@@ -69,17 +70,18 @@ struct group_work {
 /// A time below which no step over several ranks ends, whatever the size of its groups [s].
 ///
 /// All groups have one size s, but for a smaller last group of r parameters. T(x) is the time of gathering x
-/// parameters. The parameters are P, a step computes for C. Passes compute in the order of training_script.
+/// parameters, and u s that of updating a group. The parameters are P, a step computes for C. Passes compute in the
+/// order of training_script.
 ///
 /// - The first group gets its gradient last, and the next forward pass needs it first. Its sum over ranks, its update
-///   and its gather lie between, with no compute of a pass: C + 2 T(s).
+///   and its gather lie between, with no compute of a pass: C + 2 T(s) + u s.
 /// - A gather and a sum of each group: 2 (P / s) T(s), since T(x) / x falls with x.
 /// - When the last group begins its forward pass, all groups are gathered. When its gradient is there, all sums are
 ///   still to come. So the compute of the last group, a(r), comes on top of all gathers and sums. Groups that are
 ///   gathered again only add collectives. The same holds for the last two groups together, without the sum and the
 ///   gather of the last group: a(s + r) - 2 T(r). The bound takes the r that is best for the step.
-/// - With a norm no gather begins before the last sum, that of the first group: the backward pass and T(s), then all
-///   gathers and the forward part of a tied head.
+/// - With a norm no gather begins before the last sum, that of the first group, and an update: the backward pass, T(s)
+///   and u s, then all gathers and the forward part of a tied head.
 ///
 /// Large groups make the first and the third long, and small groups the second, for each collective has a latency.
 /// @param exchange   shares of all ranks; for broadcasts there is no such bound: 0
@@ -107,8 +109,10 @@ struct group_work {
   // Of groups from `small` to `large`: those of a pass, and the step.
   const auto pass = [&](double large) { return work.parameters / large * gather(large); };
   const auto step = [&](double small, double large) {
-    const double apart = takes_norm ? work.backward_seconds + gather(small) + pass(large) + work.head_seconds / 3 : 0;
-    return std::max({work.forward_seconds + work.backward_seconds + 2 * gather(small),
+    const double update = small * work.update_seconds;
+    const double apart =
+        takes_norm ? work.backward_seconds + gather(small) + update + pass(large) + work.head_seconds / 3 : 0;
+    return std::max({work.forward_seconds + work.backward_seconds + 2 * gather(small) + update,
                      2 * pass(large) + turn(small, large), apart});
   };
   constexpr double finer = 1.02;

@@ -23,20 +23,25 @@ namespace planner {
 ///
 ///     const step_needs needs = step_needs_of(shape, setup, share, settings);
 struct step_needs {
-  double parameters = 0;          ///< of the rank; each has a 16-bit weight and 12 B of states
-  double unread = 0;              ///< of these, the parameters whose weights no backward pass reads: embedding tables
-  double forward_seconds = 0;     ///< of compute
-  double backward_seconds = 0;    ///< of compute, layers that are computed again included
-  double gather_seconds = 0;      ///< of all weights once; sums of gradients take as long
-  double gathered_bytes = 0;      ///< of all weights of all other ranks
-  double group_seconds = 0;       ///< no step is shorter, whatever the size of its groups: least_group_step
-  double device_at_peak = 0;      ///< bytes that the highest activations leave; below 0: activations do not fit
-  double device_at_turn = 0;      ///< bytes that activations leave at the end of the forward pass
-  double device_between = 0;      ///< bytes of the device without activations
-  double host = 0;                ///< bytes of the rank's share of the host
-  double swapped = 0;             ///< bytes of activations that go to the host before the turn and come back after it
-  workload::machine_rates rates;  ///< of the rank
-  bool takes_norm = false;        ///< no update before the last gradient
+  double parameters = 0;            ///< of the rank; each has a 16-bit weight and 12 B of states
+  double unread = 0;                ///< of these, the parameters whose weights no backward pass reads: embedding tables
+  double forward_seconds = 0;       ///< of compute
+  double backward_seconds = 0;      ///< of compute, layers that are computed again included
+  double gather_seconds = 0;        ///< of all weights once; sums of gradients take as long
+  double gathered_bytes = 0;        ///< of all weights of all other ranks
+  double group_seconds = 0;         ///< no step is shorter, whatever the size of its groups: least_group_step
+  double device_at_peak = 0;        ///< bytes that the highest activations leave; below 0: activations do not fit
+  double device_at_turn = 0;        ///< bytes that activations leave at the end of the forward pass
+  double device_between = 0;        ///< bytes of the device without activations
+  double host = 0;                  ///< bytes of the rank's share of the host
+  double swapped = 0;               ///< bytes of activations that go to the host before the turn and come back after it
+  workload::machine_rates rates;    ///< of the rank
+  bool takes_norm = false;          ///< no update before the last gradient
+  double kept_whole = 0;            ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
+  double border_seconds = 0;        ///< the way of the first block, from its gradient to its next weights
+  double least_block_seconds = 0;   ///< of gathering the smallest block; its sum takes as long
+  double last_forward_seconds = 0;  ///< of compute, of the last block
+  double last_backward_seconds = 0;  ///< of compute, of the last block
 };
 
 /// A resource that a step waits for.
@@ -47,6 +52,7 @@ enum class step_limit : std::uint8_t {
   to_host,       ///< bytes of the link to the host
   host_memory,   ///< bytes of host memory
   collectives,   ///< gathers of weights, sums of gradients
+  border,        ///< the way of the first block, on which no pass computes
 };
 
 /// The decisions that a step is free in, as shares of the rank's parameters.
@@ -72,7 +78,8 @@ struct step_bound {
 /// The name of a limit. @return   "compute" for step_limit::compute, and so on
 [[nodiscard]] constexpr const char* name_of(step_limit it) noexcept
 {
-  constexpr const char* names[] = {"compute", "host updates", "to device", "to host", "host memory", "collectives"};
+  constexpr const char* names[] = {"compute",     "host updates", "to device", "to host",
+                                   "host memory", "collectives",  "border"};
   return names[static_cast<std::size_t>(it)];
 }
 
@@ -100,6 +107,8 @@ struct resource_work {
 ///   one went to the host after its update, so that it can come again.
 /// - Moved: states that the device updates, but that leave it, go and come once a step, since every step writes them.
 ///   The same is true of states that the host updates, but that lie on the device at some moment.
+/// - Whole: weights of all ranks that are kept and have no room at the turn. Each was gathered into the device, went to
+///   the host, and comes again for the backward pass. Then shares are not read there: `unread` has all of them.
 struct moved_parameters {
   double on_device;  // updated there
   double on_host;    // updated there
@@ -109,6 +118,7 @@ struct moved_parameters {
   double left;
   double evicted;
   double moved;
+  double whole;
 
   moved_parameters(const step_needs& needs, const step_freedom& how)
       : on_device{needs.parameters * how.on_device},
@@ -123,6 +133,7 @@ struct moved_parameters {
     left = std::max(0.0, on_device - between);
     evicted = std::max(0.0, on_device - needs.unread - at_turn);
     moved = std::abs(on_device - resident);
+    whole = std::max(0.0, needs.kept_whole - (needs.device_at_turn - state_bytes * resident) / weight_bytes);
   }
 };
 
@@ -138,8 +149,8 @@ struct moved_parameters {
 [[nodiscard]] inline resource_work bytes_up(const step_needs& needs, const moved_parameters& it)
 {
   const double updating = state_bytes * std::max(it.on_device, it.resident) + weight_bytes * it.on_device;
-  return {weight_bytes * (it.on_host + it.absent + it.left) + state_bytes * it.moved + needs.swapped,
-          weight_bytes * it.absent + needs.swapped,
+  return {weight_bytes * (it.on_host + it.absent + it.left + it.whole) + state_bytes * it.moved + needs.swapped,
+          weight_bytes * (it.absent + it.whole) + needs.swapped,
           needs.takes_norm ? weight_bytes * it.on_host + std::max(0.0, updating - needs.device_between)
                            : weight_bytes * it.apart};
 }
@@ -148,14 +159,18 @@ struct moved_parameters {
   const double made =
       state_bytes * std::max(it.on_device, it.resident) + weight_bytes * std::max(0.0, it.on_device - needs.unread);
   const double back = needs.takes_norm ? it.left + it.evicted : std::max(it.left, it.evicted);
-  return {weight_bytes * (it.on_host + back) + state_bytes * it.moved + needs.swapped, weight_bytes * it.apart,
-          (needs.takes_norm ? std::max(0.0, made - needs.device_at_turn) : 0) + needs.swapped};
+  return {
+      weight_bytes * (it.on_host + back + it.whole) + state_bytes * it.moved + needs.swapped, weight_bytes * it.apart,
+      (needs.takes_norm ? std::max(0.0, made - needs.device_at_turn) + weight_bytes * it.whole : 0) + needs.swapped};
 }
 
 /// All weights pass through the ring for the forward pass, and again for the backward pass where they are read, unless
 /// they lie whole on the device at the turn. All gradients pass through it. With a norm, sums end before the last
 /// gradient is known, and gathers for the forward pass begin later. Without one, only weights that have room on the
 /// device at the end of the backward pass are gathered before.
+///
+/// All sums of a step, and all gathers for the next forward pass, lie between two turns. The last block runs backward
+/// before the first sum, where gathers for that pass may fill the time, and forward behind the last gather.
 [[nodiscard]] inline resource_work collectives_of(const step_needs& needs, const moved_parameters& it)
 {
   if (needs.gather_seconds <= 0 || needs.gathered_bytes <= 0) return {};
@@ -163,13 +178,21 @@ struct moved_parameters {
   const double rest_at_turn = (needs.device_at_turn - state_bytes * it.resident) / needs.gathered_bytes;
   const double rest_between = (needs.device_between - state_bytes * it.resident) / needs.gathered_bytes;
   const double again = read - std::min(read, rest_at_turn);
-  return {needs.gather_seconds * (2 + again), needs.gather_seconds * (again + (needs.takes_norm ? 1 : 0)),
-          needs.gather_seconds * (needs.takes_norm ? 1 : 1 - std::min(1.0, rest_between))};
+  const double twice = needs.gather_seconds * 2 + needs.last_forward_seconds + needs.last_backward_seconds;
+  return {std::max(needs.gather_seconds * (2 + again), twice),
+          needs.gather_seconds * (again + (needs.takes_norm ? 1 : 0)),
+          needs.takes_norm ? needs.gather_seconds + needs.last_forward_seconds
+                           : needs.gather_seconds * (1 - std::min(1.0, rest_between))};
 }
 
 /// The least work under these decisions, by step_limit. All are sums and maxima of terms that are linear in the
 /// decisions, with no factor below 0, so they are convex in them. With a norm all updates lie between the last gradient
 /// and the next turn, since the forward pass uses all weights.
+///
+/// With a norm or without, all updates of a step lie between two turns. Before the first one, the last block runs
+/// backward and a block is summed. Behind the last one, a block is gathered and the last block runs forward. With a
+/// norm, the sum of the first block ends the first part, and no pass computes meanwhile. Where the host updates nothing
+/// these lines are not above those of compute and collectives.
 [[nodiscard]] inline std::array<resource_work, 6> work_of(const step_needs& needs, const step_freedom& how)
 {
   const workload::machine_rates& rates = needs.rates;
@@ -179,18 +202,23 @@ struct moved_parameters {
   const auto updates = [&](double all) { return resource_work{all, 0, needs.takes_norm ? all : 0}; };
   const resource_work touched = updates(moved.on_host * timed_adam::update_bytes);
   const resource_work on_device = updates(moved.on_device / rates.device_updates_per_second);
+  const resource_work host = updates(moved.on_host / rates.host_updates_per_second);
+  const double block = needs.least_block_seconds;
+  const double behind = block + needs.last_forward_seconds;  // the last update
   const auto over = [](const resource_work& it, double rate) {
     return resource_work{it.whole / rate, it.backward / rate, it.forward / rate};
   };
-  return {resource_work{needs.forward_seconds + needs.backward_seconds + on_device.whole, needs.backward_seconds,
-                        needs.forward_seconds + on_device.forward},
-          updates(moved.on_host / rates.host_updates_per_second),
-          over(up, rates.to_device_bytes_per_second),
-          over(down, rates.to_host_bytes_per_second),
-          over({up.whole + down.whole + touched.whole, up.backward + down.backward,
-                up.forward + down.forward + touched.forward},
-               rates.host_memory_bytes_per_second),
-          collectives_of(needs, moved)};
+  return {
+      resource_work{needs.forward_seconds + needs.backward_seconds + on_device.whole,
+                    needs.backward_seconds + (needs.takes_norm ? block : 0), needs.forward_seconds + on_device.forward},
+      resource_work{needs.last_backward_seconds + block + host.whole + behind, 0,
+                    needs.takes_norm ? host.forward + behind : 0},
+      over(up, rates.to_device_bytes_per_second),
+      over(down, rates.to_host_bytes_per_second),
+      over({up.whole + down.whole + touched.whole, up.backward + down.backward,
+            up.forward + down.forward + touched.forward},
+           rates.host_memory_bytes_per_second),
+      collectives_of(needs, moved)};
 }
 
 /// The bound under these decisions: one resource over the whole step, or one in each of its two parts.
@@ -231,10 +259,13 @@ template <class Function>
 /// The bound of a rank with these needs. It takes nothing from a run: shares, residency and order are free.
 ///
 /// A step of a steady state has two parts: from the turn between its passes to the last gradient, and from there to the
-/// next turn. A resource is busy for at least its work (step_limit), in each part and in the whole step. So no step is
-/// shorter than the longest whole work, or than the longest works of both parts together. The bound is the longer one,
-/// at the decisions that make it least. Over several ranks no step is shorter than least_group_step either. A step may
-/// move more, wait for a chunk, or find no room, so the bound need not be reached.
+/// next turn. With a norm the last gradient is there when it is summed over ranks, for updates begin then. A resource
+/// is busy for at least its work (step_limit), in each part and in the whole step. So no step is shorter than the
+/// longest whole work, or than the longest works of both parts together. The bound is the longer one, at the decisions
+/// that make it least. Over several ranks no step is shorter than least_group_step either. A step may move more, wait
+/// for a chunk, or find no room, so the bound need not be reached.
+/// - The first block gets its gradient last, and the next forward pass begins with its weights. No pass computes on its
+///   way between (border_seconds), so no step is shorter than both passes and this way.
 /// - Decisions may differ from step to step. Work is convex in them, so their mean has no more of it.
 /// - Resident states lie on the device also where activations are highest. The host holds all other states, so a small
 ///   host makes some resident. Any states may be these, also states that the host updates.
@@ -257,6 +288,11 @@ template <class Function>
   };
   const double on_device = detail::least_between(0, 1, [&](double it) { return under({it, resident_at(it)}); });
   step_bound found = detail::bound_under(needs, {on_device, resident_at(on_device)});
+  if (const double border = needs.forward_seconds + needs.backward_seconds + needs.border_seconds;
+      needs.border_seconds > 0 && found.seconds < border) {
+    found.seconds = border;
+    found.limit = found.backward_limit = step_limit::border;
+  }
   if (found.seconds < needs.group_seconds) {
     found.seconds = needs.group_seconds;
     found.limit = found.backward_limit = step_limit::collectives;
@@ -267,6 +303,15 @@ template <class Function>
 }
 
 namespace detail {
+
+/// The least time from the sums of many parameters of a rank to their new weights on the device, for each of them [s].
+/// The host updates some while their gradients come down and their weights go up, and the device updates the others.
+[[nodiscard]] inline double update_seconds(const workload::machine_rates& rates)
+{
+  const double by_host = std::max({weight_bytes / rates.to_host_bytes_per_second,
+                                   weight_bytes / rates.to_device_bytes_per_second, 1 / rates.host_updates_per_second});
+  return 1 / (1 / by_host + rates.device_updates_per_second);
+}
 
 /// Parameters of tables that are looked up, and that no product of a backward pass reads.
 [[nodiscard]] inline double unread_parameters(const workload::transformer_shape& shape,
@@ -341,6 +386,7 @@ namespace detail {
   if (share.ranks > 1) {
     group_work work = group_work_of(shape, setup, flops_per_second);
     work.forward_seconds = made.forward_seconds, work.backward_seconds = made.backward_seconds;
+    work.update_seconds = detail::update_seconds(made.rates) / ranks;
     made.group_seconds = least_group_step(work, exchange_of(share, settings), settings.takes_norm);
   }
   return made;

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/planner/step_bound.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/window_schedule.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace border_of_steps_test {
+
+using namespace chunkmem::planner;
+
+namespace {
+
+constexpr double endless = std::numeric_limits<double>::infinity();
+
+/// Four seconds of compute over two ranks; nothing else takes time.
+step_needs two_ranks()
+{
+  step_needs made;
+  made.parameters = 1e6;
+  made.forward_seconds = 1, made.backward_seconds = 3;
+  made.gathered_bytes = 2e6;
+  made.gather_seconds = 1e-9;
+  made.device_at_peak = made.device_at_turn = made.device_between = made.host = endless;
+  made.rates = {endless, endless, endless, 0, 0, endless, endless, 1e-30};
+  return made;
+}
+
+void check(const step_needs& needs, double seconds, step_limit limit)
+{
+  const step_bound bound = step_bound_of(needs);
+  CAPTURE(name_of(bound.limit), name_of(bound.backward_limit));
+  REQUIRE(bound.fits);
+  CHECK(bound.seconds <= seconds * (1 + 1e-8));
+  CHECK(bound.seconds >= seconds * (1 - 3e-6));
+  CHECK(bound.limit == limit);
+}
+
+/// A model of a few blocks that ranks train alike, the updates on the host.
+struct small_model {
+  struct block {
+    double parameters = 0;  ///< of a rank
+    double forward = 0;     ///< [s]
+    double backward = 0;
+    double activations = 0;  ///< bytes that are on the host at the turn
+  };
+  std::vector<block> blocks;
+  double up = 1, down = 1;  ///< bytes a second
+  double gathers = 1;       ///< parameters of a rank that are gathered in a second
+  double updates = 1;       ///< a second
+  bool takes_norm = false;
+  bool gathers_again = false;  ///< no weight is on the device at the turn
+
+  [[nodiscard]] step_needs needs() const
+  {
+    step_needs made = two_ranks();
+    made.parameters = made.forward_seconds = made.backward_seconds = 0;
+    double least = endless;
+    for (const block& it : blocks) {
+      made.parameters += it.parameters;
+      made.forward_seconds += it.forward;
+      made.backward_seconds += it.backward;
+      made.swapped += it.activations;
+      least = std::min(least, it.parameters);
+    }
+    const double first = blocks.front().parameters;
+    made.gathered_bytes = 2 * made.parameters;
+    made.gather_seconds = made.parameters / gathers;
+    made.least_block_seconds = least / gathers;
+    made.border_seconds = 2 * first / gathers + 2 * first / down + first / updates + 2 * first / up;
+    made.last_forward_seconds = blocks.back().forward;
+    made.last_backward_seconds = blocks.back().backward;
+    if (gathers_again) made.device_at_peak = made.device_at_turn = 0;
+    made.takes_norm = takes_norm;
+    made.rates.to_device_bytes_per_second = up;
+    made.rates.to_host_bytes_per_second = down;
+    made.rates.host_updates_per_second = updates;
+    return made;
+  }
+
+  /// By trying every order.
+  [[nodiscard]] double least_seconds() const
+  {
+    support::window_schedule window;
+    using task = support::window_schedule::task_id;
+    window.keep_order("compute");
+    const std::size_t count = blocks.size();
+    std::vector<task> sums(count);
+    for (std::size_t index = count; index-- > 0;) {
+      const block& it = blocks[index];
+      std::vector<task> before;
+      if (it.activations > 0) before.push_back(window.add("up", it.activations / up));
+      if (gathers_again) {
+        const task copy = window.add("up", 2 * it.parameters / up);
+        before.push_back(window.add("port", it.parameters / gathers, {copy}));
+      }
+      sums[index] =
+          window.add("port", it.parameters / gathers, {window.add("compute", it.backward, std::move(before))});
+    }
+    std::vector<task> updated;
+    for (std::size_t index = 0; index < count; ++index) {
+      const block& it = blocks[index];
+      std::vector<task> ready = takes_norm ? sums : std::vector<task>{};
+      ready.push_back(window.add("down", 2 * it.parameters / down, {sums[index]}));
+      updated.push_back(window.add("host", it.parameters / updates, std::move(ready)));
+    }
+    for (std::size_t index = 0; index < count; ++index) {
+      const block& it = blocks[index];
+      const task copy = window.add("up", 2 * it.parameters / up, {updated[index]});
+      const task forward = window.add("compute", it.forward, {window.add("port", it.parameters / gathers, {copy})});
+      if (it.activations > 0) window.add("down", it.activations / down, {forward});
+    }
+    return window.least_seconds();
+  }
+};
+
+small_model roll(support::dice& dice, std::uint32_t blocks)
+{
+  const auto number = [&] { return dice.between(1, 8); };
+  small_model made;
+  for (std::uint32_t index = 0; index < blocks; ++index)
+    made.blocks.push_back({.parameters = 1.0 * number(), .forward = 1.0 * number(), .backward = 2.0 * number()});
+  made.up = 0.5 * number(), made.down = 0.5 * number();
+  made.gathers = 0.5 * number(), made.updates = 0.5 * number();
+  made.takes_norm = dice.one_in(2);
+  return made;
+}
+
+/// @return   the bound over the least time
+double check(const small_model& it)
+{
+  const double least = it.least_seconds();
+  const step_bound bound = step_bound_of(it.needs());
+  CAPTURE(name_of(bound.limit), name_of(bound.backward_limit), it.takes_norm, it.gathers_again);
+  REQUIRE(bound.fits);
+  CHECK(bound.seconds <= least * (1 + 1e-9));
+  return bound.seconds / least;
+}
+
+}  // namespace
+
+TEST_CASE("no step is shorter than both passes and the way of the first block", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.border_seconds = 0.5;
+  check(it, 4.5, step_limit::border);
+  it.takes_norm = true;
+  check(it, 4.5, step_limit::border);
+  it.gather_seconds = 3;
+  check(it, 6, step_limit::collectives);
+}
+
+TEST_CASE("updates on the host lie behind the first sum of a step and before its last gather", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.rates.host_updates_per_second = 0.25e6;
+  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  check(it, 0.5 + 4 + 0.25, step_limit::host_updates);
+  it.least_block_seconds = 0.1, it.gather_seconds = 0.5;
+  check(it, 0.5 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);
+  it.takes_norm = true;  // the backward pass, the last sum, all updates, a gather, the last block
+  check(it, 3 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);
+}
+
+TEST_CASE("sums and gathers lie between the last block's two runs", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.gather_seconds = 2;
+  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  check(it, 0.5 + 4 + 0.25, step_limit::collectives);
+  it.device_at_peak = it.device_at_turn = 0;  // gathers for the backward pass fill the time before the first sum
+  check(it, 6, step_limit::collectives);
+}
+
+TEST_CASE("whole weights that are kept and have no room at the turn cross the link twice", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.unread = it.parameters;
+  it.kept_whole = 2e6;
+  it.device_at_peak = it.device_at_turn = 1e6;  // a quarter of them
+  it.rates.to_device_bytes_per_second = 1e6;
+  check(it, 2 + 3, step_limit::to_device);
+  it.rates.to_device_bytes_per_second = endless, it.rates.to_host_bytes_per_second = 1e6;
+  check(it, 2 + 3, step_limit::to_host);
+}
+
+TEST_CASE("no order of passes, copies, sums, updates and gathers makes a step shorter than the bound", "[planner]")
+{
+  double closest = 0;
+  double mean = 0;
+  constexpr std::uint64_t models = 60;
+  for (std::uint64_t seed = 1; seed <= models; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    small_model it = roll(dice, 2);
+    it.gathers_again = seed % 3 == 0;
+    if (seed % 3 == 1)
+      for (auto& block : it.blocks) block.activations = dice.below(12);
+    const double over = check(it);
+    closest = std::max(closest, over);
+    mean += over / models;
+  }
+  CHECK(closest > 0.9999);  // some step is as short as its bound
+  CHECK(mean > 0.75);
+}
+
+TEST_CASE("the bound of models of three blocks", "[planner][.slow]")
+{
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    check(roll(dice, 3));
+  }
+}
+
+}  // namespace border_of_steps_test
