@@ -58,15 +58,6 @@ constexpr gpt::extents model_size{
     .layers = 12, .width = 128, .heads = 4, .context = 32, .batch = 1, .micro_batches = 8};
 constexpr cm::bytes boundless{std::uint64_t{1} << 50};
 
-cm::backend::cost_table links(double up, double down)
-{
-  return {.to_device = {0, up},
-          .to_host = {0, down},
-          .within_device = {0, unthrottled},
-          .within_host = {0, unthrottled},
-          .launch_nanoseconds = 0};
-}
-
 /// What all trainings share.
 struct setup {
   gpt::training_text text = gpt::default_text();
@@ -91,7 +82,7 @@ class paced_training {
  public:
   paced_training(setup& with, place where, moment when, cm::bytes device, cm::bytes host, any_transfer transfer)
       : memory_{{.device_capacity = device, .host_capacity = host},
-                links(unthrottled, unthrottled),
+                support::links_alone(unthrottled, unthrottled),
                 support::pace::caller},
         manager_{memory_,
                  {.chunk_bytes = with.chunk},
@@ -123,7 +114,7 @@ class paced_training {
     late_.finish();
     return loss_;
   }
-  void take_rates(double up, double down) { memory_.take_costs(links(up, down)); }
+  void take_rates(double up, double down) { memory_.take_costs(support::links_alone(up, down)); }
   /// Measures from here on.
   void begin()
   {

@@ -41,7 +41,7 @@ struct places {
 
 TEST_CASE("a throttled arena keeps the laws of a stream backend", "[backend]")
 {
-  const pace time = GENERATE(pace::wall_clock, pace::caller);
+  const pace time = GENERATE(pace::wall_clock, pace::caller, pace::agents);
   conformance::stream_backend_laws<throttled_arena>([time](bytes device, bytes host) {
     return throttled_arena{{.device_capacity = device, .host_capacity = host}, free_of_cost, time};
   });
@@ -117,6 +117,40 @@ TEST_CASE("work of the caller takes the caller's time", "[backend]")
   it.memory.advance(agent::host, 60 * second);
   CHECK(it.passed() >= 109);
   CHECK(it.passed() < 210);
+}
+
+TEST_CASE("by the agents' clocks an operation begins when its agent, its events and its caller are there", "[backend]")
+{
+  const backend::cost_table costs = support::links_alone(4096e2, 2048e2);  // 4 KiB take 10 ms up and 20 ms down
+  throttled_arena memory{
+      {.device_capacity = bytes{8192}, .host_capacity = bytes{8192}, .async_compute = true}, costs, pace::agents};
+  std::byte* const device = memory.allocate(tier::device, bytes{8192});
+  std::byte* const host = memory.allocate(tier::host, bytes{8192});
+  constexpr std::uint64_t unit = 10'000'000;  // ns
+  memory.begin_afresh();
+  const std::uint64_t began = memory.now();
+  memory.note_place(7);
+  memory.copy(device, host, bytes{4096}, agent::to_device);         // ends at 1
+  memory.advance(agent::compute, 5 * unit);                         // ends at 5
+  memory.copy(device + 4096, host, bytes{4096}, agent::to_device);  // ends at 2
+  memory.wait(agent::to_host, memory.record(agent::to_device));
+  memory.copy(host + 4096, device, bytes{4096}, agent::to_host);  // 2 to 4
+  memory.wait(agent::compute, memory.record(agent::to_host));     // over already
+  memory.advance(agent::compute, 1 * unit);                       // ends at 6
+  for (int copy = 0; copy < 6; ++copy)                            // the last one ends at 8
+    memory.copy(device + 4096, host, bytes{4096}, agent::to_device);
+  memory.wait(agent::compute, memory.record(agent::to_device));  // two units of waiting
+  memory.wait(agent::host, memory.record(agent::compute));
+  const double passed = static_cast<double>(memory.now() - began) / unit;
+  CHECK(passed >= 8);
+  CHECK(passed < 9);  // and the processor time of the caller
+  double waited = 0;
+  for (const support::agent_wait& it : memory.waits_of(agent::compute))
+    if (it.source == agent::to_device && it.place == 7) waited += static_cast<double>(it.nanoseconds) / unit;
+  CHECK(waited > 1.5);
+  CHECK(waited < 2.5);
+  REQUIRE(memory.waits_of(agent::host).size() == 1);
+  CHECK(memory.waits_of(agent::host)[0].source == agent::compute);
 }
 
 }  // namespace throttled_arena_test

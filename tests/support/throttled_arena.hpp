@@ -11,9 +11,11 @@
 #include <time.h>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <thread>
@@ -28,7 +30,31 @@ enum class pace : std::uint8_t {
   /// The processor time of the calling thread, and what it waited for deadlines. Nobody sleeps: a wait for a deadline
   /// moves the clock. Other programs that take the processor, and threads that wake up late, change nothing.
   caller,
+  /// Each agent has a clock, which its thread keeps: an operation begins at the latest of the clocks of its agent, of
+  /// all that the agent waits for, and of the caller when it was asked for. Threads sleep until the time of their
+  /// clocks, so that they meet in its order. The caller's clock is its processor time and its waits. Ranks that pass
+  /// clocks on with their bytes have one time (throttled_ranks), whoever wakes up late.
+  agents,
 };
+
+/// What an agent waited for, in the time of its clock.
+struct agent_wait {
+  std::uint32_t place = 0;  ///< what the caller was doing when it asked, see throttled_arena::note_place
+  chunkmem::agent source{};
+  std::uint64_t nanoseconds = 0;
+};
+
+/// The costs of a machine on which copies between device and host take time, and nothing else does.
+[[nodiscard]] inline chunkmem::backend::cost_table links_alone(double to_device_bytes_per_second,
+                                                               double to_host_bytes_per_second)
+{
+  constexpr double at_once = 1e15;
+  return {.to_device = {0, to_device_bytes_per_second},
+          .to_host = {0, to_host_bytes_per_second},
+          .within_device = {0, at_once},
+          .within_host = {0, at_once},
+          .launch_nanoseconds = 0};
+}
 
 /// A host_arena whose copies and kernels take the time of a cost table: real threads, real waits, real bytes, slowed
 /// down.
@@ -48,6 +74,7 @@ class throttled_arena {
       : arena_{options}, costs_{costs}, pace_{time}, has_compute_thread_{options.async_compute}, began_{reading()}
   {
     ends_.fill({moment{}});
+    if (pace_ == pace::agents) clocks_.fill(steady_time());
   }
 
   [[nodiscard]] chunkmem::bytes capacity(chunkmem::tier where) const noexcept { return arena_.capacity(where); }
@@ -90,11 +117,45 @@ class throttled_arena {
   /// An agent works for a while, as on backend::simulated.
   void advance(chunkmem::agent stream, std::uint64_t nanoseconds) { end_at(stream, start_of(stream), nanoseconds); }
 
+  using moment = std::chrono::nanoseconds;  ///< since construction; by the agents' clocks since the boot of the machine
+
+  /// By the agents' clocks: the agent's clock becomes `end_of(now)`, on the agent. @tparam EndOf   at most 64 bytes
+  template <class EndOf>
+  void move_clock(chunkmem::agent stream, EndOf end_of)
+  {
+    const moment asked = start_of(chunkmem::agent::host);
+    std::atomic<moment::rep>& mark = marks_.emplace_back(0);
+    arena_.launch(stream, [this, stream, asked, &mark, end_of, place = place_]() noexcept {
+      moment& clock = clocks_[index_of(stream)];
+      if (stream == chunkmem::agent::compute && asked > clock)
+        note_wait(waits_[index_of(stream)], place, chunkmem::agent::host, asked - clock);
+      clock = end_of(std::max(clock, asked));
+      sleep_until(clock);
+      mark = clock.count();
+    });
+    remember(stream, mark);
+  }
+  /// By the agents' clocks: that of the caller. @pre of `advance_caller`: not before it
+  [[nodiscard]] moment caller_clock() { return start_of(chunkmem::agent::host); }
+  void advance_caller(moment end)
+  {
+    clocks_[index_of(chunkmem::agent::host)] = std::max(caller_clock(), end);
+    sleep_until(end);
+  }
+  /// By the agents' clocks: waits from now on are written down for this place, those of compute and of the caller.
+  void note_place(std::uint32_t place) noexcept { place_ = place; }
+  /// Those of an agent so far. @pre the agent rests
+  [[nodiscard]] std::vector<agent_wait>& waits_of(chunkmem::agent stream) { return waits_[index_of(stream)]; }
+
   /// What is asked for from now on takes the time of another table.
   void take_costs(const chunkmem::backend::cost_table& costs) noexcept { costs_ = costs; }
 
   /// By the wall clock: the caller did something else until now, which is not to be made up for.
-  void begin_afresh() { note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), time())); }
+  void begin_afresh()
+  {
+    if (pace_ == pace::agents) return advance_caller(steady_time());
+    note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), time()));
+  }
   /// By the caller's time: the caller does something else, and time stands still for all agents.
   void stop_clock() noexcept
   {
@@ -110,6 +171,7 @@ class throttled_arena {
   [[nodiscard]] chunkmem::event record(chunkmem::agent stream) const { return arena_.record(stream); }
   void wait(chunkmem::agent stream, chunkmem::event point)
   {
+    if (pace_ == pace::agents) return wait_by_clocks(stream, point);
     arena_.wait(stream, point);
     const auto& source = ends_[index_of(point.source)];
     const moment reached = source[std::min<std::uint64_t>(point.value, source.size() - 1)];
@@ -125,7 +187,6 @@ class throttled_arena {
   [[nodiscard]] std::uint64_t throttled() const noexcept { return arena_.throttled(); }
 
  private:
-  using moment = std::chrono::nanoseconds;  // since construction
   struct allocation {
     chunkmem::tier where{};
     chunkmem::bytes size;
@@ -134,10 +195,14 @@ class throttled_arena {
   [[nodiscard]] moment reading() const noexcept
   {
     timespec now{};
-    ::clock_gettime(pace_ == pace::caller ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    ::clock_gettime(pace_ == pace::wall_clock ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
   }
-  [[nodiscard]] moment time() const noexcept { return is_stopped_ ? passed_ : passed_ + (reading() - began_); }
+  [[nodiscard]] moment time() const noexcept
+  {
+    if (pace_ == pace::agents) return clocks_[index_of(chunkmem::agent::host)] + (reading() - began_);
+    return is_stopped_ ? passed_ : passed_ + (reading() - began_);
+  }
   void pass_until(moment end) noexcept
   {
     const moment now = time();
@@ -162,8 +227,12 @@ class throttled_arena {
 
   // By the wall clock the host's own time runs from deadline to deadline too, or it would be late by each time that it
   // woke up.
-  [[nodiscard]] moment start_of(chunkmem::agent stream) const
+  [[nodiscard]] moment start_of(chunkmem::agent stream)
   {
+    if (pace_ == pace::agents) {  // an agent knows when it is free
+      const moment now = reading();
+      return clocks_[index_of(chunkmem::agent::host)] += now - std::exchange(began_, now);
+    }
     const moment free = ends_[index_of(stream)].back();
     return stream == chunkmem::agent::host && pace_ == pace::wall_clock ? free : std::max(free, time());
   }
@@ -171,6 +240,13 @@ class throttled_arena {
   void end_at(chunkmem::agent stream, moment begin, std::uint64_t nanoseconds)
   {
     const moment until = begin + std::chrono::nanoseconds{nanoseconds};
+    if (pace_ == pace::agents && !is_caller(stream))
+      return move_clock(stream, [nanoseconds](moment now) { return now + std::chrono::nanoseconds{nanoseconds}; });
+    if (pace_ == pace::agents) {
+      advance_caller(until);
+      std::atomic<moment::rep>& mark = marks_.emplace_back(clocks_[index_of(chunkmem::agent::host)].count());
+      return remember(stream, mark);
+    }
     if (pace_ == pace::wall_clock) {
       const std::chrono::steady_clock::time_point wakes{began_ - passed_ + until};
       arena_.launch(stream, [wakes] { std::this_thread::sleep_until(wakes); });
@@ -187,6 +263,50 @@ class throttled_arena {
     ends.resize(std::max<std::size_t>(ends.size(), arena_.record(stream).value + 1), end);
     ends.back() = end;
   }
+
+  [[nodiscard]] static moment steady_time() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
+  static void sleep_until(moment when) noexcept
+  {
+    std::this_thread::sleep_until(std::chrono::steady_clock::time_point{when});
+  }
+  // The clock of the agent behind all that it was given so far, for each value that an event of it may have.
+  void remember(chunkmem::agent stream, std::atomic<moment::rep>& mark)
+  {
+    auto& all = mark_of_[index_of(stream)];
+    all.resize(std::max<std::size_t>(all.size(), arena_.record(stream).value + 1), &mark);
+    all.back() = &mark;
+  }
+  void wait_by_clocks(chunkmem::agent stream, chunkmem::event point)
+  {
+    const auto& source = mark_of_[index_of(point.source)];
+    std::atomic<moment::rep>* const reached =
+        point.value < source.size() ? source[point.value] : (source.empty() ? nullptr : source.back());
+    arena_.wait(stream, point);
+    if (reached == nullptr || point.source == stream) return;
+    if (is_caller(stream)) {
+      const moment now = caller_clock();
+      const moment end{reached->load()};
+      if (end > now) note_wait(waits_[index_of(chunkmem::agent::host)], place_, point.source, end - now);
+      return advance_caller(end);
+    }
+    move_clock(stream, [this, reached, stream, source_agent = point.source, place = place_](moment now) {
+      const moment end{reached->load()};
+      if (end > now && stream == chunkmem::agent::compute)
+        note_wait(waits_[index_of(stream)], place, source_agent, end - now);
+      return std::max(now, end);
+    });
+  }
+  static void note_wait(std::vector<agent_wait>& all, std::uint32_t place, chunkmem::agent source, moment waited)
+  {
+    all.push_back({place, source, static_cast<std::uint64_t>(waited.count())});
+  }
+
+  // By the agents' clocks. Before the arena, whose threads use them to their end.
+  std::uint32_t place_ = 0;
+  std::array<moment, chunkmem::max_agents> clocks_{};  // each is its agent's
+  std::array<std::vector<agent_wait>, chunkmem::max_agents> waits_;
+  std::deque<std::atomic<moment::rep>> marks_;
+  std::array<std::vector<std::atomic<moment::rep>*>, chunkmem::max_agents> mark_of_;
 
   chunkmem::backend::host_arena arena_;
   chunkmem::backend::cost_table costs_;

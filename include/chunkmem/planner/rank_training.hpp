@@ -190,11 +190,12 @@ class rank_training {
   {
     for (const tensor<bf16> each : saved_[it.id]) held_.push_back(manager_.acquire(each, how, agent::compute));
   }
-  /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come.
+  /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come. Over ranks late
+  /// updates have none: units are updated in the order in which weights are used.
   void choose_first()
   {
     first_.clear(), updates_.clear();
-    if (takes_norm_) return;
+    if (takes_norm_ || ranks_ > 1) return;
     for (const own_chunk& own : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < own.count; ++part)
