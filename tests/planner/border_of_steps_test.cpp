@@ -187,6 +187,14 @@ TEST_CASE("whole weights that are kept and have no room at the turn cross the li
   check(it, 2 + 3, step_limit::to_device);
   it.rates.to_device_bytes_per_second = endless, it.rates.to_host_bytes_per_second = 1e6;
   check(it, 2 + 3, step_limit::to_host);
+  // With a norm they go down behind the last gradient, where the forward pass is too short for them.
+  it.takes_norm = true;
+  it.forward_seconds = 0.5, it.backward_seconds = 6;
+  check(it, 6 + 3, step_limit::to_host);
+  // They come up between the turn and the last gradient.
+  it.rates.to_device_bytes_per_second = 1e6, it.rates.to_host_bytes_per_second = endless;
+  it.forward_seconds = 4, it.backward_seconds = 1;
+  check(it, 3 + 4, step_limit::compute);
 }
 
 TEST_CASE("no order of passes, copies, sums, updates and gathers makes a step shorter than the bound", "[planner]")
