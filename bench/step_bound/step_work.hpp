@@ -38,7 +38,7 @@ struct step_input {
   std::span<const std::uint64_t> access_nanoseconds;  ///< what compute takes, at each access
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
-  /// by use: its chunk stays until its next use; see retention_plan
+  /// by use: its chunk stays until its next use; see retention_solution
   std::span<const std::uint8_t> retained;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
   std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time

@@ -27,7 +27,7 @@ class solved_once {
 
   struct answer {
     cm::transfer::planned solver;
-    cm::transfer::retention wanted;
+    cm::transfer::iteration_plan wanted;
     bool is_known = false;
   };
   explicit solved_once(answer& known) : known_{&known} {}
@@ -36,7 +36,7 @@ class solved_once {
   {
     ahead_.schedule(input, actions);
   }
-  [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
+  [[nodiscard]] cm::transfer::iteration_plan retain(const cm::transfer::retention_request& request)
   {
     if (!known_->is_known) known_->wanted = known_->solver.retain(request);
     known_->is_known = true;
@@ -93,17 +93,18 @@ class managed_run {
     }
     return sum / measured;
   }
-  [[nodiscard]] const cm::iteration_plan& plan() const { return plan_; }
+  [[nodiscard]] const cm::planned_iteration& planned() const { return planned_; }
   /// The plan of retention is what is followed, not the eviction policy.
-  [[nodiscard]] bool retains() const { return plan_.retains; }
+  [[nodiscard]] bool retains() const { return planned_.current.retains; }
   [[nodiscard]] int skipped() const { return skipped_; }
 
  private:
   bool run()
   {
-    if (!plan_.valid || !plan_.start.same_places(state_.table())) planner_.make(plan_, state_, record_, chunk_of_slot_);
-    if (!plan_.valid) return false;
-    state_.start_of(record_, plan_.without_host_copies());
+    if (!planned_.current.valid || !planned_.current.start.same_places(state_.table()))
+      planner_.make(planned_, state_, record_, chunk_of_slot_);
+    if (!planned_.current.valid) return false;
+    state_.start_of(record_, planned_.without_host_copies());
     state_.begin_round();
     log_.clear();
     std::size_t next = 0;
@@ -119,8 +120,8 @@ class managed_run {
   std::size_t act(std::uint32_t now, std::size_t next)
   {
     const cm::access_entry& entry = record_.entries()[now];
-    for (; next < plan_.actions.size() && plan_.actions[next].access_index <= now; ++next) {
-      const cm::transfer::move& it = plan_.actions[next];
+    for (; next < planned_.current.actions.size() && planned_.current.actions[next].access_index <= now; ++next) {
+      const cm::transfer::move& it = planned_.current.actions[next];
       if (it.kind == cm::transfer::move_kind::lease)
         lease_at_[now] = it.place;
       else if (!move(it))
@@ -161,7 +162,7 @@ class managed_run {
   cm::access_record record_;
   cm::chunk_cache<Eviction> state_;
   cm::iteration_planner<Eviction, Transfer> planner_;
-  cm::iteration_plan plan_;
+  cm::planned_iteration planned_;
   cm::decision_log log_;
   std::vector<std::uint64_t> lease_at_;
   int skipped_ = 0;

@@ -6,7 +6,7 @@
 // records it; and 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
 #include "planning_figures.hpp"
 
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 #include <support/oracles/retention_trace.hpp>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ double median(std::vector<double> values)
 std::vector<double> measure(const std::string& name, const support::retention_trace& what, int runs)
 {
   std::vector<double> seconds;
-  tr::retention_plan plan;
+  tr::retention_solution plan;
   std::size_t gaps = 0;
   std::size_t rows = 0;
   for (int run = 0; run < runs; ++run) {

@@ -14,7 +14,7 @@
 #include "retention_of_record.hpp"
 
 #include <chunkmem/eviction/evictions.hpp>
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ void measure(const gpt_shape& shape, summary& all)
   for (std::uint32_t step = 0; step < capacities; ++step) {
     const std::uint32_t frames = least + (most - least) * step / (capacities - 1);
     const cm::transfer::retention_problem problem{numbers.on(frames)};
-    const cm::transfer::retention_plan plan = cm::transfer::plan_retention(problem);
+    const cm::transfer::retention_solution plan = cm::transfer::plan_retention(problem);
     const double fewest = bound(frames);
     const double moved = static_cast<double>(plan.moved_bytes) / frame_bytes;
     const double certified = plan.certified_bytes / frame_bytes;

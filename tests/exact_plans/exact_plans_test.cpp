@@ -5,7 +5,7 @@
 #include <transfer/retention_of_record.hpp>
 
 #include <chunkmem/eviction/evictions.hpp>
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 #include <support/catch.hpp>
 
 #include <cstdint>

@@ -32,7 +32,7 @@ TEST_CASE("a GPT's step on a short host moves what its plan says, and never more
         CHECK(run.retains());
         CHECK(run.skipped() == 0);
         CHECK(moved * eviction_bench::frame_bytes == static_cast<double>(solved.solver.solution().moved_bytes));
-        const auto& alone = run.plan().device_only;
+        const auto& alone = run.planned().plan.device_only;
         REQUIRE(alone.size() == all);
         CHECK(static_cast<std::uint32_t>(std::ranges::count(alone, 1)) >= missing);
         CHECK(moved <=

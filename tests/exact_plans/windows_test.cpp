@@ -29,7 +29,7 @@ TEST_CASE("steps with states of two frames move what an integer program moves by
       CHECK(run.settled(6, 2) == bound.of_whole_gaps(frames));
       CHECK(run.retains());
       CHECK(run.skipped() == 0);
-      CHECK((run.plan().periodic || run.plan().places.empty()));
+      CHECK((run.planned().current.periodic || run.planned().plan.places.empty()));
     }
   }
 }

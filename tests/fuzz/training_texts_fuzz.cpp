@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   try_it([&] {
     std::istringstream in{text};
-    const transfer::stored_plan plan = plan_text::read(in, "a.plan");
+    const transfer::iteration_plan plan = plan_text::read(in, "a.plan");
     std::ostringstream out;
     plan_text::write(out, plan);
     std::istringstream again{out.str()};

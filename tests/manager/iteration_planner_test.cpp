@@ -50,12 +50,12 @@ struct scan {
     log.clear();
     runner.run(record, own, state, log, true);
   }
-  [[nodiscard]] static std::ptrdiff_t retained(const transfer::retention& plan)
+  [[nodiscard]] static std::ptrdiff_t retained(const transfer::iteration_plan& plan)
   {
     return std::ranges::count_if(plan.retained_until, [](std::uint32_t until) { return until != never; });
   }
   /// At each moment as many chunks stay as there is room for beside the one that is read.
-  [[nodiscard]] bool fits(const transfer::retention& plan, std::uint32_t frames) const
+  [[nodiscard]] bool fits(const transfer::iteration_plan& plan, std::uint32_t frames) const
   {
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       std::uint32_t held = 1;
@@ -87,7 +87,7 @@ TEST_CASE("a scan by belady keeps every frame but one, wherever its last iterati
     policy_retention reader;
     for (int round = 0; round < 20; ++round) {
       it.run();
-      const transfer::retention plan = reader.of(it.record, it.own, 9, it.log.moves());
+      const transfer::iteration_plan& plan = reader.of(it.record, it.own, 9, it.log.moves());
       CHECK(scan::retained(plan) == frames - 1);
       CHECK(reader.saved() == frames - 1);
       CHECK(it.fits(plan, frames));
@@ -100,11 +100,9 @@ TEST_CASE("what stays inside an iteration and around its end is told apart", "[m
   scan it{{0, 1, 0, 2, 3, 0}, 4, 2};  // 0 stays always, and the others come and go
   it.run();
   policy_retention reader;
-  const transfer::retention plan = reader.of(it.record, it.own, 4, it.log.moves());
-  CHECK(std::vector(plan.retained_until.begin(), plan.retained_until.end()) ==
-        std::vector<std::uint32_t>{2, never, 5, never, never, 0});
-  CHECK(std::vector(plan.first_use.begin(), plan.first_use.end()) ==
-        std::vector<std::uint32_t>{0, never, never, never});
+  const transfer::iteration_plan& plan = reader.of(it.record, it.own, 4, it.log.moves());
+  CHECK(plan.retained_until == std::vector<std::uint32_t>{2, never, 5, never, never, 0});
+  CHECK(plan.first_use == std::vector<std::uint32_t>{0, never, never, never});
 }
 
 TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]")
@@ -112,7 +110,7 @@ TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]"
   scan it{{0, 1, 2, 1, 0}, 3, 3};
   it.run();
   policy_retention reader;
-  const transfer::retention plan = reader.of(it.record, it.own, 3, it.log.moves());
+  const transfer::iteration_plan& plan = reader.of(it.record, it.own, 3, it.log.moves());
   CHECK(scan::retained(plan) == 5);
 }
 
@@ -126,9 +124,8 @@ TEST_CASE("what came and stays until the end makes room for one chunk that was t
                                           {.access_index = 4, .chunk = 1, .frames = 1, .kind = move_kind::evict},
                                           {.access_index = 4, .chunk = 3, .frames = 1, .kind = move_kind::load}};
   policy_retention reader;
-  const transfer::retention plan = reader.of(it.record, it.own, 5, moves);
-  CHECK(std::vector(plan.retained_until.begin(), plan.retained_until.end()) ==
-        std::vector<std::uint32_t>{never, never, 2, never, never});
+  const transfer::iteration_plan& plan = reader.of(it.record, it.own, 5, moves);
+  CHECK(plan.retained_until == std::vector<std::uint32_t>{never, never, 2, never, never});
   CHECK(reader.saved() == 1);
 }
 
@@ -182,26 +179,26 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
   int periodic = 0;
   int open = 0;
   planner maker{transfer::lookahead{}};
-  iteration_plan plan;  // used again and again, as an engine does
+  planned_iteration made;  // used again and again, as an engine does
   for (std::uint64_t seed = 1; seed <= 160; ++seed) {
     support::dice dice{seed};
     conformance::demand_run run;
     const support::iteration_traits traits{.entries = dice.between(1, 50), .longest_chunk = dice.between(1, 3)};
     if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
     const auto before = run.start;
-    maker.make(plan, run.start, run.iteration.record, run.iteration.chunk_of_slot);
-    REQUIRE(plan.valid);
-    REQUIRE(plan.start.same_places(run.start.table()));
+    maker.make(made, run.start, run.iteration.record, run.iteration.chunk_of_slot);
+    REQUIRE(made.current.valid);
+    REQUIRE(made.current.start.same_places(run.start.table()));
     REQUIRE(run.start.table().same_places(before.table()));
-    REQUIRE(plan.periodic == run.end.table().same_places(run.start.table()));
-    (plan.periodic ? periodic : open) += 1;
+    REQUIRE(made.current.periodic == run.end.table().same_places(run.start.table()));
+    (made.current.periodic ? periodic : open) += 1;
     for (std::uint32_t index = 0; index < run.iteration.record.size(); ++index) {
-      const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(),
+      const bool planned = std::any_of(made.current.actions.begin(), made.current.actions.end(),
                                        [&](const transfer::move& it) { return it.access_index == index; });
       if (run.iteration.record.entries()[index].has_actions != planned)
         FAIL("seed " << seed << ": entry " << index << " does not know its actions");
     }
-    if (const std::string wrong = conformance::mistake_when_followed(run, plan.actions); !wrong.empty())
+    if (const std::string wrong = conformance::mistake_when_followed(run, made.current.actions); !wrong.empty())
       FAIL("seed " << seed << ": " << wrong);
   }
   CHECK(periodic > 5);
@@ -217,10 +214,10 @@ TEST_CASE("an iteration that does not fit has no plan", "[manager]")
   const support::random_iteration it{{1, 1}, {0, 1}, {0, 0}, record};
   const auto state = support::cache_for<eviction::belady>(it, 1, 2);
   planner maker{transfer::lookahead{}};
-  iteration_plan plan;
-  plan.valid = true;
-  maker.make(plan, state, record, it.chunk_of_slot);
-  CHECK_FALSE(plan.valid);
+  planned_iteration made;
+  made.current.valid = true;
+  maker.make(made, state, record, it.chunk_of_slot);
+  CHECK_FALSE(made.current.valid);
 }
 
 TEST_CASE("a plan goes back to the first setting of its policy where the chosen one does not fit", "[manager]")
@@ -238,19 +235,21 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
     state.unpin(tier::host, chunk_id{index}, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
-  iteration_plan plan;
-  const auto loads = [&] { return std::ranges::count(plan.actions, transfer::move_kind::load, &transfer::move::kind); };
-  maker.make(plan, state, record, own);
-  REQUIRE(plan.valid);
-  REQUIRE(plan.variant == 1);
+  planned_iteration made;
+  const auto loads = [&] {
+    return std::ranges::count(made.current.actions, transfer::move_kind::load, &transfer::move::kind);
+  };
+  maker.make(made, state, record, own);
+  REQUIRE(made.current.valid);
+  REQUIRE(made.plan.variant == 1);
   CHECK(loads() == 5);
 
   for (const std::uint32_t index : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
     state.acquire(slot_id{index}, chunk_id{index}, entry_kind::read, access_record::never, access_index{0}, log);
     state.unpin(tier::device, chunk_id{index}, false);
   }
-  maker.make(plan, state, record, own);
-  REQUIRE(plan.valid);
+  maker.make(made, state, record, own);
+  REQUIRE(made.current.valid);
   CHECK(loads() == 7);
 }
 
@@ -265,18 +264,18 @@ TEST_CASE("a plan writes back before its iteration ends where that copies no mor
         .entries = 8 + static_cast<std::uint32_t>(seed % 40), .host = false, .drops = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     iteration_planner<eviction::belady, transfer::planned> maker{transfer::planned{}};
-    iteration_plan plan;
-    maker.make(plan, run.start, run.iteration.record, run.iteration.chunk_of_slot);
-    if (!plan.retains) continue;
-    REQUIRE(plan.ways.has_value());
+    planned_iteration made;
+    maker.make(made, run.start, run.iteration.record, run.iteration.chunk_of_slot);
+    if (!made.current.retains) continue;
+    REQUIRE(made.ways.has_value());
     retained_run trial;
     const auto moved = [&](bool early) {
-      trial.start(run.start.table(), plan.retained(), {}, {plan.ways->by_age, early});
+      trial.start(run.start.table(), made.plan, {}, {made.ways->by_age, early});
       return trial.frames_moved(run.iteration.record, run.iteration.chunk_of_slot, long_trial).value_or(UINT64_MAX);
     };
     const std::uint64_t without = moved(false);
     const std::uint64_t with = moved(true);
-    REQUIRE(plan.ways->writes_back_early == (with <= without));
+    REQUIRE(made.ways->writes_back_early == (with <= without));
     if (with > without) ++refused;
     if (with <= without && trial.has_written_back_early()) ++kept;
   }
@@ -292,31 +291,31 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
     made[chunk_id{0}].put(tier::device, frame_id{first}, true);
     return made;
   };
-  iteration_plan plan;
+  planned_iteration made;
   for (std::uint32_t index = 0; index < 9; ++index) {
-    plan.put_aside();
-    plan.start = start(index);
-    plan.actions.assign(index, transfer::move{});
-    plan.valid = true;
-    plan.periodic = index % 2 == 0;
+    made.put_aside();
+    made.current.start = start(index);
+    made.current.actions.assign(index, transfer::move{});
+    made.current.valid = true;
+    made.current.periodic = index % 2 == 0;
   }
-  CHECK_FALSE(plan.recall(start(0)));  // one is followed and seven are put aside
-  CHECK_FALSE(plan.recall(start(8)));  // this is the one that is followed
+  CHECK_FALSE(made.recall(start(0)));  // one is followed and seven are put aside
+  CHECK_FALSE(made.recall(start(8)));  // this is the one that is followed
   for (const std::uint32_t index : {3U, 1U, 7U, 3U}) {
-    REQUIRE(plan.recall(start(index)));
-    CHECK(plan.actions.size() == index);
-    CHECK(plan.start[chunk_id{0}].first_frame[tier::device] == frame_id{index});
-    CHECK(plan.valid);
-    CHECK(plan.periodic == (index % 2 == 0));
+    REQUIRE(made.recall(start(index)));
+    CHECK(made.current.actions.size() == index);
+    CHECK(made.current.start[chunk_id{0}].first_frame[tier::device] == frame_id{index});
+    CHECK(made.current.valid);
+    CHECK(made.current.periodic == (index % 2 == 0));
   }
-  plan.put_aside();
-  plan.start = start(9);
-  plan.valid = true;
-  CHECK_FALSE(plan.recall(start(2)));
-  CHECK(plan.recall(start(8)));
-  plan.forget();
-  CHECK_FALSE(plan.valid);
-  CHECK_FALSE(plan.recall(start(9)));
+  made.put_aside();
+  made.current.start = start(9);
+  made.current.valid = true;
+  CHECK_FALSE(made.recall(start(2)));
+  CHECK(made.recall(start(8)));
+  made.forget();
+  CHECK_FALSE(made.current.valid);
+  CHECK_FALSE(made.recall(start(9)));
 }
 
 }  // namespace iteration_planner_test
@@ -340,7 +339,7 @@ void plan(cm::plans_by_order& plans, std::uint64_t number)
 {
   plans.grow(1);
   plans[0].made = number;
-  plans[0].valid = true;
+  plans[0].current.valid = true;
 }
 
 void change(cm::plans_by_order& plans, std::uint32_t number)
@@ -367,7 +366,7 @@ TEST_CASE("plans come back with their order, as many orders as are kept", "[mana
       }
       REQUIRE(plans.size() == 1);
       CHECK(plans[0].made == 100 + number);
-      CHECK(plans[0].valid);
+      CHECK(plans[0].current.valid);
       CHECK_FALSE(plans[0].is_marked == (round > 0 || number == 0));
       plans[0].is_marked = true;
     }
@@ -409,18 +408,18 @@ TEST_CASE("a record that changed has no plan in any order", "[manager]")
     change(plans, number);
     plan(plans, number);
     plans.grow(2);
-    plans[1].valid = true;
+    plans[1].current.valid = true;
   }
   plans.forget(0);
   for (std::uint32_t number = 0; number < 3; ++number) {
     change(plans, number);
-    CHECK_FALSE(plans[0].valid);
-    CHECK(plans[1].valid);
+    CHECK_FALSE(plans[0].current.valid);
+    CHECK(plans[1].current.valid);
   }
   plans.forget_all();
   for (std::uint32_t number = 0; number < 3; ++number) {
     change(plans, number);
-    CHECK_FALSE(plans[1].valid);
+    CHECK_FALSE(plans[1].current.valid);
   }
 }
 

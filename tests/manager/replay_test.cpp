@@ -283,37 +283,30 @@ namespace {
 /// Random wishes: which chunk stays behind which use, whether there is room or not.
 class wisher {
  public:
-  transfer::retention roll(const support::random_iteration& it, const tier_space& device, support::dice& dice)
+  transfer::iteration_plan roll(const support::random_iteration& it, const tier_space& device, support::dice& dice)
   {
     uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
     if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
     retained_.assign(uses_.uses().size(), 0);
     const std::uint32_t share = dice.between(1, 4);
     for (std::uint8_t& each : retained_) each = dice.one_in(share) ? 1 : 0;
-    transfer::retention wanted = links_.link(uses_, retained_, tide_, it.record.size());
-    early_.clear();
+    transfer::iteration_plan wanted = transfer::link_stays(uses_, retained_, tide_, it.record.size());
     for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
       if (dice.one_in(3))
-        early_.push_back(
+        wanted.early.push_back(
             {chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
-    wanted.early = early_;
-    places_.clear();
     for (std::uint32_t index = 0; index < it.record.size() && dice.one_in(2); ++index)  // none, some, all
-      places_.push_back(dice.one_in(4) ? UINT32_MAX : dice.below(device.frames() + 2));
-    if (dice.one_in(2)) places_.resize(it.record.size(), UINT32_MAX);
-    for (std::uint32_t& each : places_)
+      wanted.places.push_back(dice.one_in(4) ? UINT32_MAX : dice.below(device.frames() + 2));
+    if (dice.one_in(2)) wanted.places.resize(it.record.size(), UINT32_MAX);
+    for (std::uint32_t& each : wanted.places)
       if (each == UINT32_MAX && dice.one_in(2)) each = dice.below(device.frames());
-    wanted.places = places_;
     return wanted;
   }
 
  private:
   transfer::record_uses uses_;
   transfer::lease_tide tide_;
-  transfer::stay_links links_;
   std::vector<std::uint8_t> retained_;
-  std::vector<transfer::early_load> early_;
-  std::vector<std::uint32_t> places_;
 };
 
 }  // namespace
@@ -328,7 +321,7 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     const support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
     if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
     wisher wishes;
-    const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
+    const transfer::iteration_plan wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
     if (wanted.retained_until.empty()) continue;
     retained_run planned;
     planned.start(run.start.table(), wanted);
@@ -365,13 +358,14 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   uses.read(record, own, 3, state.table().live());
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
-  transfer::stay_links links;
   const std::vector<std::uint8_t> retained{1, 0, 0, 1, 0, 0};
   retained_run planned;
-  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
+  const transfer::iteration_plan one = transfer::link_stays(uses, retained, tide, record.size());
+  planned.start(state.table(), one);
   CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
-  planned.start(state.table(), links.link(uses, nothing, tide, record.size()));
+  const transfer::iteration_plan none = transfer::link_stays(uses, nothing, tide, record.size());
+  planned.start(state.table(), none);
   CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
 }
 
@@ -404,7 +398,7 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
       for (float& it : pin.writable()) it += 1;
     }
   }
-  const transfer::stored_plan plan = m.plan();
+  const transfer::iteration_plan plan = m.plan();
   CHECK(std::ranges::count(plan.device_only, 1) >= 5);
   CHECK(plan.bound_bytes <= plan.moved_bytes);
   const report last = m.report().copies_since(before);
@@ -433,10 +427,10 @@ TEST_CASE("a run writes back at its end what leaves before it is read again", "[
   uses.read(record, own, 4, state.table().live());
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
-  transfer::stay_links links;
   const std::vector<std::uint8_t> retained{0, 1, 0, 0};
   retained_run planned;
-  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
+  const transfer::iteration_plan one = transfer::link_stays(uses, retained, tide, record.size());
+  planned.start(state.table(), one);
   REQUIRE(planned.run(record, own));
   std::vector<std::uint32_t> written_back;
   for (const transfer::move& action : planned.log().moves())
@@ -460,11 +454,9 @@ TEST_CASE("a run in planned frames settles there from any start", "[manager]")
   uses.read(record, own, 3, it.filled);
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
-  transfer::stay_links links;
   const std::vector<std::uint8_t> retained{1, 1, 1};  // all stay for ever
-  transfer::retention wanted = links.link(uses, retained, tide, record.size());
-  const std::vector<std::uint32_t> places{3, 0, 2};
-  wanted.places = places;
+  transfer::iteration_plan wanted = transfer::link_stays(uses, retained, tide, record.size());
+  wanted.places = {3, 0, 2};
   std::vector<std::uint32_t> order{0, 1, 2};
   do {
     auto state = support::cache_for<eviction::belady>(it, 4, 4);
@@ -480,7 +472,7 @@ TEST_CASE("a run in planned frames settles there from any start", "[manager]")
     planned.start(state.table(), wanted);
     REQUIRE(planned.run(record, own));
     for (const std::uint32_t index : own)
-      CHECK(planned.state()[chunk_id{index}].first_frame[tier::device] == frame_id{places[index]});
+      CHECK(planned.state()[chunk_id{index}].first_frame[tier::device] == frame_id{wanted.places[index]});
     CHECK(planned.frames_moved(record, own) == 0U);
   } while (std::ranges::next_permutation(order).found);
 }
@@ -495,7 +487,9 @@ TEST_CASE("a run that does not fit moves nothing", "[manager]")
   const support::random_iteration it{{1, 1}, own, {0, 0}, record};
   retained_run planned;
   const std::vector<std::uint32_t> never(2, access_record::never);
-  planned.start(support::cache_for<eviction::belady>(it, 1, 2).table(), {never, never, never});
+  transfer::iteration_plan wanted;
+  wanted.retained_until = wanted.first_use = wanted.borders = never;
+  planned.start(support::cache_for<eviction::belady>(it, 1, 2).table(), wanted);
   CHECK_FALSE(planned.frames_moved(record, own).has_value());
 }
 

@@ -147,12 +147,12 @@ TEST_CASE("slots that come to lie elsewhere end all plans", "[manager]")
     it.walk(4);
     it.schedule.end(true);
   }
-  CHECK_NOTHROW(it.schedule.stored_plan_of("train"));
+  CHECK_NOTHROW(it.schedule.plan_of("train"));
   const std::uint64_t before = it.schedule.arrangement();
   it.schedule.relink();
   CHECK(it.schedule.arrangement() != before);
   CHECK_FALSE(it.schedule.is_steady());
-  CHECK_THROWS_AS(it.schedule.stored_plan_of("train"), cm::usage_error);
+  CHECK_THROWS_AS(it.schedule.plan_of("train"), cm::usage_error);
 }
 
 }  // namespace schedule_alone_test

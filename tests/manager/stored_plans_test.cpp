@@ -35,12 +35,12 @@ class counting {
   }
   [[nodiscard]] static std::vector<cm::transfer::early_load> early_of(const access_record& record,
                                                                       std::span<const std::uint32_t> chunk_of_slot,
-                                                                      const cm::transfer::retention& plan, bytes device,
-                                                                      bytes frame)
+                                                                      const cm::transfer::iteration_plan& plan,
+                                                                      bytes device, bytes frame)
   {
     return cm::transfer::planned::early_of(record, chunk_of_slot, plan, device, frame);
   }
-  [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
+  [[nodiscard]] cm::transfer::iteration_plan retain(const cm::transfer::retention_request& request)
   {
     ++*solved;
     return solver_.retain(request);
@@ -99,13 +99,13 @@ void take_profile(run& next, const std::string& text)
   std::istringstream in{text};
   next.m.use_profile(profile_text::read(in));
 }
-transfer::stored_plan plan_from(const std::string& text)
+transfer::iteration_plan plan_from(const std::string& text)
 {
   std::istringstream in{text};
   return plan_text::read(in);
 }
 
-std::string refusal(run& next, const transfer::stored_plan& plan)
+std::string refusal(run& next, const transfer::iteration_plan& plan)
 {
   try {
     next.m.use_plan(plan);
@@ -132,7 +132,7 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
   CHECK(next.trainer.collect().values == before.outcome.values);
   std::ostringstream again;
   plan_text::write(again, next.m.plan());
-  transfer::stored_plan unproven = plan_from(before.plan);
+  transfer::iteration_plan unproven = plan_from(before.plan);
   CHECK(unproven.bound_bytes > 0);
   CHECK(unproven.bound_bytes <= unproven.moved_bytes);
   unproven.moved_bytes = unproven.bound_bytes = 0;  // nobody here solved it
@@ -151,7 +151,7 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
 TEST_CASE("the plan of another run has the frames of its windows too", "[manager]")
 {
   const left_over before = train_once(96_KiB, 1_KiB);
-  const transfer::stored_plan plan = plan_from(before.plan);
+  const transfer::iteration_plan plan = plan_from(before.plan);
   REQUIRE_FALSE(plan.places.empty());
   run next{96_KiB, 1_MiB, 1_KiB};
   take_profile(next, before.profile);
@@ -173,7 +173,7 @@ TEST_CASE("the plan of another run has the frames of its windows too", "[manager
 TEST_CASE("a plan of another model, layout or capacity is refused in one sentence that names the key", "[manager]")
 {
   const left_over before = train_once(96_KiB);
-  const transfer::stored_plan plan = plan_from(before.plan);
+  const transfer::iteration_plan plan = plan_from(before.plan);
   using Catch::Matchers::ContainsSubstring;
   const auto refused_by = [&](cm::bytes device, cm::bytes host, cm::bytes chunk) {
     run next{device, host, chunk};
@@ -186,7 +186,7 @@ TEST_CASE("a plan of another model, layout or capacity is refused in one sentenc
   CHECK_THAT(refused_by(96_KiB, 1_MiB, 8_KiB), ContainsSubstring("its record"));
   run next{96_KiB};
   take_profile(next, before.profile);
-  transfer::stored_plan changed = plan;
+  transfer::iteration_plan changed = plan;
   changed.variant = 1;
   CHECK_THAT(refusal(next, changed), ContainsSubstring("its variant is 1 and should be 0"));
   changed = plan;
@@ -204,17 +204,17 @@ TEST_CASE("a plan is not believed what it says of itself, and one that is refuse
   const left_over before = train_once(96_KiB);
   run next{96_KiB};
   take_profile(next, before.profile);
-  transfer::stored_plan boasting = plan_from(before.plan);
+  transfer::iteration_plan boasting = plan_from(before.plan);
   boasting.moved_bytes = boasting.bound_bytes = 1;
   next.m.use_plan(boasting);
   next.trainer.initialise();
   for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);
-  const transfer::stored_plan kept = next.m.plan();
+  const transfer::iteration_plan kept = next.m.plan();
   CHECK(kept.moved_bytes == 0);
   CHECK(kept.bound_bytes == 0);
-  for (std::uint64_t transfer::stored_plan::*which :
-       {&transfer::stored_plan::record, &transfer::stored_plan::device_bytes}) {
-    transfer::stored_plan other = boasting;
+  for (std::uint64_t transfer::iteration_plan::*which :
+       {&transfer::iteration_plan::record, &transfer::iteration_plan::device_bytes}) {
+    transfer::iteration_plan other = boasting;
     ++(other.*which);
     CHECK_FALSE(refusal(next, other).empty());
     CHECK(next.m.plan() == kept);
@@ -226,7 +226,7 @@ TEST_CASE("a plan is not believed what it says of itself, and one that is refuse
 TEST_CASE("a plan comes after the record that it is for, and outside of iterations", "[manager]")
 {
   const left_over before = train_once(96_KiB);
-  const transfer::stored_plan plan = plan_from(before.plan);
+  const transfer::iteration_plan plan = plan_from(before.plan);
   run next{96_KiB};
   CHECK_THROWS_AS(next.m.use_plan(plan), usage_error);
   CHECK_THROWS_AS(next.m.plan(), usage_error);
@@ -247,10 +247,8 @@ TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[
   const left_over before = train_once(96_KiB);
   run next{96_KiB};
   take_profile(next, before.profile);
-  transfer::stored_plan plan = plan_from(before.plan);
-  plan.retained_until.clear(), plan.first_use.clear(), plan.borders.clear(), plan.device_only.clear();
-  plan.places.clear();
-  plan.moved_bytes = plan.bound_bytes = 0;
+  transfer::iteration_plan plan = plan_from(before.plan);
+  plan.clear();
   next.m.use_plan(plan);
   next.trainer.initialise();
   for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <step_bound/step_work.hpp>
 
-#include <chunkmem/transfer/retention_plan.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/retention_trace.hpp>
@@ -35,7 +35,7 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[step_bound]
     support::dice random{seed};
     const support::retention_trace trace =
         support::roll_small_trace(random, {true, random.one_in(2), random.one_in(2)});
-    const transfer::retention_plan plan = transfer::plan_retention(transfer::retention_problem{trace.input()});
+    const transfer::retention_solution plan = transfer::plan_retention(transfer::retention_problem{trace.input()});
     const std::vector<std::uint64_t> nanoseconds(trace.device_bytes.size(), 1);
     const backend::link_cost link{0, 1e9};  // a nanosecond for each byte
     const step_work work{

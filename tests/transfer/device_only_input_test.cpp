@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/played_retention.hpp>
@@ -52,7 +52,7 @@ TEST_CASE("who lives on the device alone moves nothing, and the others as they d
     const device_only_input made{input, device_only};
     try {
       const retention_problem problem{made.input()};
-      const transfer::retention_plan plan = transfer::plan_retention(problem);
+      const transfer::retention_solution plan = transfer::plan_retention(problem);
       const support::played_retention played{input, made.retained(plan.retained, device_only)};
       CAPTURE(seed);
       CHECK(played.fits());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
@@ -18,8 +18,8 @@ namespace device_only_search_test {
 using namespace chunkmem;
 using support::retention_trace;
 using transfer::plan_retention;
-using transfer::retention_plan;
 using transfer::retention_problem;
+using transfer::retention_solution;
 using transfer::use_kind;
 
 namespace {
@@ -39,7 +39,7 @@ retention_trace roll(std::uint64_t seed)
   return what;
 }
 
-std::optional<retention_plan> plan_of(const transfer::retention_input& input)
+std::optional<retention_solution> plan_of(const transfer::retention_input& input)
 {
   try {
     return plan_retention(input);
@@ -50,7 +50,7 @@ std::optional<retention_plan> plan_of(const transfer::retention_input& input)
 
 /// What a plan says of itself is so: it moves those bytes, and who lives on the device alone never leaves nor meets the
 /// host.
-void check(const transfer::retention_input& input, const retention_plan& plan)
+void check(const transfer::retention_input& input, const retention_solution& plan)
 {
   const support::played_retention played{input, plan.retained};
   CHECK(played.fits());
@@ -88,7 +88,7 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
     const std::vector<std::uint64_t> host(what.device_bytes.size(), all_bytes(what) - random.between(1, 4));
     input.host_bytes = host;
     const std::uint64_t best = support::fewest_moved_bytes{input}();
-    const std::optional<retention_plan> plan = plan_of(input);
+    const std::optional<retention_solution> plan = plan_of(input);
     if (plan.has_value() != (best != UINT64_MAX))
       FAIL("seed " << seed << ": only one of the two has a plan: " << plan.has_value());
     (plan ? possible : impossible) += 1;
@@ -117,8 +117,8 @@ TEST_CASE("a host with room for every host copy changes nothing", "[transfer]")
     transfer::retention_input input = what.input();
     const std::vector<std::uint64_t> host(what.device_bytes.size(), all_bytes(what));
     input.host_bytes = host;
-    const retention_plan plan = plan_retention(input);
-    const retention_plan same = plan_retention(retention_problem{what.input()});
+    const retention_solution plan = plan_retention(input);
+    const retention_solution same = plan_retention(retention_problem{what.input()});
     CHECK(plan.retained == same.retained);
     CHECK(plan.prices == same.prices);
     CHECK(plan.device_only.empty());
@@ -133,7 +133,7 @@ TEST_CASE("a GPT whose states do not all fit on the host is near its certificate
       transfer::retention_input input = what.input();
       const std::vector<std::uint64_t> host(what.device_bytes.size(), all_bytes(what) * 9 / 10);
       input.host_bytes = host;
-      const retention_plan plan = plan_retention(input, {.climbs = 100, .rebuilds = 500});
+      const retention_solution plan = plan_retention(input, {.climbs = 100, .rebuilds = 500});
       check(input, plan);
       CHECK(static_cast<double>(plan.moved_bytes) <= 1.02 * plan.certified_bytes + 4 * 2.0 * (1 << 20));
       CHECK(plan.moved_bytes >= plan_retention(retention_problem{what.input()}).moved_bytes);

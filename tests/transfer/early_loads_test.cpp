@@ -50,7 +50,7 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
   const std::vector<std::uint8_t> live(6, 1);
   transfer::planned policy;
   for (const std::uint32_t frames : {1U, 2U, 4U, 6U}) {
-    const transfer::retention plan =
+    const transfer::iteration_plan plan =
         policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
     REQUIRE(plan.retained_until.size() == 12);
     // At access 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
@@ -77,25 +77,19 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
     const support::iteration_traits traits{
         .entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::retention wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(request_for(run));
     if (wanted.retained_until.empty()) continue;
     const tier_space& device = run.start.space(tier::device);
     const std::vector<early_load> again =
         transfer::early_loads_of(run.iteration.record, run.iteration.chunk_of_slot, wanted, bytes{device.capacity()},
                                  bytes{device.frame_bytes()});
-    const auto same = [](const early_load& left, const early_load& right) {
-      return left.chunk == right.chunk && left.ready == right.ready && left.first_use == right.first_use &&
-             left.border == right.border;
-    };
-    REQUIRE(std::equal(again.begin(), again.end(), wanted.early.begin(), wanted.early.end(), same));
+    REQUIRE(again == wanted.early);
     retained_run with;
     with.start(run.start.table(), wanted);
     const auto moved_with = with.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
-    transfer::retention plain = wanted;
-    plain.early = {};
-    std::vector<std::uint32_t> first_use(wanted.first_use.begin(), wanted.first_use.end());
-    for (const early_load& it : wanted.early) first_use[it.chunk] = access_record::never;
-    plain.first_use = first_use;
+    transfer::iteration_plan plain = wanted;
+    plain.early.clear();
+    for (const early_load& it : wanted.early) plain.first_use[it.chunk] = access_record::never;
     retained_run without;
     without.start(run.start.table(), plain);
     const auto moved_without = without.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);

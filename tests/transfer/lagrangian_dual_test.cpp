@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/lagrangian_dual.hpp>
 
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
@@ -278,7 +278,7 @@ TEST_CASE("more rows than may have a price: the prices still certify", "[transfe
   std::size_t priced = 0;
   for (const double price : ascent.best().prices()) priced += price > 0 ? 1 : 0;
   CHECK(priced <= dual_ascent::most_priced_rows);
-  const transfer::retention_plan plan = transfer::plan_retention(problem, {.climbs = 40, .rebuilds = 0});
+  const transfer::retention_solution plan = transfer::plan_retention(problem, {.climbs = 40, .rebuilds = 0});
   CHECK(static_cast<double>(plan.moved_bytes) >= plan.certified_bytes);
   CHECK(static_cast<double>(plan.moved_bytes) <= 1.1 * transfer::certified_bytes(problem, ascent.best()));
 }

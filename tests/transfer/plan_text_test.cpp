@@ -17,7 +17,7 @@ namespace plan_text_test {
 using namespace chunkmem;
 using transfer::expect_plan_fits;
 using transfer::fingerprint_of;
-using transfer::stored_plan;
+using transfer::iteration_plan;
 
 namespace {
 
@@ -59,12 +59,12 @@ TEST_CASE("whatever a plan depends on changes the fingerprint of its record", "[
 TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]")
 {
   const access_record record = three_uses(entry_kind::read_on_host);  // chunk 0, a lease, chunk 1 on the host, chunk 0
-  stored_plan good;
+  iteration_plan good;
   good.retained_until = {3, never, never, 0};
   good.borders = {2, never, never, 2};
   good.first_use = {0, never, never};
   const auto refusal = [&](auto change) -> std::string {
-    stored_plan plan = good;
+    iteration_plan plan = good;
     change(plan);
     try {
       expect_plan_fits(plan, record, own, 3);
@@ -74,41 +74,41 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
     return {};
   };
   using Catch::Matchers::ContainsSubstring;
-  CHECK(refusal([](stored_plan&) {}).empty());
-  CHECK(refusal([](stored_plan& it) { it = {}; }).empty());
-  CHECK(refusal([](stored_plan& it) { it.device_only = {1, 0, 0}; }).empty());
-  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[0] = 1; }), ContainsSubstring("access 0"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[1] = 3; }), ContainsSubstring("access 1"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[2] = 2; }), ContainsSubstring("access 2"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.retained_until[3] = 4; }), ContainsSubstring("access 3"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.first_use[1] = 0; }), ContainsSubstring("chunk 1"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 accesses"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.first_use.push_back(0); }), ContainsSubstring("4 chunks"));
-  CHECK_THAT(refusal([](stored_plan& it) { it.device_only = {1}; }), ContainsSubstring("chunks"));
-  CHECK(refusal([](stored_plan& it) { it.places = {0, never, never, 0}; }).empty());
-  CHECK_THAT(refusal([](stored_plan& it) { it.places = {0}; }), ContainsSubstring("accesses"));
-  CHECK_THAT(refusal([](stored_plan& it) { it = {}, it.places = {0}; }), ContainsSubstring("accesses"));
+  CHECK(refusal([](iteration_plan&) {}).empty());
+  CHECK(refusal([](iteration_plan& it) { it = {}; }).empty());
+  CHECK(refusal([](iteration_plan& it) { it.device_only = {1, 0, 0}; }).empty());
+  CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[0] = 1; }), ContainsSubstring("access 0"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[1] = 3; }), ContainsSubstring("access 1"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[2] = 2; }), ContainsSubstring("access 2"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[3] = 4; }), ContainsSubstring("access 3"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.first_use[1] = 0; }), ContainsSubstring("chunk 1"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 accesses"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.first_use.push_back(0); }), ContainsSubstring("4 chunks"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.device_only = {1}; }), ContainsSubstring("chunks"));
+  CHECK(refusal([](iteration_plan& it) { it.places = {0, never, never, 0}; }).empty());
+  CHECK_THAT(refusal([](iteration_plan& it) { it.places = {0}; }), ContainsSubstring("accesses"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it = {}, it.places = {0}; }), ContainsSubstring("accesses"));
 }
 
 namespace {
 
-std::string text_of(const stored_plan& plan)
+std::string text_of(const iteration_plan& plan)
 {
   std::ostringstream out;
   plan_text::write(out, plan);
   return out.str();
 }
-stored_plan plan_of(const std::string& text)
+iteration_plan plan_of(const std::string& text)
 {
   std::istringstream in{text};
   return plan_text::read(in, "step.plan");
 }
 
-stored_plan roll_plan(std::uint64_t seed)
+iteration_plan roll_plan(std::uint64_t seed)
 {
   support::dice dice{seed};
   const auto large = [&] { return std::uint64_t{dice.below(1U << 31)} << dice.below(33); };
-  stored_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}, {}};
+  iteration_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}, {}, {}};
   if (plan.bound_bytes > plan.moved_bytes) std::swap(plan.bound_bytes, plan.moved_bytes);
   const std::uint32_t access_count = dice.below(30);
   if (access_count == 0) return plan;
@@ -168,7 +168,7 @@ std::string complaint(std::size_t line, const std::string& becomes)
 TEST_CASE("a plan reads as it was written", "[transfer]")
 {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const stored_plan plan = roll_plan(seed);
+    const iteration_plan plan = roll_plan(seed);
     const std::string text = text_of(plan);
     CAPTURE(text);
     REQUIRE(plan_of(text) == plan);
@@ -179,7 +179,8 @@ TEST_CASE("a plan reads as it was written", "[transfer]")
 TEST_CASE("a plan can be read by people", "[transfer]")
 {
   CHECK(
-      text_of({0xff07, 512, 4096, 8192, 3072, 3000, 2, {1, UINT32_MAX}, {0}, {UINT32_MAX, 7}, {1}, {UINT32_MAX, 5}}) ==
+      text_of(
+          {0xff07, 512, 4096, 8192, 3072, 3000, 2, {1, UINT32_MAX}, {0}, {UINT32_MAX, 7}, {1}, {UINT32_MAX, 5}, {}}) ==
       join(good));
 }
 
@@ -254,9 +255,9 @@ TEST_CASE("a plan that was cut short or changed is refused or read as another on
 
 TEST_CASE("what differs between two plans is said line by line", "[transfer]")
 {
-  const stored_plan plan = plan_of(join(good));
+  const iteration_plan plan = plan_of(join(good));
   CHECK(plan_text::compare(plan, plan).empty());
-  stored_plan other = plan;
+  iteration_plan other = plan;
   other.record = 0xff08;
   other.moved_bytes = 2048;
   other.retained_until[1] = 0;

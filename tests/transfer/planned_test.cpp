@@ -48,7 +48,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
     conformance::demand_run run;
     const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = false, .device_leases = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::retention wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(request_for(run));
     REQUIRE(wanted.retained_until.size() == run.iteration.record.size());
     REQUIRE(wanted.first_use.size() == run.iteration.chunks());
     retained_run planned;
@@ -77,7 +77,7 @@ TEST_CASE("what planned solves is what its run moves, where every window has its
                                            .drops = false,
                                            .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::retention wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(request_for(run));
     if (wanted.places.empty()) continue;
     REQUIRE(wanted.places.size() == run.iteration.record.size());
     const auto has_place = [&](std::uint32_t index) {
@@ -115,7 +115,7 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
     const support::iteration_traits traits{
         .entries = dice.between(4, 60), .host = dice.one_in(2), .drops = dice.one_in(2), .device_leases = false};
     if (!conformance::roll_demand(seed, traits, true, run)) continue;
-    const transfer::retention wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(request_for(run));
     if (wanted.device_only.empty()) continue;
     REQUIRE(wanted.device_only.size() == run.iteration.chunks());
     retained_run planned;
@@ -143,15 +143,8 @@ TEST_CASE("the same record is solved to the same plan, whatever was solved befor
     conformance::demand_run run;
     if (!conformance::roll_demand(seed, {.entries = dice.between(1, 60), .longest_chunk = 2}, false, run)) continue;
     transfer::planned fresh;
-    const transfer::retention once = used.retain(request_for(run));
-    const transfer::retention again = fresh.retain(request_for(run));
-    const auto same = [](auto left, auto right) {
-      return std::vector(left.begin(), left.end()) == std::vector(right.begin(), right.end());
-    };
-    REQUIRE(same(once.retained_until, again.retained_until));
-    REQUIRE(same(once.first_use, again.first_use));
-    REQUIRE(same(once.borders, again.borders));
-    REQUIRE(same(once.places, again.places));
+    const transfer::iteration_plan once = used.retain(request_for(run));
+    REQUIRE(once == fresh.retain(request_for(run)));
     plans += once.retained_until.empty() ? 0 : 1;
   }
   CHECK(plans > 20);
@@ -193,7 +186,8 @@ TEST_CASE("leases on the host take room from host copies, and derived chunks nee
     const access_record record = build.finish(own, 3);
     std::vector<chunk> chunks(3);
     if (derived) chunks[1].first_frame[tier::host] = chunk::elsewhere;
-    const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}, bytes{host}});
+    const transfer::iteration_plan plan =
+        policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}, bytes{host}});
     REQUIRE(plan.retained_until.size() == record.size());
     return std::count(plan.device_only.begin(), plan.device_only.end(), 1);
   };

@@ -352,7 +352,7 @@ TEST_CASE("chunks of one frame, and iterations that are too large, have no plann
 
 }  // namespace stay_frames_test
 
-namespace stay_links_test {
+namespace link_stays_test {
 
 using namespace chunkmem;
 using namespace chunkmem::literals;
@@ -393,8 +393,7 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
     REQUIRE(tide.read(it.record, 64_KiB, 512_B));
     std::vector<std::uint8_t> retained(record.uses().size());
     for (std::uint8_t& each : retained) each = dice.one_in(2) ? 1 : 0;
-    transfer::stay_links links;
-    const transfer::retention answer = links.link(record, retained, tide, it.record.size());
+    const transfer::iteration_plan answer = transfer::link_stays(record, retained, tide, it.record.size());
     for (std::uint32_t index = 0; index < record.stretches().size(); ++index) {
       const transfer::held_stretch& stretch = record.stretches()[index];
       const bool stay = retained[stretch.last] != 0;
@@ -409,4 +408,4 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
   CHECK(kept > 1'000);
 }
 
-}  // namespace stay_links_test
+}  // namespace link_stays_test

@@ -39,18 +39,18 @@ static_assert(!transfer_policy<without_schedule> && !transfer_policy<silent_abou
 
 /// Stays and early loads beside: what the refined concepts ask for, one at a time.
 struct keeps_nothing : on_demand {
-  transfer::retention retain(const transfer::retention_request&) { return {}; }
+  transfer::iteration_plan retain(const transfer::retention_request&) { return {}; }
 };
 struct knows_early_loads : keeps_nothing {
   static std::vector<transfer::early_load> early_of(const access_record&, std::span<const std::uint32_t>,
-                                                    const transfer::retention&, bytes, bytes)
+                                                    const transfer::iteration_plan&, bytes, bytes)
   {
     return {};
   }
 };
 struct needs_an_object : keeps_nothing {
   std::vector<transfer::early_load> early_of(const access_record&, std::span<const std::uint32_t>,
-                                             const transfer::retention&, bytes, bytes);
+                                             const transfer::iteration_plan&, bytes, bytes);
 };
 static_assert(!retaining_transfer<on_demand> && retaining_transfer<keeps_nothing>);
 static_assert(!early_loading_transfer<keeps_nothing> && early_loading_transfer<knows_early_loads>);

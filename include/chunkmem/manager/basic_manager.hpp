@@ -205,10 +205,10 @@ class basic_manager {
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
   /// @throws config_error, usage_error
-  void use_plan(const transfer::stored_plan& plan, std::string_view name = "train")
+  void use_plan(const transfer::iteration_plan& plan, std::string_view name = "train")
   {
     builder_.expect_ready();
-    engine_.use_stored_plan(plan, name);
+    engine_.use_plan(plan, name);
   }
 
   // Training.
@@ -511,9 +511,9 @@ class basic_manager {
   [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
   /// What was solved for them, to be written down by plan_text for the next run.
   /// @throws usage_error   they were not planned yet
-  [[nodiscard]] transfer::stored_plan plan(std::string_view name = "train") const
+  [[nodiscard]] transfer::iteration_plan plan(std::string_view name = "train") const
   {
-    return engine_.schedule().stored_plan_of(name);
+    return engine_.schedule().plan_of(name);
   }
   /// The chunk of each slot that a profile names. Good until the next tensor is placed.
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept

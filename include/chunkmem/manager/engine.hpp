@@ -172,13 +172,13 @@ class engine {
   }
   /// What another run solved for them. Gradients go where the records want them and what waits is updated, as at the
   /// beginning of an iteration.
-  /// @throws config_error, usage_error   as schedule::use_stored_plan, or inside an iteration; out_of_memory
-  void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
+  /// @throws config_error, usage_error   as schedule::use_plan, or inside an iteration; out_of_memory
+  void use_plan(const transfer::iteration_plan& given, std::string_view name)
   {
     expects(!schedule_.is_inside(), "a plan was given to a manager in the middle of an iteration");
     ensure_arenas();
     if (places_.is_pending()) settle_gradients();
-    schedule_.use_stored_plan(given, name);
+    schedule_.use_plan(given, name);
   }
 
   /// Gradients go to where the records say that they may lie. @pre outside of iterations

@@ -29,19 +29,20 @@ namespace chunkmem::inline v0 {
 /// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
 /// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
 /// @code
-/// const transfer::retention seen = reader.of(record, chunk_of_slot, chunks, log.moves());
-/// if (reader.saved() > 0) plan.keep(seen);
+/// const transfer::iteration_plan& seen = reader.of(record, chunk_of_slot, chunks, log.moves());
+/// if (reader.saved() > 0) planned.keep(seen);
 /// @endcode
 class policy_retention {
  public:
   /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
   /// @return        good until the next call; a stay around the end has to hold in both parts
-  [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                                       std::uint32_t chunks, std::span<const transfer::move> moves)
+  [[nodiscard]] const transfer::iteration_plan& of(const access_record& record,
+                                                   std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
+                                                   std::span<const transfer::move> moves)
   {
-    retained_until_.assign(record.size(), access_record::never);
-    borders_.assign(record.size(), UINT32_MAX);
-    first_use_.assign(chunks, access_record::never);
+    seen_.retained_until.assign(record.size(), access_record::never);
+    seen_.borders.assign(record.size(), UINT32_MAX);
+    seen_.first_use.assign(chunks, access_record::never);
     first_break_.assign(chunks, access_record::never);
     next_break_.assign(chunks, access_record::never);
     last_break_.assign(chunks, {});
@@ -61,7 +62,7 @@ class policy_retention {
       mark(record.entries()[now], now, chunk_of_slot);
     }
     join_halves(record);
-    return {retained_until_, first_use_, borders_};
+    return seen_;
   }
   /// How many uses the last answer serves without a copy.
   [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
@@ -126,18 +127,16 @@ class policy_retention {
 
   void stay(std::uint32_t now, std::uint32_t next) noexcept
   {
-    retained_until_[now] = next;
+    seen_.retained_until[now] = next;
     ++saved_;
   }
   void stay_around(chunk_id chunk, std::uint32_t now, std::uint32_t next) noexcept
   {
     stay(now, next);
-    first_use_[index_of(chunk)] = next;
+    seen_.first_use[index_of(chunk)] = next;
   }
 
-  sequence<std::uint32_t> retained_until_;
-  sequence<std::uint32_t> first_use_;
-  sequence<std::uint32_t> borders_;
+  transfer::iteration_plan seen_;
   std::uint32_t saved_ = 0;
   sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
   sequence<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
@@ -146,75 +145,68 @@ class policy_retention {
   sequence<half> late_;
 };
 
-/// What was planned for one start of an iteration, put aside while the iteration is followed from another one.
+/// The moves of an iteration that begins with one residency.
 ///
-///     kept_plan other;
+///     planned_start other;
 ///     other.start = table;
 ///     other.actions.swap(actions);
 ///     other.valid = true;
-struct kept_plan {
-  chunk_table start;
+struct planned_start {
+  chunk_table start;  ///< where everything lies then
   std::vector<transfer::move> actions;
-  bool retains = false;
+  bool retains = false;  ///< they are made of the plan of who stays, not of what the eviction policy decides
   bool valid = false;
-  bool periodic = false;
+  bool periodic = false;  ///< the iteration ends where it began, frame addresses included: the moves are good again
 };
 
-/// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed
-/// before.
+/// What a planner knows of one recorded iteration: its plan, the moves from the residency at its start, those from
+/// other residencies from which it was followed before, and what the search of plans has tried.
 ///
-///     iteration_plan plan;
-///     planner.make(plan, cache, record, chunk_of_slot);
-///     if (plan.valid && plan.start.same_places(cache.table())) std::cout << plan.actions.size() << " moves\n";
-struct iteration_plan {
-  chunk_table start;  ///< where everything lay when it was made
-  std::vector<transfer::move> actions;
-  sequence<std::uint32_t> retained_until;  ///< as transfer::retention; empty where the eviction policy moves less
-  sequence<std::uint32_t> first_use;
-  sequence<std::uint32_t> borders;
-  sequence<transfer::early_load> early;
-  sequence<std::uint32_t> places;  ///< empty also where the plan moves no less in them
+///     planned_iteration planned;
+///     planner.make(planned, cache, record, chunk_of_slot);
+///     const planned_start& now = planned.current;
+///     if (now.valid && now.start.same_places(cache.table())) std::cout << now.actions.size() << " moves\n";
+struct planned_iteration {
+  transfer::iteration_plan plan;  ///< its vectors are empty where the eviction policy moves less
+  planned_start current;
+  /// as many as a round of other iterations needs to come back; the one that was left last is first
+  std::array<planned_start, 7> others;
+
   sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
   static constexpr std::uint32_t given_up_tries = 12;  ///< then frames that are given up are no longer taken for free
-  std::uint32_t tries = 0;                             ///< plans of who stays since it was chosen
-  std::uint64_t copied = 0;                            ///< frames that the last one by the rules alone copies
+  std::uint32_t tries = 0;                             ///< moves made of who stays since that was chosen
+  std::uint64_t copied = 0;                            ///< frames that the last ones by the rules alone copy
   std::optional<retained_ways> ways;                   ///< of the plan of who stays; not set: none was tried
-  sequence<std::uint8_t> device_only;
-  std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
-  std::uint64_t bound_bytes = 0;
   std::uint64_t made = 0;
-  std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
-  bool tuned = false;         ///< that, and who stays
-  bool retains = false;       ///< it is made of who stays, not of what the eviction policy decides
-  bool valid = false;
-  bool periodic = false;  ///< the iteration ends where it began, frame addresses included: the plan is good again
-  /// as many as a round of other iterations needs to come back; the one that was left last is first
-  std::array<kept_plan, 7> others;
-  std::uint32_t unlike = 0;  ///< plans made since its record is this one
-  /// `retained_until` is what the eviction policy kept, so that the iteration ends where it began
-  bool closes = false;
-  bool is_marked = true;  ///< entries of the record know which of them have actions
+  std::uint32_t unlike = 0;  ///< moves made since its record is this one
+  bool tuned = false;        ///< the eviction policy's setting and who stays are chosen for the record
+  bool closes = false;       ///< who stays is what the eviction policy kept, so that the iteration ends where it began
+  bool is_marked = true;     ///< entries of the record know which of them have actions
 
-  void keep(const transfer::retention& wanted)
+  /// From now on these chunks stay. The setting of the eviction policy is as before.
+  template <class Plan>
+  void keep(Plan&& wanted)
   {
-    retained_until.assign(wanted.retained_until);
-    first_use.assign(wanted.first_use);
-    borders.assign(wanted.borders);
-    early.assign(wanted.early);
-    places.assign(wanted.places);
+    const std::uint32_t variant = plan.variant;
+    plan = std::forward<Plan>(wanted);
+    plan.variant = variant;
     tries = 0;
     ways.reset();
-    device_only.assign(wanted.device_only);
-    moved_bytes = wanted.moved_bytes;
-    bound_bytes = wanted.bound_bytes;
   }
-  /// It is made again: what it was is put aside.
+  /// The eviction policy decides from now on.
+  void keep_nothing() noexcept
+  {
+    plan.clear();
+    tries = 0;
+    ways.reset();
+  }
+  /// Its moves are made again: what they were is put aside.
   void put_aside() noexcept
   {
-    if (!valid) return;
+    if (!current.valid) return;
     std::rotate(others.begin(), others.end() - 1, others.end());
-    exchange(others.front());
+    std::swap(current, others.front());
   }
   /// Takes back what was planned for this start. @return   false where nothing was
   [[nodiscard]] bool recall(const chunk_table& now) noexcept
@@ -222,51 +214,30 @@ struct iteration_plan {
     for (auto it = others.begin(); it != others.end(); ++it) {
       if (!it->valid || !it->start.same_places(now)) continue;
       std::rotate(others.begin(), it, it + 1);
-      exchange(others.front());
+      std::swap(current, others.front());
       return true;
     }
     return false;
   }
-  /// Room for what is put aside, so that later plans of the same size allocate nothing.
+  /// Room for what is put aside, so that later moves of the same size allocate nothing.
   void reserve()
   {
-    for (kept_plan& it : others) {
-      it.start = start;
-      it.actions.reserve(actions.size() + actions.size() / 4 + 16);
+    for (planned_start& it : others) {
+      it.start = current.start;
+      it.actions.reserve(current.actions.size() + current.actions.size() / 4 + 16);
     }
-  }
-  [[nodiscard]] transfer::retention retained() const noexcept
-  {
-    return {retained_until, first_use, borders, moved_bytes, bound_bytes, device_only, early, places};
-  }
-  /// The same, for a run that finds frames when it needs them.
-  [[nodiscard]] transfer::retention retained_anywhere() const noexcept
-  {
-    transfer::retention answer = retained();
-    answer.places = {};
-    return answer;
   }
   [[nodiscard]] std::span<const std::uint8_t> without_host_copies() const noexcept
   {
-    return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
+    return current.retains ? std::span{plan.device_only} : std::span<const std::uint8_t>{};
   }
 
   /// Its record is another one now.
   void forget() noexcept
   {
-    valid = tuned = closes = false;
+    current.valid = tuned = closes = false;
     unlike = 0;
-    for (kept_plan& it : others) it.valid = false;
-  }
-
- private:
-  void exchange(kept_plan& other) noexcept
-  {
-    std::swap(start, other.start);
-    std::swap(actions, other.actions);
-    std::swap(retains, other.retains);
-    std::swap(valid, other.valid);
-    std::swap(periodic, other.periodic);
+    for (planned_start& it : others) it.valid = false;
   }
 };
 
@@ -277,76 +248,78 @@ struct iteration_plan {
 /// replays, at most once for a record.
 /// @code
 /// iteration_planner<Eviction, Transfer> planner{transfer};
-/// planner.make(plan, cache, record, chunk_of_slot);    // plan.valid: the iteration fits from here
-/// planner.mark(plan, record);                          // a plan of before is followed again
+/// planner.make(planned, cache, record, chunk_of_slot);    // planned.current.valid: the iteration fits from here
+/// planner.mark(planned, record);                          // a plan of before is followed again
 /// @endcode
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
  public:
   explicit iteration_planner(Transfer transfer) : transfer_{std::move(transfer)} {}
 
-  /// Makes `plan` for an iteration that starts from `now`; not valid where the iteration does not fit.
-  void make(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,
+  /// Makes `planned` for an iteration that starts from `now`; not valid where the iteration does not fit.
+  void make(planned_iteration& planned, const chunk_cache<Eviction>& now, access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
-    plan.valid = plan.retains = false;
-    plan.start = now.table();
-    if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
-    if (!plan.retained_until.empty()) {
-      plan.retains = retain(plan, now, record, chunk_of_slot);
-      if (plan.retains)
-        return finish(plan, now, record, chunk_of_slot, retained_.state().table(), retained_.log(),
+    planned.current.valid = planned.current.retains = false;
+    planned.current.start = now.table();
+    if (!planned.tuned) tune(planned, now, record, chunk_of_slot);
+    if (!planned.plan.retained_until.empty()) {
+      planned.current.retains = retain(planned, now, record, chunk_of_slot);
+      if (planned.current.retains)
+        return finish(planned, now, record, chunk_of_slot, retained_.state().table(), retained_.log(),
                       retained_.state().reclaims() == 0);
     }
     // What a rehearsal proves holds for the first setting.
-    if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
+    if (!runs(now, record, chunk_of_slot, planned.plan.variant) &&
+        (planned.plan.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
       return;
-    finish(plan, now, record, chunk_of_slot, state_.table(), log_, state_.reclaims() == now.reclaims());
+    finish(planned, now, record, chunk_of_slot, state_.table(), log_, state_.reclaims() == now.reclaims());
   }
 
   /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so
   /// that each costs a plan. After some of them a plan is sought that ends where it began; where it does not do so
   /// either, it is given up.
   /// @pre make() was called for the record
-  void settle(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void settle(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
     constexpr std::uint32_t patience = 4;
     constexpr std::uint32_t enough = 24;
-    if (++plan.unlike == patience) close(plan, now, record, chunk_of_slot);
-    if (plan.unlike != enough || !plan.closes) return;
-    plan.keep({});
-    plan.closes = false;
+    if (++planned.unlike == patience) close(planned, now, record, chunk_of_slot);
+    if (planned.unlike != enough || !planned.closes) return;
+    planned.keep_nothing();
+    planned.closes = false;
   }
 
   /// All memory that a later search of `settle` will want, so that a steady iteration allocates nothing. Three replays.
   /// @pre make() was called for the record   @throws std::bad_alloc   the plan is as before
-  void reserve_search(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void reserve_search(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
   try {
-    if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.plan.variant)) return;
     ended_ = state_;
-    plan.keep(policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
-    retained_.start(now.table(), plan.retained());
+    planned.keep(policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
+    retained_.start(now.table(), planned.plan);
     (void)retained_.run(record, chunk_of_slot);
-    plan.frames.assign(retained_.frames());
-    (void)trial_.frames_moved(now, record, chunk_of_slot, plan.variant, {1, 1});
+    planned.frames.assign(retained_.frames());
+    (void)trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant, {1, 1});
     log_.make_room();
     retained_.make_room();
     trial_.make_room();
-    plan.keep({});
-    plan.frames.clear();
+    planned.keep_nothing();
+    planned.frames.clear();
   } catch (...) {
-    plan.keep({});  // of less than there was: this asks for no memory
-    plan.frames.clear();
+    planned.keep_nothing();  // of less than there was: this asks for no memory
+    planned.frames.clear();
     throw;
   }
 
   /// The entries know which of them have actions, of the plan that is followed now.
-  static void mark(const iteration_plan& plan, access_record& record) noexcept
+  static void mark(const planned_iteration& planned, access_record& record) noexcept
   {
     for (access_entry& entry : record.entries()) entry.has_actions = false;
-    for (const transfer::move& action : plan.actions) record.entries()[action.access_index].has_actions = true;
+    for (const transfer::move& action : planned.current.actions)
+      record.entries()[action.access_index].has_actions = true;
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
@@ -368,7 +341,7 @@ class iteration_planner {
   /// What a plan that says only who stays loads before an iteration ends.
   [[nodiscard]] static std::vector<transfer::early_load> early_of(const access_record& record,
                                                                   std::span<const std::uint32_t> chunk_of_slot,
-                                                                  const transfer::retention& plan, bytes device,
+                                                                  const transfer::iteration_plan& plan, bytes device,
                                                                   bytes frame)
   {
     if constexpr (early_loading_transfer<Transfer>)
@@ -383,70 +356,72 @@ class iteration_planner {
   /// Runs the plan of who stays, in the frames that it has. By its rules alone it may never end where it began: from
   /// some plan on it repeats the frames of the plan before, as long as that moves no more. Some models come back much
   /// sooner where frames that are given up are not free ones. @return   it fits
-  bool retain(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  bool retain(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
-    if (!plan.ways) plan.ways = try_ways(now, record, chunk_of_slot, plan.retained(), true, long_trial).ways;
-    if (!plan.places.empty()) {
-      retained_.start(now.table(), plan.retained(), {}, *plan.ways);
+    if (!planned.ways) planned.ways = try_ways(now, record, chunk_of_slot, planned.plan, {}, long_trial).ways;
+    if (!planned.plan.places.empty()) {
+      retained_.start(now.table(), planned.plan, {}, *planned.ways);
       if (retained_.run(record, chunk_of_slot)) return true;
     }
     bool fits = false;
-    plan.ways->takes_given_up = plan.tries < plan.given_up_tries;
-    if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now.table(), plan.retained_anywhere(), plan.frames, *plan.ways);
-      fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
+    planned.ways->takes_given_up = planned.tries < planned.given_up_tries;
+    retained_ways anywhere = *planned.ways;
+    anywhere.finds_frames = true;
+    if (planned.tries++ >= planned.free_tries) {
+      retained_.start(now.table(), planned.plan, planned.frames, anywhere);
+      fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= planned.copied;
     }
     if (!fits) {
-      retained_.start(now.table(), plan.retained_anywhere(), {}, *plan.ways);
+      retained_.start(now.table(), planned.plan, {}, anywhere);
       fits = retained_.run(record, chunk_of_slot);
-      plan.copied = retained_.log().frames_copied();
+      planned.copied = retained_.log().frames_copied();
     }
-    plan.frames.assign(retained_.frames());
+    planned.frames.assign(retained_.frames());
     return fits;
   }
 
   /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk
   /// more.
-  void close(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void close(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   {
-    if (!plan.retained_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.plan.variant)) return;
     std::uint32_t saved = 0;
     for (int round = 0; round < 4; ++round) {
       ended_ = state_;
-      if (!runs(ended_, record, chunk_of_slot, plan.variant)) break;
-      const transfer::retention seen = policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves());
-      if (policy_retention_.saved() > saved) plan.keep(seen);
+      if (!runs(ended_, record, chunk_of_slot, planned.plan.variant)) break;
+      const transfer::iteration_plan& seen = policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves());
+      if (policy_retention_.saved() > saved) planned.keep(seen);
       saved = std::max(saved, policy_retention_.saved());
     }
     if (saved == 0) return;
-    plan.tries = plan.free_tries;
-    const way_tried found = try_ways(now, record, chunk_of_slot, plan.retained(), true, {});
-    const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, plan.variant);
-    if (found.moved > least + trial_length{}.counted * longest(now.table())) return plan.keep({});
-    plan.ways = found.ways;
-    plan.closes = true;
+    planned.tries = planned.free_tries;
+    const way_tried found = try_ways(now, record, chunk_of_slot, planned.plan, {}, {});
+    const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant);
+    if (found.moved > least + trial_length{}.counted * longest(now.table())) return planned.keep_nothing();
+    planned.ways = found.ways;
+    planned.closes = true;
   }
 
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
-  void tune(iteration_plan& plan, const chunk_cache<Eviction>& now, const access_record& record,
+  void tune(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
-    plan.variant = trial_.best(now, record, chunk_of_slot);
-    plan.keep({});  // what it says of another record, or of other chunks
+    planned.plan.variant = trial_.best(now, record, chunk_of_slot);
+    planned.keep_nothing();  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      const transfer::retention wanted =
+      planned.keep(
           transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
-                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
-      plan.keep(wanted);
+                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}}));
       const std::uint64_t moved =
-          plan.retained_until.empty() ? impossible : frames_moved(plan, now, record, chunk_of_slot);
-      if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial))
-        plan.keep({});
+          planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
+      if (moved == impossible ||
+          moved > trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant, long_trial))
+        planned.keep_nothing();
     }
-    plan.tuned = true;
+    planned.tuned = true;
   }
 
   /// A way to run a plan of who stays, and the frames that it copies; impossible where it does not fit.
@@ -456,14 +431,14 @@ class iteration_planner {
   };
   static constexpr std::uint64_t impossible = variant_trial<Eviction>::impossible;
 
-  /// What `wanted` copies in this order of frames, with early write-backs where these copy no more.
+  /// What `wanted` copies by `ways`, with early write-backs where these copy no more.
   [[nodiscard]] way_tried try_ways(const chunk_cache<Eviction>& now, const access_record& record,
-                                   std::span<const std::uint32_t> chunk_of_slot, const transfer::retention& wanted,
-                                   bool by_age, trial_length length)
+                                   std::span<const std::uint32_t> chunk_of_slot, const transfer::iteration_plan& wanted,
+                                   retained_ways ways, trial_length length)
   {
     way_tried found;
     for (const bool early : {true, false}) {
-      const retained_ways ways{by_age, early};
+      ways.writes_back_early = early;
       retained_.start(now.table(), wanted, {}, ways);
       const std::uint64_t moved = retained_.frames_moved(record, chunk_of_slot, length).value_or(impossible);
       if (early || moved < found.moved) found = {moved, ways};
@@ -473,46 +448,49 @@ class iteration_planner {
   }
 
   /// What a plan of who stays copies, in the frames that it has or in any: it keeps its frames where they are no worse.
-  [[nodiscard]] std::uint64_t frames_moved(iteration_plan& plan, const chunk_cache<Eviction>& now,
+  [[nodiscard]] std::uint64_t frames_moved(planned_iteration& planned, const chunk_cache<Eviction>& now,
                                            const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
-    const std::uint64_t solved = long_trial.counted * (plan.moved_bytes / now.space(tier::device).frame_bytes());
+    const std::uint64_t solved =
+        long_trial.counted * (planned.plan.moved_bytes / now.space(tier::device).frame_bytes());
     way_tried best;
-    if (!plan.places.empty()) best = try_ways(now, record, chunk_of_slot, plan.retained(), true, long_trial);
+    if (!planned.plan.places.empty()) best = try_ways(now, record, chunk_of_slot, planned.plan, {}, long_trial);
     if (best.moved > solved) {
-      const way_tried anywhere = try_anywhere(plan, now, record, chunk_of_slot, solved);
-      if (plan.places.empty() || anywhere.moved < best.moved) {
-        plan.places.clear();
+      const way_tried anywhere = try_anywhere(planned, now, record, chunk_of_slot, solved);
+      if (planned.plan.places.empty() || anywhere.moved < best.moved) {
+        planned.plan.places.clear();
         best = anywhere;
       }
     }
-    plan.ways = best.ways;
+    planned.ways = best.ways;
     return best.moved;
   }
 
   /// The order by age lets loads begin earlier. The other order is chosen where it moves at least 1 % less.
-  [[nodiscard]] way_tried try_anywhere(const iteration_plan& plan, const chunk_cache<Eviction>& now,
+  [[nodiscard]] way_tried try_anywhere(const planned_iteration& planned, const chunk_cache<Eviction>& now,
                                        const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                                        std::uint64_t solved)
   {
-    const transfer::retention wanted = plan.retained_anywhere();
-    const way_tried by_age = try_ways(now, record, chunk_of_slot, wanted, true, long_trial);
+    const auto with = [&](bool age) {
+      return try_ways(now, record, chunk_of_slot, planned.plan, {.by_age = age, .finds_frames = true}, long_trial);
+    };
+    const way_tried by_age = with(true);
     if (by_age.moved <= solved + solved / 100) return by_age;
-    const way_tried highest_first = try_ways(now, record, chunk_of_slot, wanted, false, long_trial);
+    const way_tried highest_first = with(false);
     const bool is_less = highest_first.moved < by_age.moved;
     return is_less && by_age.moved - highest_first.moved > highest_first.moved / 100 ? highest_first : by_age;
   }
 
-  void finish(iteration_plan& plan, const chunk_cache<Eviction>& now, access_record& record,
+  void finish(planned_iteration& planned, const chunk_cache<Eviction>& now, access_record& record,
               std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log,
               bool may_move_early)
   {
     transfer_.schedule(
         {record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
-        plan.actions);
-    mark(plan, record);
-    plan.periodic = end.same_places(now.table());
-    plan.valid = true;
+        planned.current.actions);
+    mark(planned, record);
+    planned.current.periodic = end.same_places(now.table());
+    planned.current.valid = true;
   }
 
   [[nodiscard]] bool runs(const chunk_cache<Eviction>& now, const access_record& record,
@@ -556,15 +534,15 @@ class iteration_planner {
 ///
 ///     plans_by_order plans;
 ///     plans.prepare(order), plans.change(order);      // lists have exchanged places
-///     if (plans[record].valid) follow(plans[record]);
+///     if (plans[record].current.valid) follow(plans[record]);
 class plans_by_order {
  public:
   /// Orders that keep their plans: as many versions of weights can take turns.
   static constexpr std::size_t known_orders = 8;
 
   [[nodiscard]] std::size_t size() const noexcept { return now_.plans.size(); }
-  [[nodiscard]] iteration_plan& operator[](std::size_t record) noexcept { return now_.plans[record]; }
-  [[nodiscard]] const iteration_plan& operator[](std::size_t record) const noexcept { return now_.plans[record]; }
+  [[nodiscard]] planned_iteration& operator[](std::size_t record) noexcept { return now_.plans[record]; }
+  [[nodiscard]] const planned_iteration& operator[](std::size_t record) const noexcept { return now_.plans[record]; }
   /// Room for plans of so many records, in this order.
   void grow(std::size_t records)
   {
@@ -586,7 +564,7 @@ class plans_by_order {
   void change(std::span<const list_id> order) noexcept
   {
     if (!std::ranges::equal(now_.order, order)) bring(order);
-    for (iteration_plan& it : now_.plans) it.is_marked = false;  // entries have the marks of the other plans
+    for (planned_iteration& it : now_.plans) it.is_marked = false;  // entries have the marks of the other plans
   }
 
   /// The record is another one now.
@@ -600,13 +578,13 @@ class plans_by_order {
   {
     for (std::size_t record = 0; record < size(); ++record) now_.plans[record].forget();
     for (arranged& it : aside_)
-      for (iteration_plan& plan : it.plans) plan.forget();
+      for (planned_iteration& plan : it.plans) plan.forget();
   }
 
  private:
   struct arranged {
     sequence<list_id> order;  // empty: the place is free
-    std::vector<iteration_plan> plans;
+    std::vector<planned_iteration> plans;
   };
 
   void bring(std::span<const list_id> order) noexcept

@@ -273,6 +273,7 @@ struct retained_ways {
   bool by_age = true;             ///< as eviction::by_retention::order_by_age
   bool writes_back_early = true;  ///< chunks that the plan gives up, before the iteration ends
   bool takes_given_up = true;     ///< as eviction::by_retention::take_given_up
+  bool finds_frames = false;      ///< loads find frames when they happen, also where the plan has places for chunks
 };
 
 /// Runs a recorded iteration by a plan that says which chunks stay, instead of the eviction policy.
@@ -291,20 +292,24 @@ class retained_run {
 
   /// From `now` on, by `plan`, which must outlive the runs.
   /// @param frames   as frames() of an earlier run by this plan, or nothing
-  void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {},
+  void start(const chunk_table& now, const transfer::iteration_plan& plan, std::span<const std::uint32_t> frames = {},
              retained_ways ways = {})
   {
-    plan_ = plan;
+    plan_ = &plan;
+    places_ = ways.finds_frames ? std::span<const std::uint32_t>{} : std::span{plan.places};
     ways_ = ways;
     has_written_back_early_ = false;
     frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
-    state_.policy().settle_in(plan.places);
+    state_.policy().settle_in(places_);
     state_.policy().order_by_age(ways.by_age);
     state_.policy().take_given_up(ways.takes_given_up);
     replay_.follow(plan.retained_until);
   }
+
+  void start(const chunk_table&, const transfer::iteration_plan&&, std::span<const std::uint32_t> = {},
+             retained_ways = {}) = delete;  // the plan would be gone
 
   /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not
   /// fit.
@@ -327,7 +332,7 @@ class retained_run {
   /// Runs it once more. @pre start()   @return   it fits; then state() is its end and log() what it did
   [[nodiscard]] bool run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
-    state_.start_of(record, plan_.device_only);
+    state_.start_of(record, plan_->device_only);
     list_expected();
     state_.expect_first(expected_);
     state_.tell_policy(record);
@@ -380,17 +385,17 @@ class retained_run {
   /// What the next iteration uses first comes now, as far as there is room. What is still there stays.
   void load_early()
   {
-    if (plan_.early.empty()) return;
-    for (const transfer::early_load& load : plan_.early)
+    if (plan_->early.empty()) return;
+    for (const transfer::early_load& load : plan_->early)
       if (is_in_place(chunk_id{load.chunk}, load.first_use)) state_.expect_use(chunk_id{load.chunk}, load.first_use);
-    plan_.places.empty() ? load_early_anywhere() : load_early_in_places();
+    places_.empty() ? load_early_anywhere() : load_early_in_places();
   }
 
   void load_early_in_places()
   {
-    for (const transfer::early_load& load : plan_.early) {
-      if (load.first_use >= plan_.places.size()) continue;
-      if (const frame_id own{plan_.places[load.first_use]}; own != frame_pool::none)
+    for (const transfer::early_load& load : plan_->early) {
+      if (load.first_use >= places_.size()) continue;
+      if (const frame_id own{places_[load.first_use]}; own != frame_pool::none)
         state_.bring_early(chunk_id{load.chunk}, own, load.border, access_index{load.first_use}, log_);
     }
   }
@@ -398,7 +403,7 @@ class retained_run {
   void load_early_anywhere()
   {
     list_free_frames();
-    for (const transfer::early_load& load : plan_.early) {
+    for (const transfer::early_load& load : plan_->early) {
       if (state_[chunk_id{load.chunk}].frames != 1) continue;
       const auto found = choose_frame(load);
       const frame_id first = found != free_.end() ? *found : frame_pool::none;
@@ -411,7 +416,7 @@ class retained_run {
   /// A chunk that lies in other frames than those of the plan is not kept there: it would be in the way of others.
   void list_expected()
   {
-    expected_.assign(plan_.first_use);
+    expected_.assign(plan_->first_use);
     for (const chunk_id id : state_.table().chunk_ids())
       if (std::uint32_t& first_use = expected_[index_of(id)]; !is_in_place(id, first_use))
         first_use = access_record::never;
@@ -420,8 +425,8 @@ class retained_run {
   /// The plan has no other frames for the chunk at that access.
   [[nodiscard]] bool is_in_place(chunk_id id, std::uint32_t access) const noexcept
   {
-    if (access >= plan_.places.size() || plan_.places[access] == index_of(frame_pool::none)) return true;
-    return index_of(state_[id].first_frame[tier::device]) == plan_.places[access];
+    if (access >= places_.size() || places_[access] == index_of(frame_pool::none)) return true;
+    return index_of(state_[id].first_frame[tier::device]) == places_[access];
   }
 
   void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
@@ -463,7 +468,8 @@ class retained_run {
     });
   }
 
-  transfer::retention plan_;
+  const transfer::iteration_plan* plan_ = nullptr;
+  std::span<const std::uint32_t> places_;  // the plan's, or none
   retained_ways ways_;
   bool has_written_back_early_ = false;
   run_state state_;

@@ -14,7 +14,7 @@
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
-#include <chunkmem/transfer/stored_plan.hpp>
+#include <chunkmem/transfer/iteration_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -134,7 +134,8 @@ class schedule {
     if (is_new) plans_.forget(record);
     if (last_changed_) chunks_->start_of(recorder_.record());
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
-    steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
+    steady_ =
+        outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].current.periodic));
     steady_record_ = record;
     copies_->note(trace_event_kind::iteration, tier::device, counts_->iterations);
   }
@@ -249,7 +250,7 @@ class schedule {
   {
     std::uint64_t lease = tier_space::no_place;
     if (!following_plan_) return lease;
-    const auto& actions = plans_[recorder_.index()].actions;
+    const auto& actions = plans_[recorder_.index()].current.actions;
     try {  // a copy that fails is tried again: ranks whose copies succeed go on with the plan, and gather by it
       for (; next_action_ < actions.size() && actions[next_action_].access_index <= now; ++next_action_) {
         const transfer::move& action = actions[next_action_];
@@ -288,7 +289,7 @@ class schedule {
   // Plans of other runs.
 
   /// @throws usage_error   iterations of this name were not planned yet
-  [[nodiscard]] transfer::stored_plan stored_plan_of(std::string_view name) const
+  [[nodiscard]] transfer::iteration_plan plan_of(std::string_view name) const
   {
     const std::size_t index = recorder_.index_of(name);
     if (index >= plans_.size() || !plans_[index].tuned)
@@ -296,16 +297,9 @@ class schedule {
                                      << (Transfer::plans ? "run two of them before"
                                                          : "name a transfer policy that plans, such as lookahead")
                                      << ")"};
-    const auto& plan = plans_[index];
-    transfer::stored_plan made = empty_plan(*recorder_.find(name));
-    made.moved_bytes = plan.moved_bytes;
-    made.bound_bytes = plan.bound_bytes;
-    made.variant = plan.variant;
-    made.retained_until.assign(plan.retained_until.begin(), plan.retained_until.end());
-    made.first_use.assign(plan.first_use.begin(), plan.first_use.end());
-    made.borders.assign(plan.borders.begin(), plan.borders.end());
-    made.device_only.assign(plan.device_only.begin(), plan.device_only.end());
-    made.places.assign(plan.places.begin(), plan.places.end());
+    transfer::iteration_plan made = plans_[index].plan;
+    made.early.clear();
+    name_origin(made, *recorder_.find(name));
     return made;
   }
 
@@ -315,7 +309,7 @@ class schedule {
   /// @throws config_error   it is for another iteration, layout of chunks or capacity
   /// @throws usage_error    there is no record of this name
   /// @pre arenas are allocated, gradients settled, not inside
-  void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
+  void use_plan(const transfer::iteration_plan& given, std::string_view name)
   {
     const std::size_t index = recorder_.index_of(name);
     expects(index != recorder_.none,
@@ -323,17 +317,16 @@ class schedule {
     const access_record& record = *recorder_.find(name);
     expect_same_origin(given, record);
     plans_.grow(index + 1);
-    auto& plan = plans_[index];
-    transfer::retention retained{given.retained_until, given.first_use, given.borders, 0, 0, given.device_only};
-    const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
-                                         bytes{given.frame_bytes});
-    retained.early = early;
-    retained.places = given.places;
+    auto early = planner_.early_of(record, tensors_->chunk_of_slot(), given, bytes{given.device_bytes},
+                                   bytes{given.frame_bytes});
+    planned_iteration& planned = plans_[index];
     steady_ = false;
-    plan.forget();
-    plan.keep(retained);
-    plan.variant = given.variant;
-    plan.tuned = true;
+    planned.forget();
+    planned.keep(given);
+    planned.plan.variant = given.variant;
+    planned.plan.moved_bytes = planned.plan.bound_bytes = 0;
+    planned.plan.early = std::move(early);
+    planned.tuned = true;
   }
 
  private:
@@ -444,14 +437,14 @@ class schedule {
     access_record& record = recorder_.record();
     if constexpr (Transfer::plans) {
       plans_.grow(recorder_.index() + 1);
-      iteration_plan& plan = plans_[recorder_.index()];
-      if (!plan.valid || !plan.start.same_places(chunks_->table()))
-        plan_from_here(plan, record);
-      else if (!plan.is_marked)
-        planner_.mark(plan, record);
-      plan.is_marked = true;
-      if (!plan.valid) return false;
-      chunks_->start_of(record, plan.without_host_copies());
+      planned_iteration& planned = plans_[recorder_.index()];
+      if (!planned.current.valid || !planned.current.start.same_places(chunks_->table()))
+        plan_from_here(planned, record);
+      else if (!planned.is_marked)
+        planner_.mark(planned, record);
+      planned.is_marked = true;
+      if (!planned.current.valid) return false;
+      chunks_->start_of(record, planned.without_host_copies());
       following_plan_ = true;
       return true;
     } else {
@@ -462,20 +455,20 @@ class schedule {
   }
 
   /// The iteration has been followed from here before, or a plan is made.
-  void plan_from_here(iteration_plan& plan, access_record& record)
+  void plan_from_here(planned_iteration& planned, access_record& record)
   {
-    if (plan.recall(chunks_->table())) return planner_.mark(plan, record);
-    const bool is_first = plan.made++ == 0;
+    if (planned.recall(chunks_->table())) return planner_.mark(planned, record);
+    const bool is_first = planned.made++ == 0;
     if (!is_first) {
       ++counts_->replans;
       copies_->note(trace_event_kind::replan, tier::device, 0);
     }
-    plan.put_aside();
-    if (plan.tuned) planner_.settle(plan, *chunks_, record, tensors_->chunk_of_slot());
-    planner_.make(plan, *chunks_, record, tensors_->chunk_of_slot());
+    planned.put_aside();
+    if (planned.tuned) planner_.settle(planned, *chunks_, record, tensors_->chunk_of_slot());
+    planner_.make(planned, *chunks_, record, tensors_->chunk_of_slot());
     if (!is_first) return;
-    if (plan.valid) planner_.reserve_search(plan, *chunks_, record, tensors_->chunk_of_slot());
-    plan.reserve();
+    if (planned.current.valid) planner_.reserve_search(planned, *chunks_, record, tensors_->chunk_of_slot());
+    planned.reserve();
   }
 
   void give_up_plan()
@@ -484,19 +477,18 @@ class schedule {
     chunks_->tell_policy(recorder_.record());
   }
 
-  /// Of this record, in the room that there is.
-  [[nodiscard]] transfer::stored_plan empty_plan(const access_record& record) const
+  /// The plan is of this record, in the room that there is.
+  void name_origin(transfer::iteration_plan& plan, const access_record& record) const
   {
-    transfer::stored_plan made;
-    made.record = transfer::fingerprint_of(record, tensors_->chunk_of_slot(), tensors_->frames_of_chunk());
-    made.frame_bytes = chunks_->space(tier::device).frame_bytes();
-    made.device_bytes = chunks_->space(tier::device).capacity();
-    made.host_bytes = chunks_->space(tier::host).capacity();
-    return made;
+    plan.record = transfer::fingerprint_of(record, tensors_->chunk_of_slot(), tensors_->frames_of_chunk());
+    plan.frame_bytes = chunks_->space(tier::device).frame_bytes();
+    plan.device_bytes = chunks_->space(tier::device).capacity();
+    plan.host_bytes = chunks_->space(tier::host).capacity();
   }
-  void expect_same_origin(const transfer::stored_plan& given, const access_record& record) const
+  void expect_same_origin(const transfer::iteration_plan& given, const access_record& record) const
   {
-    const transfer::stored_plan wanted = empty_plan(record);
+    transfer::iteration_plan wanted;
+    name_origin(wanted, record);
     expect_same("record", given.record, wanted.record);
     expect_same("frame_bytes", given.frame_bytes, wanted.frame_bytes);
     expect_same("device_bytes", given.device_bytes, wanted.device_bytes);

@@ -4,7 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/text_reader.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/transfer/stored_plan.hpp>
+#include <chunkmem/transfer/iteration_plan.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -29,7 +29,7 @@ namespace chunkmem::inline v0 {
 /// Chunks and frames are numbers. A plan therefore holds for one model, one layout and one pair of capacities.
 class plan_text : private text_reader {
  public:
-  static void write(std::ostream& out, const transfer::stored_plan& plan)
+  static void write(std::ostream& out, const transfer::iteration_plan& plan)
   {
     out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes
         << "\ndevice_bytes " << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes "
@@ -48,11 +48,11 @@ class plan_text : private text_reader {
   /// Reads what `write` wrote. @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and what is wrong with its value
   /// @complexity            O(characters); memory in proportion to the lines that were there
-  [[nodiscard]] static transfer::stored_plan read(std::istream& in, std::string_view name = "a plan")
+  [[nodiscard]] static transfer::iteration_plan read(std::istream& in, std::string_view name = "a plan")
   {
     plan_text text{in, name};
     if (text.next_line() != first_line) text.refuse("it does not begin like a plan of version 1");
-    transfer::stored_plan plan;
+    transfer::iteration_plan plan;
     plan.record = text.line("record", UINT64_MAX, 16);
     plan.frame_bytes = text.line("frame_bytes", UINT64_MAX);
     plan.device_bytes = text.line("device_bytes", UINT64_MAX);
@@ -76,7 +76,7 @@ class plan_text : private text_reader {
 
   /// The differences between two plans, one in a line: numbers, retained chunks, host copies. Empty where the plans are
   /// equal. Cost: O(accesses + chunks).
-  [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
+  [[nodiscard]] static std::string compare(const transfer::iteration_plan& left, const transfer::iteration_plan& right)
   {
     std::string text;
     const auto add = [&](const std::string& what, const std::string& before, const std::string& after) {
@@ -121,11 +121,11 @@ class plan_text : private text_reader {
 
   plan_text(std::istream& in, std::string_view name) : text_reader{in, name, 100} {}
 
-  static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t index)
+  static std::string_view host_copy_of(const transfer::iteration_plan& plan, std::size_t index)
   {
     return !plan.device_only.empty() && plan.device_only[index] != 0 ? device_only : on_host;
   }
-  static std::uint32_t place_in(const transfer::stored_plan& plan, std::size_t index)
+  static std::uint32_t place_in(const transfer::iteration_plan& plan, std::size_t index)
   {
     return plan.places.empty() ? UINT32_MAX : plan.places[index];
   }
@@ -153,7 +153,7 @@ class plan_text : private text_reader {
     if (value(name, most_lines) != index) refuse_key(name, "is not the next one");
   }
 
-  void read_access(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
+  void read_access(transfer::iteration_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
     read_index("moment", index);
     plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
@@ -162,7 +162,7 @@ class plan_text : private text_reader {
     expect_end();
   }
 
-  void read_chunk(transfer::stored_plan& plan, std::uint64_t index, std::uint64_t access_count)
+  void read_chunk(transfer::iteration_plan& plan, std::uint64_t index, std::uint64_t access_count)
   {
     read_index("chunk", index);
     plan.first_use.push_back(

@@ -6,7 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 #include <chunkmem/transfer/stays.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 #include <chunkmem/transfer/transfers.hpp>
@@ -39,7 +39,7 @@ namespace transfer {
 ///   early_loads.
 ///
 /// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
-/// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
+/// Cost: one solution for each record, see retention_solution; nothing while a plan is followed.
 class planned {
  public:
   using policy_kind = transfer_kind;
@@ -55,7 +55,7 @@ class planned {
     ahead_.schedule(input, actions);
   }
 
-  [[nodiscard]] retention retain(const retention_request& request)
+  [[nodiscard]] iteration_plan retain(const retention_request& request)
   {
     const access_record& record = request.record;
     if (record.empty() || !tide_.read(record, request.device, request.frame)) return {};
@@ -75,12 +75,13 @@ class planned {
                                                   : std::span<const std::uint32_t>{};
     if (!places.empty() && frames_.is_cut())
       plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
-    retention answer = links_.link(uses_, plan_.retained, tide_, record.size());
-    answer.places = places;
-    answer.early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
-    if (!places.empty()) answer.early = frames_.keep_possible(answer.early, request.chunks);
-    links_.expect(answer.early);
-    answer.device_only = plan_.device_only;
+    iteration_plan answer = link_stays(uses_, plan_.retained, tide_, record.size());
+    answer.places.assign(places.begin(), places.end());
+    auto early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
+    if (!places.empty()) early = frames_.keep_possible(early, request.chunks);
+    for (const early_load& load : early) answer.first_use[load.chunk] = load.first_use;  // it stays until then
+    answer.early.assign(early.begin(), early.end());
+    answer.device_only.assign(plan_.device_only.begin(), plan_.device_only.end());
     answer.moved_bytes = plan_.moved_bytes;
     answer.bound_bytes = static_cast<std::uint64_t>(plan_.certified_bytes);
     return answer;
@@ -89,13 +90,13 @@ class planned {
   /// The early loads of a stored plan; see early_loads_of.
   [[nodiscard]] static std::vector<early_load> early_of(const access_record& record,
                                                         std::span<const std::uint32_t> chunk_of_slot,
-                                                        const retention& plan, bytes device, bytes frame)
+                                                        const iteration_plan& plan, bytes device, bytes frame)
   {
     return early_loads_of(record, chunk_of_slot, plan, device, frame);
   }
 
   /// The solution of the last record, with its certificate.
-  [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
+  [[nodiscard]] const retention_solution& solution() const noexcept { return plan_; }
 
  private:
   /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: derived chunks, and chunks that
@@ -116,10 +117,9 @@ class planned {
   lookahead ahead_;
   lease_tide tide_;
   record_uses uses_;
-  stay_links links_;
   early_loads early_;
   stay_frames frames_;
-  retention_plan plan_;
+  retention_solution plan_;
   sequence<std::uint64_t> sizes_;
   sequence<std::uint64_t> room_;
   sequence<std::uint64_t> host_copies_;

@@ -40,9 +40,9 @@ struct retention_use {
 
 /// An iteration as numbers. The choice of the chunks that stay on the device depends on nothing else.
 ///
-/// record_uses makes the uses from a record. retention_plan solves the input:
+/// record_uses makes the uses from a record. retention_solution solves the input:
 ///
-///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
+///     const retention_solution plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
 struct retention_input {
   std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen

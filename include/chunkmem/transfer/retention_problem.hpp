@@ -282,8 +282,8 @@ class residency_intervals {
   sequence<epoch> epochs_;
 };
 
-/// The bytes that a plan moves in one iteration, both directions. @param retained   by use, as retention_plan. Cost:
-/// that of residency_intervals
+/// The bytes that a plan moves in one iteration, both directions. Cost: that of residency_intervals.
+/// @param retained   by use, as in retention_solution
 [[nodiscard]] inline std::uint64_t moved_bytes(const retention_input& input, std::span<const std::uint8_t> retained)
 {
   const residency_intervals found{input};
@@ -304,7 +304,7 @@ class residency_intervals {
 /// The interval packing problem of one iteration: which residency intervals to keep so that the fewest bytes move.
 ///
 ///     const retention_problem problem{input};
-///     const retention_plan plan = plan_retention(problem);
+///     const retention_solution plan = plan_retention(problem);
 ///
 /// The constructor removes everything that has no choice:
 /// - Rows (the constraints) are the accesses that can bind: all intervals over a row together are larger than its room.

@@ -20,7 +20,7 @@
 #include <vector>
 
 // Frames and times of the chunks that stay on the device: lease_tide and frame_calendar say what is free, stay_frames
-// chooses frames, stay_links gives the answers to a manager, and early_loads fills the next iteration.
+// chooses frames, link_stays makes the plan that a manager follows, and early_loads fills the next iteration.
 
 namespace chunkmem::inline v0 {
 
@@ -245,7 +245,7 @@ class stay_frames {
  public:
   static constexpr std::uint32_t none = index_of(frame_id::none);
 
-  /// @param retained   by use, as in stay_links
+  /// @param retained   by use, as in link_stays
   /// @param chunks     for their lengths
   /// @return           as retention::places, valid until the next call; empty where all chunks have one frame, or the
   ///                   iteration is too large
@@ -433,64 +433,43 @@ class stay_frames {
   bool is_cut_ = false;
 };
 
-/// Turns "the chunk stays after this use" into the answer that a manager follows: next uses, and frames for a stay.
+/// Turns "the chunk stays after this use" into the plan that a manager follows: next uses, and frames for a stay.
 ///
-///     stay_links links;
-///     retention answer = links.link(uses, retained, tide, record.size());
+///     iteration_plan plan = link_stays(uses, retained, tide, record.size());
 ///
-/// Cost: O(uses + chunks + stretches log accesses). `link` does not allocate when sizes repeat.
-class stay_links {
- public:
-  /// @param retained     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
-  /// @param access_count   number of accesses of the iteration
-  /// @return          spans that are valid until the next call
-  retention link(const record_uses& record, std::span<const std::uint8_t> retained, const lease_tide& tide,
-                 std::uint32_t access_count)
-  {
-    const auto stretches = record.stretches();
-    retained_until_.assign(access_count, access_record::never);
-    first_use_.assign(record.last_of_chunk().size(), access_record::never);
-    borders_.assign(access_count, UINT32_MAX);
-    const auto next_use = [&](std::uint32_t stretch) {
-      const held_stretch& it = stretches[stretch];
-      return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
-    };
-    for (std::uint32_t index = 0; index < record.uses().size(); ++index)
-      if (const std::uint32_t stretch = record.stretch_of_use()[index]; stretch != record_uses::none)
-        retained_until_[record.uses()[index].begin] = next_use(stretch);
-    for (std::uint32_t chunk = 0; chunk < first_use_.size(); ++chunk)
-      if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
-        first_use_[chunk] = next_use(last);
-    for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
-      for (std::size_t index = stretches.size(); index-- > 0;) set_border(stretches, index, retained, tide, around);
-    return {retained_until_, first_use_, borders_};
-  }
-
-  /// Makes each early load stay until its first use. The answer of link() changes too. @pre link() was called
-  void expect(std::span<const early_load> early) noexcept
-  {
-    for (const early_load& load : early) first_use_[load.chunk] = load.first_use;
-  }
-
- private:
-  /// A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
-  void set_border(std::span<const held_stretch> stretches, std::size_t index, std::span<const std::uint8_t> retained,
-                  const lease_tide& tide, bool around)
-  {
-    const held_stretch& stretch = stretches[index];
-    if (retained[stretch.last] == 0) {
-      borders_[stretch.begin] = tide.least_dry(stretch.begin, stretch.end);
-      return;
-    }
+/// Cost: O(uses + chunks + stretches log accesses).
+/// @param retained   by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
+/// @param access_count   number of accesses of the iteration
+[[nodiscard]] inline iteration_plan link_stays(const record_uses& record, std::span<const std::uint8_t> retained,
+                                               const lease_tide& tide, std::uint32_t access_count)
+{
+  const auto stretches = record.stretches();
+  iteration_plan plan;
+  plan.retained_until.assign(access_count, access_record::never);
+  plan.first_use.assign(record.last_of_chunk().size(), access_record::never);
+  plan.borders.assign(access_count, UINT32_MAX);
+  const auto next_use = [&](std::uint32_t stretch) {
+    const held_stretch& it = stretches[stretch];
+    return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
+  };
+  for (std::uint32_t index = 0; index < record.uses().size(); ++index)
+    if (const std::uint32_t stretch = record.stretch_of_use()[index]; stretch != record_uses::none)
+      plan.retained_until[record.uses()[index].begin] = next_use(stretch);
+  for (std::uint32_t chunk = 0; chunk < plan.first_use.size(); ++chunk)
+    if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
+      plan.first_use[chunk] = next_use(last);
+  // A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
+  const auto border_of = [&](const held_stretch& stretch, bool around) {
+    if (retained[stretch.last] == 0) return tide.least_dry(stretch.begin, stretch.end);
     const held_stretch& next = stretches[stretch.next];
-    borders_[stretch.begin] = std::min(tide.least_dry(stretch.begin, next.begin),
-                                       around || next.begin > stretch.begin ? borders_[next.begin] : UINT32_MAX);
-  }
-
-  sequence<std::uint32_t> retained_until_;
-  sequence<std::uint32_t> first_use_;
-  sequence<std::uint32_t> borders_;
-};
+    return std::min(tide.least_dry(stretch.begin, next.begin),
+                    around || next.begin > stretch.begin ? plan.borders[next.begin] : UINT32_MAX);
+  };
+  for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
+    for (std::size_t index = stretches.size(); index-- > 0;)
+      plan.borders[stretches[index].begin] = border_of(stretches[index], around);
+  return plan;
+}
 
 /// The room of a plan, in which early loads have to fit.
 ///
@@ -498,7 +477,7 @@ class stay_links {
 struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]
-  std::span<const std::uint32_t> borders;       ///< as in transfer::retention
+  std::span<const std::uint32_t> borders;       ///< as in iteration_plan
 };
 
 /// The order of early loads: by `ready`, then by `first_use`, then by `chunk`.
@@ -533,7 +512,7 @@ inline void sort_by_readiness(std::span<early_load> loads) noexcept
 /// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
 class early_loads {
  public:
-  /// @param retained   as in stay_links   @return   valid until the next call
+  /// @param retained   as in link_stays   @return   valid until the next call
   std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> retained,
                                      const lease_tide& tide, const early_room& room)
   {
@@ -604,7 +583,7 @@ class early_loads {
 /// an iteration and does not keep until then. Cost: O(entries + chunks log chunks).
 [[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record,
                                                             std::span<const std::uint32_t> chunk_of_slot,
-                                                            const retention& plan, bytes device, bytes frame)
+                                                            const iteration_plan& plan, bytes device, bytes frame)
 {
   sequence<std::uint32_t> until(plan.first_use.size(), access_record::never);
   sequence<std::uint32_t> ready(plan.first_use.size(), 0);

@@ -5,6 +5,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/transfer/iteration_plan.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -53,12 +54,14 @@ struct schedule_input {
 /// The input of a policy that decides which chunks stay: one recorded iteration, and its room.
 ///
 ///     struct my_transfer {
-///       retention retain(const retention_request& asked)
+///       iteration_plan retain(const retention_request& asked)
 ///       {
-///         until.assign(asked.record.size(), access_record::never);  // no chunk stays
-///         return {};
+///         iteration_plan plan;
+///         plan.retained_until.assign(asked.record.size(), access_record::never);  // no chunk stays
+///         plan.borders.assign(asked.record.size(), UINT32_MAX);
+///         plan.first_use.assign(asked.chunks.size(), access_record::never);
+///         return plan;
 ///       }
-///       std::vector<std::uint32_t> until;
 ///     };
 struct retention_request {
   const access_record& record;
@@ -68,35 +71,6 @@ struct retention_request {
   bytes frame{};
   bytes device{};  ///< for chunks and leases
   bytes host{};
-};
-
-/// A chunk that is loaded for the next iteration before this one ends.
-///
-///     for (const early_load& it : kept.early) std::cout << it.chunk << " from " << it.ready << " on\n";
-struct early_load {
-  std::uint32_t chunk = 0;
-  std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk
-  std::uint32_t first_use = 0;  ///< its access in the next iteration
-  std::uint32_t border = 0;     ///< leases come down to this frame before the chunk leaves again
-};
-
-/// The chunks that stay on the device. A span has one number for each access of the record, or for each chunk.
-///
-///     const retention kept{.retained_until = until, .first_use = first, .borders = borders};
-struct retention {
-  /// by access index: the next use of the chunk if the chunk stays until then, else never
-  std::span<const std::uint32_t> retained_until;
-  /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
-  std::span<const std::uint32_t> first_use;
-  /// by access index: leases come down to this frame before a chunk that is loaded now leaves
-  std::span<const std::uint32_t> borders;
-  std::uint64_t moved_bytes = 0;  ///< by an iteration, both directions, as it was solved
-  std::uint64_t bound_bytes = 0;  ///< no plan of one iteration moves less
-  /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
-  std::span<const std::uint8_t> device_only = {};
-  std::span<const early_load> early = {};  ///< ordered by `ready`
-  /// by access index: the first frame of the chunk, or frame_id::none; empty: each load finds frames when it happens
-  std::span<const std::uint32_t> places = {};
 };
 
 }  // namespace transfer
@@ -122,14 +96,14 @@ concept transfer_policy =
 /// A transfer policy that also decides which chunks stay on the device between their uses, from the whole record at
 /// once.
 ///
-/// Laws: `retain` gives spans that are valid until the next call, and empty spans where it has no plan. The same
-/// record, lengths and capacities give the same answer. A plan that asks for too much is carried out as far as it fits.
+/// Laws: `retain` gives a plan whose vectors are empty where it has none. The same record, lengths and capacities give
+/// the same answer. A plan that asks for too much is carried out as far as it fits.
 template <class Transfer>
 concept retaining_transfer =
     transfer_policy<Transfer> && requires(Transfer policy, const transfer::retention_request& input) {
       {
         policy.retain(input)
-      } -> std::same_as<transfer::retention>;
+      } -> std::same_as<transfer::iteration_plan>;
     };
 
 /// A transfer policy that finds the early loads of a stored plan. A stored plan has no early loads.
@@ -138,7 +112,7 @@ concept retaining_transfer =
 template <class Transfer>
 concept early_loading_transfer =
     transfer_policy<Transfer> && requires(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                                          const transfer::retention& plan, bytes device, bytes frame) {
+                                          const transfer::iteration_plan& plan, bytes device, bytes frame) {
       {
         Transfer::early_of(record, chunk_of_slot, plan, device, frame)
       } -> std::same_as<std::vector<transfer::early_load>>;

@@ -158,7 +158,7 @@ class any_transfer : public policy_choice<Policies...> {
   /// The early loads of a stored plan, by the policy of the list that finds them.
   [[nodiscard]] static std::vector<early_load> early_of(const access_record& record,
                                                         std::span<const std::uint32_t> chunk_of_slot,
-                                                        const retention& plan, bytes device, bytes frame)
+                                                        const iteration_plan& plan, bytes device, bytes frame)
     requires(early_loading_transfer<Policies> || ...)
   {
     std::vector<early_load> early;
@@ -171,10 +171,10 @@ class any_transfer : public policy_choice<Policies...> {
   }
 
   /// The answer of the chosen policy; no plan where the policy decides nothing.
-  [[nodiscard]] retention retain(const retention_request& request)
+  [[nodiscard]] iteration_plan retain(const retention_request& request)
     requires(retaining_transfer<Policies> || ...)
   {
-    retention answer;
+    iteration_plan answer;
     this->ask([&]<class Chosen>(Chosen& chosen) {
       if constexpr (retaining_transfer<Chosen>) answer = chosen.retain(request);
     });

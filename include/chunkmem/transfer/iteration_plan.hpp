@@ -13,28 +13,64 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// The solution of a recorded iteration as data that outlives its manager: the chunks that stay, in which room, for
-/// which record.
+/// A chunk that is loaded for the next iteration before this one ends.
+///
+///     for (const early_load& it : plan.early) std::cout << it.chunk << " from " << it.ready << " on\n";
+struct early_load {
+  std::uint32_t chunk = 0;
+  std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk
+  std::uint32_t first_use = 0;  ///< its access in the next iteration
+  std::uint32_t border = 0;     ///< leases come down to this frame before the chunk leaves again
+
+  bool operator==(const early_load&) const = default;
+};
+
+/// The plan of a recorded iteration: the chunks that stay on the device, in which room, for which record. A transfer
+/// policy answers with one, a manager follows it, and a file keeps it for the next run.
 ///
 ///     plan_text::write(file, m.plan());            // one run
 ///     m.use_plan(plan_text::read(file));           // the next run, after use_profile()
-struct stored_plan {
+///
+/// All vectors are empty where the eviction policy decides.
+struct iteration_plan {
+  // What the plan is for. A policy leaves these numbers 0, and `m.plan()` sets them.
   std::uint64_t record = 0;  ///< fingerprint_of() the iteration
   std::uint64_t frame_bytes = 0;
   std::uint64_t device_bytes = 0;  ///< for chunks and leases
   std::uint64_t host_bytes = 0;
-  /// in one iteration, both directions; 0 where the eviction policy decides, or this manager did not solve the plan
+  /// in one iteration, both directions, as it was solved; 0 where the eviction policy decides, or this manager did not
+  /// solve the plan
   std::uint64_t moved_bytes = 0;
   /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
-  std::uint32_t variant = 0;                  ///< setting of the eviction policy, for misses outside of the plan
-  std::vector<std::uint32_t> retained_until;  ///< as in retention; all five are empty where the eviction policy decides
+  std::uint32_t variant = 0;  ///< setting of the eviction policy, for misses outside of the plan; the manager sets it
+  /// by access index: the next use of the chunk if the chunk stays until then, else never
+  std::vector<std::uint32_t> retained_until;
+  /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::vector<std::uint32_t> first_use;
+  /// by access index: leases come down to this frame before a chunk that is loaded now leaves
   std::vector<std::uint32_t> borders;
-  std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
-  std::vector<std::uint32_t> places;      ///< as in retention; as long as `borders`, or empty
+  /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
+  std::vector<std::uint8_t> device_only;
+  /// by access index: the first frame of the chunk, or frame_id::none; empty: each load finds frames when it happens
+  std::vector<std::uint32_t> places;
+  /// ordered by `ready`; files and `m.plan()` leave it empty, since the other vectors determine it: see
+  /// early_loading_transfer
+  std::vector<early_load> early;
 
-  bool operator==(const stored_plan&) const = default;
+  bool operator==(const iteration_plan&) const = default;
+
+  /// The eviction policy decides from now on. No memory is given back.
+  void clear() noexcept
+  {
+    moved_bytes = bound_bytes = 0;
+    retained_until.clear();
+    first_use.clear();
+    borders.clear();
+    device_only.clear();
+    places.clear();
+    early.clear();
+  }
 };
 
 /// A hash of everything on which a plan depends: accesses, releases and the layout of chunks, but not passes and
@@ -62,7 +98,7 @@ struct stored_plan {
 
 /// Checks that every stay ends with a use of the same chunk on the device, so that no two chunks wait for one access.
 /// @throws config_error   names the first access or chunk that breaks this   @complexity O(accesses + chunks)
-inline void expect_plan_fits(const stored_plan& plan, const access_record& record,
+inline void expect_plan_fits(const iteration_plan& plan, const access_record& record,
                              std::span<const std::uint32_t> chunk_of_slot, std::size_t chunks)
 {
   const auto refuse = [](std::string_view what, std::uint64_t number, std::string_view why) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_solution.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
@@ -16,18 +16,18 @@
 #include <string>
 #include <vector>
 
-namespace retention_plan_test {
+namespace retention_solution_test {
 
 using namespace chunkmem;
 using support::retention_trace;
 using transfer::plan_retention;
-using transfer::retention_plan;
 using transfer::retention_problem;
+using transfer::retention_solution;
 
 namespace {
 
 /// What a plan says about itself has to be so. @return   its bytes
-std::uint64_t check_plan(const retention_trace& what, const retention_problem& problem, const retention_plan& plan)
+std::uint64_t check_plan(const retention_trace& what, const retention_problem& problem, const retention_solution& plan)
 {
   const support::played_retention played{what.input(), plan.retained};
   CHECK(played.fits());
@@ -40,7 +40,7 @@ std::uint64_t check_plan(const retention_trace& what, const retention_problem& p
   return plan.moved_bytes;
 }
 
-std::uint64_t fingerprint(const retention_plan& plan)
+std::uint64_t fingerprint(const retention_solution& plan)
 {
   std::uint64_t hash = 14'695'981'039'346'656'037U;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1'099'511'628'211U; };
@@ -129,7 +129,7 @@ TEST_CASE("uses that last and overlap are planned as they are", "[transfer]")
     }
     for (std::uint32_t now = 0; now < 30; ++now) what.device_bytes[now] = used[now] + random.below(5);
     const retention_problem problem{what.input()};
-    const retention_plan plan = plan_retention(problem);
+    const retention_solution plan = plan_retention(problem);
     check_plan(what, problem, plan);
     if (plan.is_optimal) continue;
     CHECK(static_cast<double>(plan.moved_bytes) <= 1.1 * plan.certified_bytes + 3);
@@ -142,7 +142,7 @@ TEST_CASE("a GPT's plan is near its certificate, and says the truth about itself
     for (const double share : {0.05, 0.3, 0.6, 0.9}) {
       const retention_trace what = support::gpt_retention_trace({16, 4, 32, on_device, 2}, share);
       const retention_problem problem{what.input()};
-      const retention_plan plan = plan_retention(problem, {.climbs = 100, .rebuilds = 500});
+      const retention_solution plan = plan_retention(problem, {.climbs = 100, .rebuilds = 500});
       check_plan(what, problem, plan);
       CHECK(static_cast<double>(plan.moved_bytes) <= 1.02 * plan.certified_bytes + 4 * 2.0 * (1 << 20));
     }
@@ -169,10 +169,10 @@ TEST_CASE("the same input gives the same plan, to the last bit of its prices", "
 TEST_CASE("an iteration without uses has an empty plan", "[transfer]")
 {
   const retention_trace what{{4}, {}, {4, 4}, true};
-  const retention_plan plan = plan_retention(retention_problem{what.input()});
+  const retention_solution plan = plan_retention(retention_problem{what.input()});
   CHECK(plan.moved_bytes == 0);
   CHECK(plan.retained.empty());
   CHECK(plan.is_optimal);
 }
 
-}  // namespace retention_plan_test
+}  // namespace retention_solution_test

@@ -21,9 +21,9 @@ namespace transfer {
 
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 ///
-///     const retention_plan plan = plan_retention(input);
+///     const retention_solution plan = plan_retention(input);
 ///     const double gap = static_cast<double>(plan.moved_bytes) / plan.certified_bytes;
-struct retention_plan {
+struct retention_solution {
   sequence<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
   /// by chunk: 1 if the chunk never leaves and has no host copy; empty: every chunk has a host copy
   sequence<std::uint8_t> device_only = {};
@@ -36,7 +36,7 @@ struct retention_plan {
 
 /// Limits of the search. The same numbers give the same plan on every machine.
 ///
-///     const retention_plan plan = plan_retention(input, {.climbs = 40, .rebuilds = 0});
+///     const retention_solution plan = plan_retention(input, {.climbs = 40, .rebuilds = 0});
 struct retention_effort {
   /// steps towards better prices, for each of seven widths; fewer, but at least 40, for large problems
   std::size_t climbs = 100;
@@ -71,7 +71,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 
 /// Chooses the chunks that stay, as if every chunk had a host copy.
 ///
-///     const retention_plan plan = plan_retention(retention_problem{input});
+///     const retention_solution plan = plan_retention(retention_problem{input});
 ///
 /// 1. Ascent on the Lagrangian dual finds prices of the room. Each width of the ascent gives two choices: greedy by
 ///    price, and a sweep in time.
@@ -82,8 +82,8 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
 /// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 accesses.
-[[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem,
-                                                   const retention_effort& effort = {})
+[[nodiscard]] inline retention_solution plan_retention(const retention_problem& problem,
+                                                       const retention_effort& effort = {})
 {
   retention_candidates candidates{problem};
   dual_ascent ascent{problem};
@@ -96,7 +96,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
     candidates.sweep(time, time.all() / theta);
   candidates.sweep(time, 0);
   kept_intervals choice = candidates.best();
-  retention_plan plan{problem.retained()};
+  retention_solution plan{problem.retained()};
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   const auto unit = static_cast<double>(problem.unit_bytes());
   // Choices move whole units: one that moves less than a unit above the certificate cannot be improved.
@@ -118,7 +118,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 /// The same iteration with some chunks on the device alone.
 ///
 ///     const device_only_input others{input, device_only};
-///     const retention_plan plan = plan_retention(retention_problem{others.input()});
+///     const retention_solution plan = plan_retention(retention_problem{others.input()});
 ///     retained = others.retained(plan.retained, device_only);
 ///
 /// Each use of such a chunk lasts until the next use begins, so that there is nothing to choose for the chunk. Nothing
@@ -174,7 +174,7 @@ class device_only_input {
 
 /// Chooses the chunks that live on the device alone, where the host has no room for every host copy.
 ///
-///     const retention_plan plan = device_only_search{input, problem, prices, effort}();
+///     const retention_solution plan = device_only_search{input, problem, prices, effort}();
 ///
 /// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies say what a chunk costs
 /// more than with a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
@@ -213,7 +213,7 @@ class device_only_search {
   }
 
   /// @throws out_of_memory   no set that fits was found
-  retention_plan operator()()
+  retention_solution operator()()
   {
     descend(0, 0, bound_);
     if (!found_) {
@@ -296,7 +296,7 @@ class device_only_search {
       bytes -= host_copy.size;
     }
     const device_only_input others{input_, device_only};
-    retention_plan plan = plan_retention(retention_problem{others.input()}, effort_);
+    retention_solution plan = plan_retention(retention_problem{others.input()}, effort_);
     is_whole_ = is_whole_ && plan.is_optimal;
     if (found_ && plan.moved_bytes >= best_.moved_bytes) return;
     plan.retained = others.retained(plan.retained, device_only);
@@ -316,7 +316,7 @@ class device_only_search {
   sequence<item> items_;
   sequence<std::uint64_t> bytes_behind_;
   double bound_ = 0;  // what all move at least, were there room for every host copy
-  retention_plan best_;
+  retention_solution best_;
   bool found_ = false;
   bool is_whole_ = true;  // each plan was proven to be the best with its set
 };
@@ -324,18 +324,19 @@ class device_only_search {
 /// Chooses the chunks that stay and, where the host has no room for every host copy, the chunks that live on the device
 /// alone.
 ///
-///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
+///     const retention_solution plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
 ///
 /// Prices are found for rows and host copies together, so that `certified_bytes` holds for every such choice. Cost:
 /// that of one plan where the host has room; otherwise that of a few, see device_only_search.
 /// @throws out_of_memory   as retention_problem, or no choice that fits was found
-[[nodiscard]] inline retention_plan plan_retention(const retention_input& input, const retention_effort& effort = {})
+[[nodiscard]] inline retention_solution plan_retention(const retention_input& input,
+                                                       const retention_effort& effort = {})
 {
   const retention_problem problem{input};
   if (problem.host_copies().empty()) return plan_retention(problem, effort);
   dual_ascent ascent{problem};
   climb_all_widths(ascent, effort.climbs, [] {});
-  retention_plan plan = device_only_search{input, problem, ascent.best(), effort}();
+  retention_solution plan = device_only_search{input, problem, ascent.best(), effort}();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.prices.assign(ascent.best().prices());
   plan.prices.push_back(ascent.best().host_copy());
