@@ -127,7 +127,7 @@ struct fixture {
 
   rig_type rig;
   gradient_store<typename rig_type::engine_type, typename rig_type::builder_type> gradients{rig.engine, rig.builder,
-                                                                                            rig.ledger, *rig.link};
+                                                                                            *rig.link};
 };
 
 }  // namespace
@@ -139,12 +139,12 @@ TEST_CASE("a gradient is fresh until it is opened and again when it is consumed,
   it.differentiate(weight);
   CHECK_FALSE(it.gradients.is_fresh(weight));
   CHECK(it.gradients.is_fresh(neighbour));
-  CHECK(it.rig.ledger.opened() == 1);
-  it.rig.ledger.finish(weight, {});
+  CHECK(it.rig.engine.gradients().opened() == 1);
+  it.rig.engine.gradients().finish(weight, {});
   it.gradients.consume(weight);
   CHECK(it.gradients.is_fresh(weight));
-  CHECK(it.rig.ledger.is_open(weight));
-  CHECK(it.rig.ledger.measure_of(weight) == nullptr);
+  CHECK(it.rig.engine.gradients().is_open(weight));
+  CHECK(it.rig.engine.gradients().measure_of(weight) == nullptr);
   it.gradients.consume(weight);  // passed over
   CHECK(it.is_as_trained(weight));
 }
@@ -153,14 +153,14 @@ TEST_CASE("a gradient that must not be asked for is refused, and nothing was ope
 {
   fixture<gradient::separate> it;
   CHECK_THROWS_WITH(it.gradients.expect<float>(weight, 0), ContainsSubstring("element type"));
-  it.rig.ledger.finish(weight);
+  it.rig.engine.gradients().finish(weight);
   CHECK_THROWS_WITH(it.gradients.expect<bf16>(weight, 0), ContainsSubstring("after gradient_done"));
   it.gradients.expect<bf16>(neighbour, 0);
-  it.rig.ledger.begin_update();
+  it.rig.engine.gradients().begin_update();
   CHECK_THROWS_WITH(it.gradients.expect<bf16>(neighbour, 0), ContainsSubstring("half done"));
   CHECK_THROWS_AS(it.gradients.open_again(weight, entry_kind::write, agent::host), usage_error);
-  it.rig.ledger.end_update();
-  CHECK(it.rig.ledger.opened() == 0);
+  it.rig.engine.gradients().end_update();
+  CHECK(it.rig.engine.gradients().opened() == 0);
   CHECK((it.gradients.is_fresh(weight) && it.gradients.is_fresh(neighbour)));
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("a gradient in place is refused while others hold its weight, and wher
   it.rig.engine.drop(it.rig.master_of(neighbour));
   CHECK_THROWS_WITH(it.gradients.expect<bf16>(neighbour, 0), ContainsSubstring("without a master"));
   CHECK_THROWS_AS(it.gradients.open_again(neighbour, entry_kind::write, agent::host), usage_error);
-  CHECK(it.rig.ledger.opened() == 0);
+  CHECK(it.rig.engine.gradients().opened() == 0);
   CHECK(it.rig.state_of(neighbour) == tensor_state::hold);
 }
 
@@ -231,10 +231,10 @@ TEST_CASE("a rehearsed gradient takes no weight's bytes, and a rehearsed step th
   it.gradients.forget_step();
   CHECK(it.gradients.is_fresh(weight));
   it.rig.engine.rehearsing().end();
-  CHECK(it.rig.ledger.forgotten() == 0);
+  CHECK(it.rig.engine.gradients().forgotten() == 0);
   it.differentiate(weight);
   it.gradients.forget_step();
-  CHECK(it.rig.ledger.forgotten() == 1);
+  CHECK(it.rig.engine.gradients().forgotten() == 1);
   CHECK(it.gradients.is_fresh(weight));
   CHECK(it.rig.state_of(weight) == tensor_state::hold);
 }

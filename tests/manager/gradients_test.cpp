@@ -10,6 +10,88 @@
 #include <initializer_list>
 #include <vector>
 
+namespace micro_batch_ledger_test {
+
+using Catch::Matchers::ContainsSubstring;
+using chunkmem::micro_batch_ledger;
+
+TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is",
+          "[manager]")
+{
+  for (const std::uint32_t count : {2U, 3U, 64U, 65U, 65535U}) {
+    micro_batch_ledger it;
+    it.reserve(count);
+    it.begin(count);
+    for (std::uint32_t index = count; index-- > 1;) {
+      it.name(index);
+      it.name(index);
+    }
+    CHECK_FALSE(it.is_complete());
+    CHECK_THROWS_WITH(it.expect_complete(),
+                      ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
+                                        std::to_string(count - 1) + " of them"));
+    it.name(0);
+    CHECK(it.is_complete());
+    it.expect_complete();
+    it.begin(count);
+    CHECK_FALSE(it.is_complete());
+  }
+}
+
+TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.moment() == 1);
+  CHECK_FALSE(it.expects_more());
+  it.reserve(65'535);
+  it.begin(65'535);
+  const std::uint64_t first = it.moment();
+  CHECK(first >> 16 != 0);
+  it.name(65'534);
+  CHECK(it.moment() == first + 65'534);
+  CHECK(it.moment() >> 16 == first >> 16);
+  CHECK(it.expects_more());
+  CHECK_THROWS_WITH(it.expect_no_more(first),
+                    ContainsSubstring("an optimizer step after 1 of the 65535 micro-batches"));
+  it.expect_no_more(1);  // the gradients are of another iteration
+  it.end();
+  CHECK_FALSE(it.expects_more());
+  it.expect_no_more(first);
+  it.begin(2);
+  it.expect_no_more(it.moment());  // before the first micro-batch
+  it.begin(1);
+  CHECK(it.moment() >> 16 == (first >> 16) + 2);
+  CHECK_FALSE(it.expects_more());
+}
+
+TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.is_complete());
+  it.reserve(1);
+  it.begin(1);
+  CHECK(it.is_complete());
+  it.name(0);
+  CHECK(it.is_complete());
+}
+
+TEST_CASE("what an iteration's end could not say is said once", "[manager]")
+{
+  micro_batch_ledger it;
+  it.expect_told();
+  it.reserve(4);
+  it.begin(4);
+  it.name(2);
+  it.expect_told();
+  it.keep();
+  it.reserve(9);
+  it.begin(9);  // the one after it
+  CHECK_THROWS_WITH(it.expect_told(), ContainsSubstring("an iteration of 4 micro-batches ended after 1 of them"));
+  it.expect_told();
+}
+
+}  // namespace micro_batch_ledger_test
+
 namespace update_order_test {
 
 namespace {
@@ -41,13 +123,13 @@ TEST_CASE("parameters come as declared until an order is arranged, which stays u
 
 }  // namespace update_order_test
 
-namespace gradient_ledger_test {
+namespace model_gradients_test {
 
 using namespace chunkmem;
 
 TEST_CASE("a finished gradient refuses more and keeps its norms until it is forgotten", "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(3);
   gradient_measure measure;
   measure.squares = 25.0;
@@ -67,27 +149,35 @@ TEST_CASE("a finished gradient refuses more and keeps its norms until it is forg
 
 TEST_CASE("a gradient that is done in one micro-batch is open in the others of its iteration alone", "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(1);
   const slot_id weight{0};
-  const auto moment = [](std::uint64_t iteration, std::uint64_t micro_batch) { return iteration << 16 | micro_batch; };
-  it.finish_unmeasured(weight, moment(3, 2));
-  CHECK_FALSE(it.is_open(weight, moment(3, 2)));
-  CHECK(it.is_open(weight, moment(3, 1)));
-  CHECK(it.is_open(weight, moment(3, 65'535)));
-  CHECK_FALSE(it.is_open(weight, moment(4, 1)));
-  CHECK_FALSE(it.is_open(weight, moment(2, 2)));
-  CHECK(it.is_done_in_iteration(weight, moment(3, 1)));
-  CHECK_FALSE(it.is_done_in_iteration(weight, moment(4, 2)));
+  micro_batch_ledger& named = it.micro_batches();
+  const auto is_open_in = [&](std::uint32_t micro_batch) {
+    named.name(micro_batch);
+    return it.is_open(weight);
+  };
+  named.reserve(65'535);
+  named.begin(65'535);
+  named.name(1);
+  it.finish(weight);
+  CHECK_FALSE(is_open_in(1));
+  CHECK(is_open_in(0));
+  CHECK(is_open_in(65'534));
+  CHECK(it.is_done_in_iteration(weight));
+  named.begin(65'535);
+  CHECK_FALSE(is_open_in(0));
+  CHECK_FALSE(is_open_in(1));
+  CHECK_FALSE(it.is_done_in_iteration(weight));
   it.note_opened(weight);
-  CHECK(it.is_open(weight, moment(3, 2)));
-  CHECK_FALSE(it.is_done_in_iteration(weight, moment(3, 2)));
+  CHECK(is_open_in(1));
+  CHECK_FALSE(it.is_done_in_iteration(weight));
 }
 
 TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is",
           "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(1);
   it.begin_update();
   CHECK_THROWS_AS(it.expect_no_update("this"), usage_error);
@@ -112,7 +202,7 @@ TEST_CASE("gradients neither come nor go while an update is half done, and weigh
 
 TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(2);
   it.finish(slot_id{0}, {});
   it.begin_rehearsal();
@@ -126,7 +216,7 @@ TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
 
 TEST_CASE("a gradient that is opened again is neither done nor measured, and completed last", "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(3);
   it.note_opened(slot_id{2});
   it.note_opened(slot_id{0});
@@ -156,7 +246,7 @@ TEST_CASE("a gradient that is opened again is neither done nor measured, and com
 TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal",
           "[manager]")
 {
-  gradient_ledger it;
+  model_gradients it;
   it.reset(2);
   gradient_measure all;
   all.squares = 4.0;
@@ -183,7 +273,7 @@ TEST_CASE("what all gradients measure together is forgotten with each of them, w
   CHECK(!is_forgotten_by([&] { it.forget(slot_id{1}); }));             // used up by an update that had waited
 }
 
-}  // namespace gradient_ledger_test
+}  // namespace model_gradients_test
 
 namespace gradient_places_test {
 

@@ -271,7 +271,7 @@ TEST_CASE("the first handle that is resolved ends the declarations, and each res
   CHECK_FALSE(it.engine.tensors().is_sealed());
   CHECK(it.builder.slot_of(second) == slot_id{1});
   CHECK(it.engine.tensors().is_sealed());
-  CHECK(it.ledger.order().all().size() == 2);
+  CHECK(it.engine.gradients().order().all().size() == 2);
   CHECK(it.builder.slot_of(first) == slot_id{0});
   CHECK(it.builder.slot_in(second, gradient_list) == slot_id{3});
   CHECK(it.builder.slot_in(first, it.engine.tensors().list("momentum")) == slot_id{4});
@@ -345,8 +345,8 @@ TEST_CASE("gradients in place that no parameter could have are refused while one
   const auto narrow = it.add<bf16>(100);
   it.builder.seal();
   it.lend_weights();
-  CHECK(it.engine.places().is_lent(it.builder.slot_of(narrow)));
-  CHECK_FALSE(it.engine.places().is_lent(it.builder.slot_of(wide)));
+  CHECK(it.engine.gradients().places().is_lent(it.builder.slot_of(narrow)));
+  CHECK_FALSE(it.engine.gradients().places().is_lent(it.builder.slot_of(wide)));
 }
 
 TEST_CASE("tensors that lie as they are used first have no slot before a step was seen, and the same slot afterwards",

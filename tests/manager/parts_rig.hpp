@@ -52,7 +52,7 @@ struct parts_rig {
                      const cm::manager_options& options = {.chunk_bytes = 4_KiB}, Placement placement = {})
       : memory{{.device_capacity = device, .host_capacity = host}},
         engine{memory, options, {}, {}, {}, {}},
-        builder{engine, ledger, link.owner(), {}, std::move(placement), {}}
+        builder{engine, link.owner(), {}, std::move(placement), {}}
   {
   }
 
@@ -86,7 +86,7 @@ struct parts_rig {
   /// An iteration that ends with its scope.
   [[nodiscard]] cm::iteration<engine_type> iterate()
   {
-    link->micro_batches.reserve(1);
+    engine.gradients().micro_batches().reserve(1);
     engine.begin_iteration("train");
     return {*link, 1, true};
   }
@@ -98,7 +98,7 @@ struct parts_rig {
     for (const cm::slot_id each : cm::ids<cm::slot_id>(engine.tensors().parameters()))
       (void)hold<std::uint8_t>(engine.tensors().gradient_of(each), cm::access_mode::write);
     engine.rehearsing().end();
-    engine.places().learn(engine.rehearsing().record(), engine.tensors());
+    engine.gradients().places().learn(engine.rehearsing().record(), engine.tensors());
     engine.settle_gradients();
   }
   void lose_device()
@@ -109,7 +109,6 @@ struct parts_rig {
 
   cm::backend::host_arena memory;
   engine_type engine;
-  cm::gradient_ledger ledger;
   cm::change_watch changes;
   cm::registered_states states;
   cm::manager_link<engine_type> link{engine};

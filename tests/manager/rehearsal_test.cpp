@@ -508,7 +508,7 @@ struct fixture {
 
   rig_type rig;
   step_rehearsal<typename rig_type::engine_type, typename rig_type::builder_type> rehearsal{
-      rig.engine, rig.builder, rig.ledger, {}};
+      rig.engine, rig.builder, {}};
 };
 
 }  // namespace
@@ -518,25 +518,25 @@ TEST_CASE("a rehearsed step runs once without bytes, says what it needs at once,
 {
   fixture it;
   it.rig.builder.place();
-  it.rig.ledger.finish(slot_id{1});
+  it.rig.engine.gradients().finish(slot_id{1});
   int runs = 0;
   const memory_requirement need = it.run([&] {
     ++runs;
     CHECK(it.rehearsal.is_running());
-    CHECK(it.rig.ledger.is_open(slot_id{1}));
+    CHECK(it.rig.engine.gradients().is_open(slot_id{1}));
     for (std::uint32_t index = 0; index < 3; ++index) {
       const auto one = it.rig.template hold<const float>(slot_id{index}, access::read);
       const auto two = it.rig.template hold<const float>(slot_id{index + 1}, access::read);
       CHECK((one.data() == nullptr && two.span().empty()));
     }
-    it.rig.ledger.finish(slot_id{2});
+    it.rig.engine.gradients().finish(slot_id{2});
   });
   CHECK(runs == 1);
   CHECK(need.rehearsed);
   CHECK(need.smallest_device == 8_KiB);
   CHECK(it.is_untouched());
-  CHECK_FALSE(it.rig.ledger.is_open(slot_id{1}));
-  CHECK(it.rig.ledger.is_open(slot_id{2}));
+  CHECK_FALSE(it.rig.engine.gradients().is_open(slot_id{1}));
+  CHECK(it.rig.engine.gradients().is_open(slot_id{2}));
 }
 
 TEST_CASE("a step that throws ends its rehearsal, and a step that fits makes a model known to fit", "[manager]")
@@ -545,12 +545,12 @@ TEST_CASE("a step that throws ends its rehearsal, and a step that fits makes a m
   const tensor_handle last = it.rig.builder.handle_of(tensor_id{3});
   CHECK_THROWS_AS(it.run([&] {
     const auto pin = it.rig.template hold<float>(slot_id{0}, access::write);
-    it.rig.ledger.begin_update();
+    it.rig.engine.gradients().begin_update();
     throw std::runtime_error{"a step"};
   }),
                   std::runtime_error);
   CHECK(it.is_untouched());
-  it.rig.ledger.expect_no_update("this");
+  it.rig.engine.gradients().expect_no_update("this");
   CHECK_THROWS_AS(it.rig.builder.slot_of(last), config_error);
   const memory_requirement need = it.run([&] {
     for (const slot_id each : ids<slot_id>(4)) {

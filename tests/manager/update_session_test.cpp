@@ -433,9 +433,8 @@ struct fixture {
   }
 
   rig_type rig;
-  gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, rig.ledger, *rig.link};
-  content_session<engine_type, builder_type> content{rig.engine, rig.builder, rig.ledger,
-                                                     gradients,  rig.states,  rig.changes};
+  gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, *rig.link};
+  content_session<engine_type, builder_type> content{rig.engine, rig.builder, gradients, rig.states, rig.changes};
 };
 
 /// An object with one state.
@@ -458,12 +457,12 @@ TEST_CASE("a load drops gradients and voids a step that is half done, and nothin
   it.declare();
   it.fill();
   it.differentiate(weight);
-  it.rig.ledger.begin_update();
+  it.rig.engine.gradients().begin_update();
   CHECK_THROWS_AS(it.content.expect_updated("a save"), usage_error);
   it.content.expect_loaded("a save");
   it.content.begin_load();
   CHECK(it.gradients.is_fresh(weight));
-  CHECK(it.rig.ledger.forgotten() == 1);
+  CHECK(it.rig.engine.gradients().forgotten() == 1);
   it.content.expect_updated("a save");
   CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
   it.content.begin_load();  // tried again
@@ -506,11 +505,11 @@ TEST_CASE("who takes bytes from where they lie is told of a load, and not of a r
   int told = 0;
   it.content.changes().begin(manager_parts::count_call, &told);
   it.rig.engine.rehearsing().begin(it.rig.engine.tensors());
-  it.rig.ledger.begin_rehearsal();
+  it.rig.engine.gradients().begin_rehearsal();
   it.content.begin_load();
   it.content.end_load();
   it.rig.engine.rehearsing().end();
-  it.rig.ledger.end_rehearsal();
+  it.rig.engine.gradients().end_rehearsal();
   CHECK(told == 0);
   it.content.begin_load();
   it.content.end_load();
@@ -814,9 +813,8 @@ struct alone {
   }
 
   rig_type rig;
-  cm::gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, rig.ledger, *rig.link};
-  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, rig.ledger,
-                                                        gradients,  rig.states,  *rig.link};
+  cm::gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, *rig.link};
+  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, gradients, rig.states};
 };
 
 }  // namespace
@@ -910,16 +908,16 @@ TEST_CASE("a step asks for kernels that were registered, a whole load and a whol
   CHECK_THROWS_AS(it.updates.expect_used(kernel.progress.registered, "an optimizer kernel"), cm::usage_error);
   it.rig.states.add(kernel, [] {});
   it.updates.expect_used(kernel.progress.registered, "an optimizer kernel");
-  it.rig.ledger.begin_load();
+  it.rig.engine.gradients().begin_load();
   CHECK_THROWS_AS(it.updates.expect_loaded("a step"), cm::usage_error);
-  it.rig.ledger.end_load();
+  it.rig.engine.gradients().end_load();
   it.updates.expect_loaded("a step");
-  auto& batches = it.rig.link->micro_batches;
+  auto& batches = it.rig.engine.gradients().micro_batches();
   batches.reserve(2);
   batches.begin(2);
   batches.name(1);
   it.updates.expect_whole_iteration();  // no gradient is of it
-  it.rig.ledger.note_opened(cm::slot_id{0}, batches.moment());
+  it.rig.engine.gradients().note_opened(cm::slot_id{0});
   for (int time = 0; time < 2; ++time)
     CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);  // so long as it runs
   batches.end();

@@ -426,7 +426,7 @@ class basic_manager {
   {
     guard_.within("drop_gradients", from, [&] {
       engine_.pending().finish();
-      ledger_.expect_no_update("gradients were to be dropped");
+      engine_.gradients().expect_no_update("gradients were to be dropped");
       if (engine_.tensors().parameters() > 0) builder_.expect_ready();
       gradients_.forget_step();
     });
@@ -435,8 +435,8 @@ class basic_manager {
   {
     guard_.within("drop_gradient", from, [&] {
       engine_.pending().finish();
-      ledger_.expect_no_update("a gradient was to be dropped");
-      ledger_.forget_measure_of_all();
+      engine_.gradients().expect_no_update("a gradient was to be dropped");
+      engine_.gradients().forget_measure_of_all();
       updates_.consume_gradient(wanted);
     });
   }
@@ -615,17 +615,13 @@ class basic_manager {
                 std::move(values.mover),
                 std::move(values.sink)},
         link_{engine_},
-        builder_{engine_,
-                 ledger_,
-                 link_.owner(),
-                 std::move(values.layout),
-                 std::move(values.placement),
+        builder_{engine_, link_.owner(), std::move(values.layout), std::move(values.placement),
                  std::move(values.gradient)},
-        rehearsal_{engine_, builder_, ledger_, std::move(values.eviction)},
+        rehearsal_{engine_, builder_, std::move(values.eviction)},
         masters_{engine_, builder_, changes_, *link_},
-        gradients_{engine_, builder_, ledger_, *link_},
-        updates_{engine_, builder_, ledger_, gradients_, states_, *link_},
-        content_{engine_, builder_, ledger_, gradients_, states_, changes_},
+        gradients_{engine_, builder_, *link_},
+        updates_{engine_, builder_, gradients_, states_},
+        content_{engine_, builder_, gradients_, states_, changes_},
         guard_{engine_}
   {
     if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
@@ -670,8 +666,8 @@ class basic_manager {
     if (!engine_type::gathers && micro_batches > 1 && builder_.gradient().takes_slot())
       throw config_error{
           "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
-    link_->micro_batches.expect_told();
-    link_->micro_batches.reserve(micro_batches);
+    engine_.gradients().micro_batches().expect_told();
+    engine_.gradients().micro_batches().reserve(micro_batches);
     builder_.expect_ready();
     const bool real = !rehearsing();
     if (real) {
@@ -700,8 +696,8 @@ class basic_manager {
                        "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
-    if (stream != agent::host || !engine_type::host_addressable || link_->micro_batches.expects_more())
-      return ledger_.finish_unmeasured(builder_.slot_of(weight), link_->micro_batches.moment());
+    if (stream != agent::host || !engine_type::host_addressable || engine_.gradients().micro_batches().expects_more())
+      return engine_.gradients().finish(builder_.slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, memory_location::device));
     else
@@ -710,10 +706,10 @@ class basic_manager {
   void exchange_lists(list_id left, list_id right)
   try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
-    ledger_.expect_no_update("lists were to be exchanged");
+    engine_.gradients().expect_no_update("lists were to be exchanged");
     builder_.expect_ready();
     engine_.exchange(left, right);
-    if (left != right && (left == gradient_list || right == gradient_list)) ledger_.forget_gradients();
+    if (left != right && (left == gradient_list || right == gradient_list)) engine_.gradients().forget_gradients();
   } catch (error& failed) {
     engine_.annotator().annotate(failed);
     throw;
@@ -809,17 +805,15 @@ class basic_manager {
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
       using elements = std::span<const kind>;
-      if (held.stream == agent::host && !link_->micro_batches.expects_more())
-        return ledger_.finish(value, measure(rehearsing() ? elements{} : elements{last.span()}),
-                              link_->micro_batches.moment());
+      if (held.stream == agent::host && !engine_.gradients().micro_batches().expects_more())
+        return engine_.gradients().finish(value, measure(rehearsing() ? elements{} : elements{last.span()}));
     }
-    ledger_.finish_unmeasured(value, link_->micro_batches.moment());
+    engine_.gradients().finish(value);
   }
 
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;
 
   engine_type engine_;
-  gradient_ledger ledger_;
   change_watch changes_;
   registered_states states_;
   manager_link<engine_type> link_;

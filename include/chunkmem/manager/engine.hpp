@@ -89,7 +89,7 @@ class engine {
         chunks_{std::move(eviction)},
         health_{[](void* lost) noexcept { static_cast<engine*>(lost)->schedule_.stop(); }, this},
         copies_{backend, health_, std::move(mover), std::move(sink)},
-        schedule_{std::move(transfer), tensors_, places_, chunks_, copies_, counts_},
+        schedule_{std::move(transfer), tensors_, gradients_.places(), chunks_, copies_, counts_},
         arenas_{backend, health_}
   {
     copies_.tell(watch_);
@@ -108,8 +108,8 @@ class engine {
   void set_chunk_bytes(bytes size) noexcept { options_.chunk_bytes = size; }
   [[nodiscard]] registry& tensors() noexcept { return tensors_; }
   [[nodiscard]] const registry& tensors() const noexcept { return tensors_; }
-  [[nodiscard]] gradient_places& places() noexcept { return places_; }
-  [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
+  [[nodiscard]] model_gradients& gradients() noexcept { return gradients_; }
+  [[nodiscard]] const model_gradients& gradients() const noexcept { return gradients_; }
   [[nodiscard]] gathered_chunks& gathered() noexcept { return gathered_; }
   [[nodiscard]] const gathered_chunks& gathered() const noexcept { return gathered_; }
   [[nodiscard]] model_frames frames() const noexcept { return {tensors_, gathered_, options_.chunk_bytes}; }
@@ -156,7 +156,8 @@ class engine {
   void begin_iteration(std::string_view name)
   {
     ensure_arenas();
-    if (places_.is_pending() && !schedule_.is_inside()) settle_gradients();  // inside, the next line refuses
+    if (gradients_.places().is_pending() && !schedule_.is_inside())
+      settle_gradients();  // inside, the next line refuses
     schedule_.begin(name, pending_.any(), rehearsal_.turns(pending_.any()), [this] { pending_.mask(); });
   }
   /// An optimizer's step begins: the trace says so.
@@ -177,15 +178,15 @@ class engine {
   {
     expects(!schedule_.is_inside(), "a plan was given to a manager in the middle of an iteration");
     ensure_arenas();
-    if (places_.is_pending()) settle_gradients();
+    if (gradients_.places().is_pending()) settle_gradients();
     schedule_.use_plan(given, name);
   }
 
   /// Gradients go to where the records say that they may lie. @pre outside of iterations
   void settle_gradients()
   {
-    if (pending_.any() && places_.is_wanting()) pending_.finish();  // gradients that wait cannot move
-    if (places_.settle(tensors_)) schedule_.relink();
+    if (pending_.any() && gradients_.places().is_wanting()) pending_.finish();  // gradients that wait cannot move
+    if (gradients_.places().settle(tensors_)) schedule_.relink();
   }
 
   /// The bytes of two lists change places; masters stay. @throws usage_error   inside an iteration, or as
@@ -196,7 +197,7 @@ class engine {
     pending_.finish();
     ensure_arenas();
     if (tensors_.has_masters() && (left == value_list || right == value_list)) expect_masters_stay_true(left, right);
-    places_.refuse_exchange(tensors_, left, right);
+    gradients_.places().refuse_exchange(tensors_, left, right);
     tensors_.expect_exchangeable(left, right);
     gathered_.expect_unpinned(tensors_, left, right);
     schedule_.prepare(tensors_.order_after(left, right));  // from here on nothing fails
@@ -205,7 +206,7 @@ class engine {
       tensors_.exchange(a, b);
       chunks_.exchange_live(a, b);
     });
-    places_.follow_values(tensors_);
+    gradients_.places().follow_values(tensors_);
     schedule_.rearrange();
     if constexpr (watch_type::is_on) {
       watch_.part().forget_all();
@@ -423,7 +424,8 @@ class engine {
   {
     expects(left != gradient_list && right != gradient_list,
             "weights with masters were to be exchanged with their gradients");
-    expects(!places_.is_enabled(), "weights with masters were to be exchanged under gradient::in_place (use separate)");
+    expects(!gradients_.places().is_enabled(),
+            "weights with masters were to be exchanged under gradient::in_place (use separate)");
     for (const slot_id each : ids<slot_id>(tensors_.parameters())) {
       const slot_id master = tensors_.master_of(each);
       tensors_.expects_of(each, master == slot_id::none || tensors_[master].state != tensor_state::free,
@@ -560,7 +562,8 @@ class engine {
     const bool fresh = slot_state.state == tensor_state::free;
     const entry_kind asked = kind;  // the record has what was called: the same calls are one record
     if (fresh) kind = first_use(kind);
-    if (slot_state.state == tensor_state::gradient) places_.keep_apart(id);  // allowed when it is tried again
+    if (slot_state.state == tensor_state::gradient)
+      gradients_.places().keep_apart(id);  // allowed when it is tried again
     states::expect(tensors_, id, states::event_of_access(slot_state, kind));
     refuse_conflicts(slot_state, id, kind);
     const bool planned = schedule_.step_to(id, asked, 0);
@@ -717,7 +720,7 @@ class engine {
   Backend* backend_;
   manager_options options_;
   registry tensors_;
-  gradient_places places_;
+  model_gradients gradients_;
   gathered_chunks gathered_;
   pending_updates pending_;
   chunk_cache<Eviction> chunks_;

@@ -142,7 +142,10 @@ class gathered_access {
     return engine_->tensors()[engine_->tensors().value_slot(share)].state == tensor_state::gradient;
   }
   /// Such a tensor was to be read all the same: from the next iteration on the gradient has bytes of its own.
-  void keep_apart(tensor_id share) noexcept { engine_->places().keep_apart(engine_->tensors().value_slot(share)); }
+  void keep_apart(tensor_id share) noexcept
+  {
+    engine_->gradients().places().keep_apart(engine_->tensors().value_slot(share));
+  }
   /// Makes a kept tensor whole from what ranks have in their shares now. In a rehearsal nothing happens.
   /// @pre a pin of a write keeps it on the device
   /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again

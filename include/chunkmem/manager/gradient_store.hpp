@@ -62,8 +62,8 @@ class gradient_store {
   using states = typename Engine::states;
 
   /// All of them outlive this. @param link   of the pins that it takes
-  gradient_store(Engine& engine, Builder& builder, gradient_ledger& ledger, owner_link<Engine>& link) noexcept
-      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, link_{&link}
+  gradient_store(Engine& engine, Builder& builder, owner_link<Engine>& link) noexcept
+      : engine_{&engine}, builder_{&builder}, link_{&link}
   {
   }
   gradient_store(const gradient_store&) = delete;
@@ -81,8 +81,8 @@ class gradient_store {
                                      << ": a gradient was asked for with an element type that is not its own: "
                                      << name_of(dtype_of<Element>) << ", and it is of " << name_of(own)
                                      << " (name that type, as in m.gradient<float>(...))"};
-    ledger_->expect_no_update("a gradient was asked for");
-    if (!ledger_->is_open(value_slot, link_->micro_batches.moment())) [[unlikely]]
+    engine_->gradients().expect_no_update("a gradient was asked for");
+    if (!engine_->gradients().is_open(value_slot)) [[unlikely]]
       refuse_done(value_slot);
     if (tensors[tensors.gradient_of(value_slot)].pins == 0)
       engine_->expect_written(value_slot, "a gradient was opened again");
@@ -102,7 +102,7 @@ class gradient_store {
     if constexpr (Engine::checks_type::is_on) note_micro_batch(value_slot);
     const access_token result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, stream);
     if (first && takes_place(value_slot)) take_place(value_slot);
-    ledger_->note_opened(value_slot, link_->micro_batches.moment());
+    engine_->gradients().note_opened(value_slot);
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
@@ -111,7 +111,7 @@ class gradient_store {
   {
     engine_->pending().finish();
     if (is_fresh(value_slot)) expect_place(value_slot, 0);
-    ledger_->expect_no_update("a gradient was to be changed");
+    engine_->gradients().expect_no_update("a gradient was to be changed");
     return open(value_slot, kind, stream, false);
   }
 
@@ -137,7 +137,7 @@ class gradient_store {
   {
     const slot_id gradient = engine_->tensors().gradient_of(value_slot);
     if (state_in(gradient) != tensor_state::free) engine_->drop(gradient);
-    ledger_->forget(value_slot);
+    engine_->gradients().forget(value_slot);
     if constexpr (Engine::checks_type::is_on) micro_batches_.forget(index_of(value_slot));
     restore_weight(value_slot);
   }
@@ -152,8 +152,8 @@ class gradient_store {
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
   {
-    ledger_->forget_measure_of_all();
-    if (!engine_->rehearsing().is_running()) ledger_->forget_step();
+    engine_->gradients().forget_measure_of_all();
+    if (!engine_->rehearsing().is_running()) engine_->gradients().forget_step();
     consume_all();
   }
   /// The gradient takes the bytes of its value, again where an update was undone. @pre the value has no pins, and its
@@ -161,7 +161,7 @@ class gradient_store {
   void take_place(slot_id value_slot) noexcept
   {
     states::consume(engine_->tensors()[value_slot]);
-    engine_->places().note_consumed(value_slot);
+    engine_->gradients().places().note_consumed(value_slot);
   }
 
  private:
@@ -169,23 +169,23 @@ class gradient_store {
   {
     if (engine_->rehearsing().is_running()) return;
     if (engine_->schedule().is_inside())
-      micro_batches_.opened(index_of(value_slot), link_->micro_batches.current(), link_->micro_batches.expected());
+      micro_batches_.opened(index_of(value_slot), named().current(), named().expected());
     else
       micro_batches_.exempt(index_of(value_slot));
   }
+  [[nodiscard]] const micro_batch_ledger& named() const noexcept { return engine_->gradients().micro_batches(); }
   [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
   /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
   [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
   {
-    return !engine_->rehearsing().is_running() && engine_->places().is_lent(value_slot);
+    return !engine_->rehearsing().is_running() && engine_->gradients().places().is_lent(value_slot);
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_done(slot_id value_slot) const
   {
-    const micro_batch_ledger& now = link_->micro_batches;
     error_text text;
     text << "chunkmem: " << engine_->tensors().label(value_slot) << ": a gradient was asked for after gradient_done";
-    if (ledger_->is_done_in_iteration(value_slot, now.moment()))
-      text << ", in micro-batch " << (now.moment() & 0xffffU) << " of " << now.expected()
+    if (engine_->gradients().is_done_in_iteration(value_slot))
+      text << ", in micro-batch " << (named().moment() & 0xffffU) << " of " << named().expected()
            << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
               "many micro-batches and name each by pass())";
     else
@@ -236,7 +236,6 @@ class gradient_store {
 
   Engine* engine_;
   Builder* builder_;
-  gradient_ledger* ledger_;
   owner_link<Engine>* link_;
   checks::micro_batch_watch micro_batches_;  // with checks
 };

@@ -16,9 +16,112 @@
 #include <string_view>
 #include <utility>
 
-// Parts of a manager that know its gradients: update_order, gradient_ledger, gradient_places.
+// Parts of a manager that know its gradients: micro_batch_ledger, update_order and gradient_places, and
+// model_gradients, which has them.
 
 namespace chunkmem::inline v0 {
+
+/// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of
+/// a part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
+///
+///     micro_batch_ledger named;
+///     named.reserve(2);
+///     named.begin(2);
+///     named.name(0);
+///     named.expect_complete();  // throws: the second was not named
+///
+/// Cost: one bit for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
+class micro_batch_ledger {
+ public:
+  /// Room for an iteration. Guarantee: strong; one that runs goes on.
+  void reserve(std::uint32_t micro_batches) { named_.reserve((micro_batches + bits - 1) / bits); }
+  /// @pre reserve
+  void begin(std::uint32_t micro_batches) noexcept
+  {
+    named_.assign((micro_batches + bits - 1) / bits, 0);
+    expected_ = micro_batches;
+    count_ = 0;
+    current_ = none;
+    runs_ = true;
+    ++iterations_;
+  }
+  /// The iteration is over.
+  void end() noexcept { runs_ = false; }
+  /// @pre it is one of those that the iteration was begun with
+  void name(std::uint32_t micro_batch) noexcept
+  {
+    std::uint64_t& word = named_[micro_batch / bits];
+    const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
+    if ((word & bit) == 0) ++count_;
+    word |= bit;
+    current_ = micro_batch;
+  }
+  /// The one that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
+  static constexpr std::uint32_t none = UINT32_MAX;
+  [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
+  [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
+  /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
+  [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
+  /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
+  [[nodiscard]] std::uint64_t moment() const noexcept
+  {
+    return iterations_ << 16U | (current_ == none ? 1U : current_ + std::uint64_t{1});
+  }
+
+  /// The end of an iteration could not say that one was missing: `expect_told` will.
+  void keep() noexcept { kept_ = {count_, expected_}; }
+  /// @throws usage_error   the iteration was not complete
+  void expect_complete() const
+  {
+    if (!is_complete()) refuse({count_, expected_});
+  }
+  /// Before an optimizer step. One before the first micro-batch is of the iteration before, as where weights have
+  /// versions. @param opened   the moment of the last gradient that was opened
+  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and has not named all
+  void expect_no_more(std::uint64_t opened) const
+  {
+    if (!expects_more() || count_ == 0 || opened >> 16U != iterations_) [[likely]]
+      return;
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << count_ << " of the " << expected_
+                                   << " micro-batches of an iteration: its gradients are of a part of the batch (take "
+                                      "the step behind the last one, name each by pass(), or begin the iteration with "
+                                      "as many as there are)"};
+  }
+  /// Throws once what `keep` was called for. @throws usage_error   the last iteration was not complete
+  void expect_told()
+  {
+    if (kept_.expected == 0) [[likely]]
+      return;
+    const short_iteration last = kept_;
+    kept_ = {};
+    refuse(last);
+  }
+
+ private:
+  static constexpr std::uint32_t bits = 64;
+
+  struct short_iteration {
+    std::uint32_t named = 0;
+    std::uint32_t expected = 0;
+  };
+
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(const short_iteration& it)
+  {
+    throw usage_error{error_text{} << "chunkmem: an iteration of " << it.expected << " micro-batches ended after "
+                                   << it.named
+                                   << " of them: its gradients are of a part of the batch (name each by pass(), or "
+                                      "begin it with as many as there are)"};
+  }
+
+  sequence<std::uint64_t> named_;
+  std::uint32_t expected_ = 1;
+  std::uint32_t count_ = 0;
+  std::uint32_t current_ = none;
+  bool runs_ = false;
+  std::uint64_t iterations_ = 0;
+  short_iteration kept_{};
+};
 
 /// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
 /// which then stays until `reset`, so that a step that is tried again finds its place.
@@ -56,188 +159,6 @@ class update_order {
  private:
   sequence<std::uint32_t> order_;
   sequence<std::uint64_t> keys_;
-};
-
-/// Notes of each gradient of this step whether it is done, when, and with what norms; and whether an update or a load
-/// is half done.
-///
-///     gradient_ledger notes;
-///     notes.reset(1);
-///     notes.note_opened(weight);
-///     notes.finish(weight, measure);
-///
-/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
-/// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
-/// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
-/// rehearsal.
-class gradient_ledger {
- public:
-  static constexpr std::uint64_t alone = 1;  ///< the moment where no iteration was begun
-
-  void reset(std::size_t parameters)
-  {
-    if (notes_.size() != parameters) order_.reset(parameters);
-    notes_.resize(parameters);
-  }
-
-  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
-  /// iteration add up, so a gradient that was done in one of them is open in the others.
-  /// @param moment   now, see micro_batch_ledger
-  [[nodiscard]] bool is_open(slot_id value_slot, std::uint64_t moment = alone) const noexcept
-  {
-    const std::uint64_t done = notes_[index_of(value_slot)].done;
-    return done == 0 || (done != moment && is_done_in_iteration(value_slot, moment));
-  }
-  /// It was declared done in the iteration of this moment.
-  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot, std::uint64_t moment) const noexcept
-  {
-    return notes_[index_of(value_slot)].done >> 16U == moment >> 16U && notes_[index_of(value_slot)].done != 0;
-  }
-  /// A pin on a gradient was given out for writing: it is not what was measured or done.
-  void note_opened(slot_id value_slot, std::uint64_t moment = alone) noexcept
-  {
-    ++opened_;
-    opened_at_ = moment;
-    of_all_.reset();
-    notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
-  }
-  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }        ///< so many times
-  [[nodiscard]] std::uint64_t opened_at() const noexcept { return opened_at_; }  ///< the moment of the last one
-  void finish(slot_id value_slot) noexcept { finish_unmeasured(value_slot, alone); }
-  /// @param moment   now
-  void finish_unmeasured(slot_id value_slot, std::uint64_t moment) noexcept
-  {
-    notes_[index_of(value_slot)].touched = ++touched_;
-    notes_[index_of(value_slot)].done = moment;
-  }
-  /// @param measure   of all its elements as they are stored
-  void finish(slot_id value_slot, const gradient_measure& measure, std::uint64_t moment = alone) noexcept
-  {
-    notes_[index_of(value_slot)] = {measure, ++touched_, moment, true};
-  }
-  /// The same of a gradient that nobody declared done.
-  void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
-  {
-    notes_[index_of(value_slot)].measure = measure;
-    notes_[index_of(value_slot)].measured = true;
-  }
-  /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
-  void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
-  /// @return   null where it was not given
-  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
-  void forget_measure_of_all() noexcept { of_all_.reset(); }
-  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
-  /// before.
-  void forget(slot_id value_slot) noexcept { notes_[index_of(value_slot)] = {}; }
-  /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
-  [[nodiscard]] std::uint64_t completed(slot_id value_slot) const noexcept
-  {
-    return notes_[index_of(value_slot)].touched;
-  }
-  [[nodiscard]] update_order& order() noexcept { return order_; }
-
-  /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
-  void forget_gradients() noexcept
-  {
-    for (note& it : notes_) it = {};
-    of_all_.reset();
-    ++opened_;
-  }
-
-  /// @return   null where it was not measured
-  [[nodiscard]] const gradient_measure* measure_of(slot_id value_slot) const noexcept
-  {
-    return notes_[index_of(value_slot)].measured ? &notes_[index_of(value_slot)].measure : nullptr;
-  }
-
-  /// A parameter has its update, and others may not: gradients must neither come nor go now.
-  void begin_update() noexcept { weights_ = weights::updated_in_part; }
-  [[nodiscard]] bool is_updated_in_part() const noexcept { return weights_ == weights::updated_in_part; }
-  void end_update() noexcept
-  {
-    weights_ = weights::whole;
-    of_all_.reset();
-    order_.reset();
-  }
-  /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
-  void begin_load() noexcept
-  {
-    weights_ = weights::loaded_in_part;
-    ++loads_;
-    forget_step();
-  }
-  [[nodiscard]] std::uint64_t loads() const noexcept { return loads_; }  ///< that were begun
-  void end_load() noexcept { weights_ = weights::whole; }
-  /// A step that had updated nothing yet does not count any more.
-  void forget_step() noexcept
-  {
-    ++forgotten_;
-    of_all_.reset();
-    order_.reset();
-  }
-  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
-
-  /// @throws usage_error   some parameters have an update that others do not have
-  void expect_no_update(std::string_view what) const
-  {
-    if (weights_ == weights::updated_in_part) [[unlikely]]
-      throw usage_error{error_text{} << "chunkmem: " << what
-                                     << " while an optimizer step is half done (call step again; over one rank a load "
-                                        "outside of the iteration ends it too)"};
-  }
-  /// @throws usage_error   a load was cut short
-  void expect_no_load(std::string_view what) const
-  {
-    if (weights_ == weights::loaded_in_part) [[unlikely]]
-      throw usage_error{
-          error_text{} << "chunkmem: " << what
-                       << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
-  }
-
-  /// A rehearsal starts with nothing finished and leaves everything as it was.
-  void begin_rehearsal()
-  {
-    kept_ = notes_;
-    kept_order_ = order_;
-    kept_of_all_ = of_all_;
-    of_all_.reset();
-    notes_.assign(notes_.size(), {});
-    order_.reset();
-    kept_weights_ = std::exchange(weights_, weights::whole);
-    kept_opened_ = opened_;
-    kept_opened_at_ = opened_at_;
-  }
-  void end_rehearsal() noexcept
-  {
-    notes_.swap(kept_);
-    of_all_ = kept_of_all_;
-    std::swap(order_, kept_order_);
-    weights_ = kept_weights_;
-    opened_at_ = kept_opened_at_;
-    opened_ = kept_opened_;  // else a step that is half done would take its decision again
-  }
-
- private:
-  enum class weights : std::uint8_t { whole, updated_in_part, loaded_in_part };
-
-  struct note {
-    gradient_measure measure;
-    std::uint64_t touched = 0;
-    std::uint64_t done = 0;  // the moment of it; 0: it is open
-    bool measured = false;
-  };
-
-  sequence<note> notes_;  // by parameter, in the order of declaration
-  sequence<note> kept_;
-  std::optional<gradient_measure> of_all_, kept_of_all_;
-  update_order order_, kept_order_;
-  std::uint64_t opened_ = 0, kept_opened_ = 0;
-  std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
-  std::uint64_t touched_ = 0;
-  std::uint64_t loads_ = 0;
-  std::uint64_t forgotten_ = 0;
-  weights weights_ = weights::whole;
-  weights kept_weights_ = weights::whole;
 };
 
 /// Decides which gradients lie in the bytes of their weights.
@@ -426,6 +347,198 @@ class gradient_places {
   std::size_t record_ = 0;
   bool enabled_ = false;
   bool pending_ = false;
+};
+
+/// The gradients of a model: when each may be written, where it lies, and when it is done, with what norms.
+///
+///     model_gradients all;
+///     all.reset(1);
+///     if (all.is_open(weight)) all.note_opened(weight);  // in the micro-batch that was named last
+///     if (all.places().is_lent(weight)) std::cout << "it lies in its weight\n";
+///     all.finish(weight, measure);
+///
+/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
+/// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
+/// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
+/// rehearsal.
+class model_gradients {
+ public:
+  /// Of the iteration that runs, or ran last.
+  [[nodiscard]] micro_batch_ledger& micro_batches() noexcept { return micro_batches_; }
+  [[nodiscard]] const micro_batch_ledger& micro_batches() const noexcept { return micro_batches_; }
+  [[nodiscard]] gradient_places& places() noexcept { return places_; }
+  [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
+
+  void reset(std::size_t parameters)
+  {
+    if (notes_.size() != parameters) order_.reset(parameters);
+    notes_.resize(parameters);
+  }
+
+  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
+  /// iteration add up, so a gradient that was done in one of them is open in the others.
+  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept
+  {
+    const std::uint64_t done = notes_[index_of(value_slot)].done;
+    return done == 0 || (done != micro_batches_.moment() && is_done_in_iteration(value_slot));
+  }
+  /// It was declared done in the iteration that runs, or ran last.
+  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot) const noexcept
+  {
+    const std::uint64_t done = notes_[index_of(value_slot)].done;
+    return done != 0 && done >> 16U == micro_batches_.moment() >> 16U;
+  }
+  /// A pin on a gradient was given out for writing: it is not what was measured or done.
+  void note_opened(slot_id value_slot) noexcept
+  {
+    ++opened_;
+    opened_at_ = micro_batches_.moment();
+    of_all_.reset();
+    notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
+  }
+  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
+  /// Before an optimizer step. @throws usage_error   as expect_told and expect_no_more of the micro-batches
+  void expect_whole_iteration()
+  {
+    micro_batches_.expect_told();
+    micro_batches_.expect_no_more(opened_at_);
+  }
+  /// It is complete, and nobody measured it.
+  void finish(slot_id value_slot) noexcept
+  {
+    notes_[index_of(value_slot)].touched = ++touched_;
+    notes_[index_of(value_slot)].done = micro_batches_.moment();
+  }
+  /// @param measure   of all its elements as they are stored
+  void finish(slot_id value_slot, const gradient_measure& measure) noexcept
+  {
+    notes_[index_of(value_slot)] = {measure, ++touched_, micro_batches_.moment(), true};
+  }
+  /// The same of a gradient that nobody declared done.
+  void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
+  {
+    notes_[index_of(value_slot)].measure = measure;
+    notes_[index_of(value_slot)].measured = true;
+  }
+  /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
+  void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
+  /// @return   null where it was not given
+  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
+  void forget_measure_of_all() noexcept { of_all_.reset(); }
+  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
+  /// before.
+  void forget(slot_id value_slot) noexcept { notes_[index_of(value_slot)] = {}; }
+  /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
+  [[nodiscard]] std::uint64_t completed(slot_id value_slot) const noexcept
+  {
+    return notes_[index_of(value_slot)].touched;
+  }
+  [[nodiscard]] update_order& order() noexcept { return order_; }
+
+  /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
+  void forget_gradients() noexcept
+  {
+    for (note& it : notes_) it = {};
+    of_all_.reset();
+    ++opened_;
+  }
+
+  /// @return   null where it was not measured
+  [[nodiscard]] const gradient_measure* measure_of(slot_id value_slot) const noexcept
+  {
+    return notes_[index_of(value_slot)].measured ? &notes_[index_of(value_slot)].measure : nullptr;
+  }
+
+  /// A parameter has its update, and others may not: gradients must neither come nor go now.
+  void begin_update() noexcept { weights_ = weights::updated_in_part; }
+  [[nodiscard]] bool is_updated_in_part() const noexcept { return weights_ == weights::updated_in_part; }
+  void end_update() noexcept
+  {
+    weights_ = weights::whole;
+    of_all_.reset();
+    order_.reset();
+  }
+  /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
+  void begin_load() noexcept
+  {
+    weights_ = weights::loaded_in_part;
+    ++loads_;
+    forget_step();
+  }
+  [[nodiscard]] std::uint64_t loads() const noexcept { return loads_; }  ///< that were begun
+  void end_load() noexcept { weights_ = weights::whole; }
+  /// A step that had updated nothing yet does not count any more.
+  void forget_step() noexcept
+  {
+    ++forgotten_;
+    of_all_.reset();
+    order_.reset();
+  }
+  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
+
+  /// @throws usage_error   some parameters have an update that others do not have
+  void expect_no_update(std::string_view what) const
+  {
+    if (weights_ == weights::updated_in_part) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << what
+                                     << " while an optimizer step is half done (call step again; over one rank a load "
+                                        "outside of the iteration ends it too)"};
+  }
+  /// @throws usage_error   a load was cut short
+  void expect_no_load(std::string_view what) const
+  {
+    if (weights_ == weights::loaded_in_part) [[unlikely]]
+      throw usage_error{
+          error_text{} << "chunkmem: " << what
+                       << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
+  }
+
+  /// A rehearsal starts with nothing finished and leaves everything as it was.
+  void begin_rehearsal()
+  {
+    kept_ = notes_;
+    kept_order_ = order_;
+    kept_of_all_ = of_all_;
+    of_all_.reset();
+    notes_.assign(notes_.size(), {});
+    order_.reset();
+    kept_weights_ = std::exchange(weights_, weights::whole);
+    kept_opened_ = opened_;
+    kept_opened_at_ = opened_at_;
+  }
+  void end_rehearsal() noexcept
+  {
+    notes_.swap(kept_);
+    of_all_ = kept_of_all_;
+    std::swap(order_, kept_order_);
+    weights_ = kept_weights_;
+    opened_at_ = kept_opened_at_;
+    opened_ = kept_opened_;  // else a step that is half done would take its decision again
+  }
+
+ private:
+  enum class weights : std::uint8_t { whole, updated_in_part, loaded_in_part };
+
+  struct note {
+    gradient_measure measure;
+    std::uint64_t touched = 0;
+    std::uint64_t done = 0;  // the moment of it; 0: it is open
+    bool measured = false;
+  };
+
+  micro_batch_ledger micro_batches_;
+  gradient_places places_;
+  sequence<note> notes_;  // by parameter, in the order of declaration
+  sequence<note> kept_;
+  std::optional<gradient_measure> of_all_, kept_of_all_;
+  update_order order_, kept_order_;
+  std::uint64_t opened_ = 0, kept_opened_ = 0;
+  std::uint64_t opened_at_ = 0, kept_opened_at_ = 0;
+  std::uint64_t touched_ = 0;
+  std::uint64_t loads_ = 0;
+  std::uint64_t forgotten_ = 0;
+  weights weights_ = weights::whole;
+  weights kept_weights_ = weights::whole;
 };
 
 }  // namespace chunkmem::inline v0

@@ -211,10 +211,8 @@ class model_builder {
   using state_tiers_type = state_tiers<Placement>;
 
   /// @param owner   tells the handles of this manager from another's; never 0
-  model_builder(Engine& engine, gradient_ledger& ledger, std::uint32_t owner, Layout layout, Placement placement,
-                Gradient gradient)
+  model_builder(Engine& engine, std::uint32_t owner, Layout layout, Placement placement, Gradient gradient)
       : engine_{&engine},
-        ledger_{&ledger},
         owner_{owner},
         places_{std::move(layout), std::move(placement)},
         gradient_{std::move(gradient)}
@@ -265,7 +263,7 @@ class model_builder {
   memory_requirement place()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
-    ledger_->reset(engine_->tensors().parameters());
+    engine_->gradients().reset(engine_->tensors().parameters());
     const bytes device = capacities()[tier::device];
     engine_->set_chunk_bytes(places_.seal(engine_->tensors(), engine_->options().chunk_bytes, device));
     if (gradient_.takes_slot()) tell_gradients_of_gathered();
@@ -276,7 +274,7 @@ class model_builder {
   [[nodiscard]] memory_requirement requirement() const
   {
     const registry& tensors = engine_->tensors();
-    return requirement_of(engine_->frames(), engine_->places(), [&](slot_id slot) {
+    return requirement_of(engine_->frames(), engine_->gradients().places(), [&](slot_id slot) {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
   }
@@ -407,17 +405,17 @@ class model_builder {
           "gradient::in_place needs 16-bit parameters and a master list beside them (declare "
           "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take "
           "gradient::separate)"};
-    engine_->places().enable(tensors.parameters());
+    engine_->gradients().places().enable(tensors.parameters());
   }
   void tell_gradients_of_gathered()
   {
     const registry& tensors = engine_->tensors();
-    engine_->gathered().for_each_loaded_from_values(
-        tensors, [&](slot_id whole, slot_id value) { engine_->places().derive(whole, value, tensors.slots().size()); });
+    engine_->gathered().for_each_loaded_from_values(tensors, [&](slot_id whole, slot_id value) {
+      engine_->gradients().places().derive(whole, value, tensors.slots().size());
+    });
   }
 
   Engine* engine_;
-  gradient_ledger* ledger_;
   std::uint32_t owner_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
   std::uint32_t ready_owner_ = no_owner;        // owner_ once everything is placed

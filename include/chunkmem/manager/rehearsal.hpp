@@ -463,8 +463,8 @@ class step_rehearsal {
   using eviction_type = typename Engine::eviction_type;
 
   /// All of them outlive this. @param eviction   policy to simulate with
-  step_rehearsal(Engine& engine, Builder& builder, gradient_ledger& ledger, eviction_type eviction)
-      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, eviction_{std::move(eviction)}
+  step_rehearsal(Engine& engine, Builder& builder, eviction_type eviction)
+      : engine_{&engine}, builder_{&builder}, eviction_{std::move(eviction)}
   {
   }
   step_rehearsal(const step_rehearsal&) = delete;
@@ -509,7 +509,7 @@ class step_rehearsal {
     expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
     engine_->health().expect_alive();
     auto& log = engine_->rehearsing();
-    ledger_->begin_rehearsal();
+    engine_->gradients().begin_rehearsal();
     try {
       log.begin(engine_->tensors());
       step();
@@ -526,7 +526,7 @@ class step_rehearsal {
     }
     end();
     builder_->learn_order(log.last_record());
-    engine_->places().learn(log.last_record(), engine_->tensors());
+    engine_->gradients().places().learn(log.last_record(), engine_->tensors());
     engine_->settle_gradients();
     log.finish(engine_->tensors());
   }
@@ -535,7 +535,7 @@ class step_rehearsal {
   {
     if (is_running()) engine_->rehearsing().end();
     engine_->pending().discard();
-    ledger_->end_rehearsal();
+    engine_->gradients().end_rehearsal();
     builder_->forget_ready();
   }
 
@@ -567,7 +567,6 @@ class step_rehearsal {
 
   Engine* engine_;
   Builder* builder_;
-  gradient_ledger* ledger_;
   eviction_type eviction_;
 };
 

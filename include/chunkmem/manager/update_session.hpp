@@ -203,14 +203,9 @@ template <class Engine, class Builder>
 class content_session {
  public:
   /// All of them outlive this.
-  content_session(Engine& engine, Builder& builder, gradient_ledger& ledger, gradient_store<Engine, Builder>& gradients,
+  content_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& gradients,
                   const registered_states& states, change_watch& changes) noexcept
-      : engine_{&engine},
-        builder_{&builder},
-        ledger_{&ledger},
-        gradients_{&gradients},
-        states_{&states},
-        changes_{&changes}
+      : engine_{&engine}, builder_{&builder}, gradients_{&gradients}, states_{&states}, changes_{&changes}
   {
   }
   content_session(const content_session&) = delete;
@@ -250,9 +245,9 @@ class content_session {
   // Saves.
 
   /// @throws usage_error   an optimizer step is half done
-  void expect_updated(std::string_view what) const { ledger_->expect_no_update(what); }
+  void expect_updated(std::string_view what) const { engine_->gradients().expect_no_update(what); }
   /// @throws usage_error   a load is half done
-  void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
+  void expect_loaded(std::string_view what) const { engine_->gradients().expect_no_load(what); }
   /// Told before weights or states change on the host: by an update, a write there, or a load.
   [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
   /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
@@ -292,12 +287,12 @@ class content_session {
   void begin_load()
   {
     if (!engine_->rehearsing().is_running()) changes_->tell(chunk_id::none);
-    ledger_->begin_load();
+    engine_->gradients().begin_load();
     engine_->pending().discard();
     if (engine_->tensors().parameters() > 0) builder_->expect_ready();
     gradients_->consume_all();
   }
-  void end_load() noexcept { ledger_->end_load(); }
+  void end_load() noexcept { engine_->gradients().end_load(); }
   /// A load failed: all tensors lose their bytes, so that nobody reads any that were not proven. A read is a
   /// usage_error until the tensor is written, or a load gets through; lists that start at zero read as zeros.
   /// @pre   begin_load()
@@ -314,7 +309,6 @@ class content_session {
  private:
   Engine* engine_;
   Builder* builder_;
-  gradient_ledger* ledger_;
   gradient_store<Engine, Builder>* gradients_;
   const registered_states* states_;
   change_watch* changes_;
@@ -335,9 +329,9 @@ class update_session {
   using place_type = typename call_guard<Engine>::place_type;
 
   /// All of them outlive this.
-  update_session(Engine& engine, Builder& builder, gradient_ledger& ledger, gradient_store<Engine, Builder>& gradients,
-                 const registered_states& states, owner_link<Engine>& link) noexcept
-      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, gradients_{&gradients}, states_{&states}, link_{&link}
+  update_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& store,
+                 const registered_states& states) noexcept
+      : engine_{&engine}, builder_{&builder}, store_{&store}, states_{&states}
   {
   }
   update_session(const update_session&) = delete;
@@ -358,13 +352,9 @@ class update_session {
   }
   /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and not of all; or the
   ///   last one had named too few, which is said once
-  void expect_whole_iteration()
-  {
-    link_->micro_batches.expect_told();
-    link_->micro_batches.expect_no_more(ledger_->opened_at());
-  }
+  void expect_whole_iteration() { gradients().expect_whole_iteration(); }
   /// @throws usage_error   a load is half done
-  void expect_loaded(std::string_view what) const { ledger_->expect_no_load(what); }
+  void expect_loaded(std::string_view what) const { gradients().expect_no_load(what); }
   /// Some parameter has a gradient. With checks: every parameter has one, which was written whole, or may be without.
   /// @throws usage_error   none has one; with checks it names some of those that have none
   void expect_gradients(place_type from = place_type{})
@@ -406,7 +396,7 @@ class update_session {
   /// As gradients were completed: the copies of the first ones are on their way while the last ones are made.
   void order_by_completion()
   {
-    arrange([this](std::uint32_t index) { return ledger_->completed(slot_id{index}); });
+    arrange([this](std::uint32_t index) { return gradients().completed(slot_id{index}); });
     if (!is_rehearsing()) engine_->note_update();
   }
   /// First these, then as this iteration used the weights for the first time, which is how the next one will; then
@@ -424,7 +414,7 @@ class update_session {
     for (std::size_t index = 0; index < first.size(); ++index)
       rank_[index_of(builder_->slot_in(first[index], value_list))] = index;
     arrange([this](std::uint32_t index) { return rank_[index]; });
-    const auto order = ledger_->order().all();
+    const auto order = gradients().order().all();
     const auto rest = std::find_if(order.begin(), order.end(),
                                    [&](std::uint32_t index) { return has_waiting(index) && rank_[index] >= behind; });
     return static_cast<std::uint32_t>(rest - order.begin());
@@ -434,7 +424,7 @@ class update_session {
   void for_each_in_order(std::uint32_t done, Visit visit)
   {
     builder_->expect_ready();
-    for (const std::uint32_t index : ledger_->order().all().subspan(done)) with_parameter(index, visit);
+    for (const std::uint32_t index : gradients().order().all().subspan(done)) with_parameter(index, visit);
   }
   /// Calls `visit(handle, info)` for one parameter. @param ordinal   in the order of declaration
   template <class Visit>
@@ -450,25 +440,25 @@ class update_session {
   [[nodiscard]] const gradient_measure* measure_of(tensor_handle parameter)
   {
     (void)builder_->slot_in(parameter, gradient_list);
-    return ledger_->measure_of(builder_->slot_of(parameter));
+    return gradients().measure_of(builder_->slot_of(parameter));
   }
   /// What a step measured, so that it is not measured again where the step is tried again. @pre it has a gradient
   void keep_measure(tensor_handle parameter, const gradient_measure& measure)
   {
-    ledger_->keep_measure(builder_->slot_of(parameter), measure);
+    gradients().keep_measure(builder_->slot_of(parameter), measure);
   }
   /// What all gradients of this step measure together, where more take part than this manager knows: the step decides
   /// by it, and measures none. Good until a gradient is asked for or dropped, or the step is over.
-  void keep_measure_of_all(const gradient_measure& measure) noexcept { ledger_->keep_measure_of_all(measure); }
-  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return ledger_->measure_of_all(); }
+  void keep_measure_of_all(const gradient_measure& measure) noexcept { gradients().keep_measure_of_all(measure); }
+  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return gradients().measure_of_all(); }
   /// For checks::full, else nothing happens: the gradient is a sum that was made elsewhere, so nobody counts the
   /// micro-batches in which it is opened.
   void allow_any_micro_batches(tensor_handle parameter)
   {
-    if constexpr (call_guard<Engine>::is_on) gradients_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
+    if constexpr (call_guard<Engine>::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
   }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
-  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_->opened(); }
+  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return gradients().opened(); }
 
   // Updates.
 
@@ -478,23 +468,23 @@ class update_session {
     return builder_->update_place(builder_->slot_of(parameter));
   }
   /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
-  void begin_update() noexcept { ledger_->begin_update(); }
-  [[nodiscard]] bool is_updated_in_part() const noexcept { return ledger_->is_updated_in_part(); }
-  void end_update() noexcept { ledger_->end_update(); }
+  void begin_update() noexcept { gradients().begin_update(); }
+  [[nodiscard]] bool is_updated_in_part() const noexcept { return gradients().is_updated_in_part(); }
+  void end_update() noexcept { gradients().end_update(); }
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again
   void consume_gradient(tensor_handle parameter)
   {
     (void)builder_->slot_in(parameter, gradient_list);
-    gradients_->consume(builder_->slot_of(parameter));
+    store_->consume(builder_->slot_of(parameter));
   }
   /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again.
   /// @pre no pin holds them
-  void take_place_again(tensor_handle parameter) noexcept { gradients_->take_place(builder_->slot_of(parameter)); }
+  void take_place_again(tensor_handle parameter) noexcept { store_->take_place(builder_->slot_of(parameter)); }
   /// Loads that were begun.
-  [[nodiscard]] std::uint64_t loads() const noexcept { return ledger_->loads(); }
+  [[nodiscard]] std::uint64_t loads() const noexcept { return gradients().loads(); }
   /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
-  [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_->forgotten(); }
+  [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return gradients().forgotten(); }
 
   // Updates that wait until their weights are used: see optimizer::late_updates.
 
@@ -508,7 +498,7 @@ class update_session {
   /// its parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
   void hold_updates(pending_updates::update_type update, void* context) noexcept
   {
-    const auto order = ledger_->order().all();
+    const auto order = gradients().order().all();
     for (std::size_t index = order.size(); index-- > 0;)
       if (has_waiting(order[index])) engine_->pending().add(slot_id{order[index]});
     engine_->pending().serve(update, context);
@@ -544,19 +534,17 @@ class update_session {
   void abandon_updates(const void* context) noexcept { engine_->pending().leave(context); }
 
  private:
+  [[nodiscard]] model_gradients& gradients() const noexcept { return engine_->gradients(); }
   static constexpr std::uint64_t most_named = 4;
 
   [[nodiscard]] bool is_rehearsing() const noexcept { return engine_->rehearsing().is_running(); }
   template <class Key>
   void arrange(Key key)
   {
-    ledger_->order().arrange(
+    gradients().order().arrange(
         [&](std::uint32_t index) { return has_waiting(index) ? 1 + std::uint64_t{key(index)} : 0; });
   }
-  [[nodiscard]] bool has_waiting(std::uint32_t ordinal) const noexcept
-  {
-    return !gradients_->is_fresh(slot_id{ordinal});
-  }
+  [[nodiscard]] bool has_waiting(std::uint32_t ordinal) const noexcept { return !store_->is_fresh(slot_id{ordinal}); }
 
   [[nodiscard]] bool has_some_gradient() const
   {
@@ -567,7 +555,7 @@ class update_session {
   void expect_some_gradient()
   {
     const std::uint32_t count = engine_->tensors().parameters();
-    if (is_rehearsing() || count == 0 || ledger_->measure_of_all() != nullptr) return;  // a part of a larger step
+    if (is_rehearsing() || count == 0 || gradients().measure_of_all() != nullptr) return;  // a part of a larger step
     builder_->expect_ready();
     if (has_some_gradient()) return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step, and none of " << count
@@ -603,7 +591,7 @@ class update_session {
   void expect_every_micro_batch(std::uint32_t index)
   {
     const registry& tensors = engine_->tensors();
-    const checks::micro_batch_watch::count seen = gradients_->micro_batches().seen(index);
+    const checks::micro_batch_watch::count seen = store_->micro_batches().seen(index);
     if (!seen.is_short() || engine_->checks().may_lack_gradient(index_of(tensors.parameter(index)))) return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step: the gradient of " << tensors.label(slot_id{index})
                                    << " was opened in " << seen.opened << " of " << seen.expected
@@ -613,10 +601,8 @@ class update_session {
 
   Engine* engine_;
   Builder* builder_;
-  gradient_ledger* ledger_;
-  gradient_store<Engine, Builder>* gradients_;
+  gradient_store<Engine, Builder>* store_;
   const registered_states* states_;
-  owner_link<Engine>* link_;
   sequence<std::uint64_t> rank_;  // by parameter
 };
 
