@@ -37,10 +37,7 @@ struct scan {
     state.reset(std::vector<std::uint32_t>(chunks, 1), chunks);
     state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
     state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
-    for (std::uint32_t index = 0; index < chunks; ++index) {
-      state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, never, access_index{0}, log);
-      state.unpin(tier::host, chunk_id{index}, true);
-    }
+    support::fill_on_host(state, log);
     run();
   }
   void run()
@@ -229,11 +226,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
   auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
-  for (std::uint32_t index = 0; index < 5; ++index) {
-    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
-                  log);
-    state.unpin(tier::host, chunk_id{index}, true);
-  }
+  support::fill_on_host(state, log);
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
   planned_iteration made;
   const auto loads = [&] {

@@ -254,11 +254,7 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
   auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
   decision_log log;
-  for (std::uint32_t index = 0; index < 5; ++index) {
-    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
-                  log);
-    state.unpin(tier::host, chunk_id{index}, true);
-  }
+  support::fill_on_host(state, log);
   variant_trial<nearest_or_farthest> trial;
   CHECK(trial.best(state, record, own) == 1);
   auto none = support::cache_for<nearest_or_farthest>(it, 0, 5);
@@ -349,11 +345,7 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
-  for (std::uint32_t index = 0; index < 3; ++index) {
-    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
-                  log);
-    state.unpin(tier::host, chunk_id{index}, true);
-  }
+  support::fill_on_host(state, log);
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());
   transfer::lease_tide tide;
@@ -418,11 +410,7 @@ TEST_CASE("a run writes back at its end what leaves before it is read again", "[
   const support::random_iteration it{{1, 1, 1, 1}, own, {1, 1, 1, 1}, record};
   auto state = support::cache_for<eviction::belady>(it, 4, 4);
   decision_log log;
-  for (const std::uint32_t index : own) {
-    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
-                  log);
-    state.unpin(tier::host, chunk_id{index}, true);
-  }
+  support::fill_on_host(state, log);
   transfer::record_uses uses;
   uses.read(record, own, 4, state.table().live());
   transfer::lease_tide tide;

@@ -73,19 +73,6 @@ TEST_CASE("early updates that overwrite gradients in place are taken back where 
   }
 }
 
-struct hostile {
-  using type = support::adversarial;
-  std::uint64_t seed = 1;
-  type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
-  {
-    return type{{.device_capacity = device,
-                 .host_capacity = host,
-                 .when = static_cast<support::schedule>(seed % 3),
-                 .seed = seed + rank,
-                 .async_compute = seed % 2 == 0}};
-  }
-};
-
 TEST_CASE("a device that uses every freedom has the bits of gradients in place too", "[sharding]")
 {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -95,8 +82,8 @@ TEST_CASE("a device that uses every freedom has the bits of gradients in place t
     wanted.undo_kilobytes = 4096;
     wanted.is_tight = wanted.rehearses = seed % 2 == 0;
     INFO("seed " << seed);
-    CHECK(train_by<cm::bf16, cm::ownership::sharded>({.transfer = "planned"}, wanted, hostile{seed}) ==
-          std::vector<std::string>(2));
+    CHECK(train_by<cm::bf16, cm::ownership::sharded>({.transfer = "planned"}, wanted,
+                                                     support::adversarial_ranks{seed}) == std::vector<std::string>(2));
   }
 }
 

@@ -34,19 +34,6 @@ using support::ranks::train;
 using support::ranks::train_by;
 using support::ranks::updates;
 
-struct hostile {
-  using type = support::adversarial;
-  std::uint64_t seed = 1;
-  type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
-  {
-    return type{{.device_capacity = device,
-                 .host_capacity = host,
-                 .when = static_cast<support::schedule>(seed % 3),
-                 .seed = seed + rank,
-                 .async_compute = seed % 2 == 0}};
-  }
-};
-
 constexpr std::uint64_t kinds = 8;  ///< of element types, policies and ownerships, which take turns with stages
 
 job random_job(std::uint64_t seed, std::mt19937_64& random)
@@ -113,8 +100,9 @@ std::vector<std::string> run(std::uint64_t seed)
     case 2: return train<float, cm::eviction::lru, cm::transfer::no_prefetch>(wanted);
     case 3: return train_by<float, sharded>({.eviction = "cost_aware", .placement = "device_margin"}, wanted);
     case 4: return train_by<cm::bf16, whole>({.eviction = "fifo", .layout = "best_fit_layout"}, in_groups(of_16_bits));
-    case 5: return train_by<float, hierarchical>({}, in_nodes(wanted, random()), hostile{seed});
-    case 6: return train_by<cm::bf16, hierarchical>({.transfer = "planned"}, of_16_bits, hostile{seed});
+    case 5: return train_by<float, hierarchical>({}, in_nodes(wanted, random()), support::adversarial_ranks{seed});
+    case 6:
+      return train_by<cm::bf16, hierarchical>({.transfer = "planned"}, of_16_bits, support::adversarial_ranks{seed});
     default:
       return train_by<cm::fp16, hierarchical>({.eviction = "lru", .transfer = "planned"},
                                               in_nodes(of_16_bits, random()));

@@ -319,4 +319,18 @@ class adversarial {
 
 static_assert(chunkmem::stream_backend<adversarial>);
 
+/// Makes the memory of each rank; the seed chooses freedoms.
+struct adversarial_ranks {
+  using type = adversarial;
+  std::uint64_t seed = 1;
+  type operator()(std::uint32_t rank, chunkmem::bytes device, chunkmem::bytes host) const
+  {
+    return type{{.device_capacity = device,
+                 .host_capacity = host,
+                 .when = static_cast<schedule>(seed % 3),
+                 .seed = seed + rank,
+                 .async_compute = seed % 2 == 0}};
+  }
+};
+
 }  // namespace support

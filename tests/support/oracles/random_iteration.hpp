@@ -153,6 +153,18 @@ chunkmem::chunk_cache<Eviction> cache_for(const random_iteration& it, std::uint3
   return state;
 }
 
+/// Writes every chunk on the host; the slots of the chunks have their numbers.
+template <class Eviction, class Mover>
+void fill_on_host(chunkmem::chunk_cache<Eviction>& state, Mover& mover)
+{
+  using namespace chunkmem;
+  for (std::uint32_t index = 0; index < state.chunks(); ++index) {
+    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
+                  mover);
+    state.unpin(tier::host, chunk_id{index}, true);
+  }
+}
+
 /// Runs an iteration on a cache and on memory, entry by entry, and checks every read.
 template <class Eviction>
 class iteration_runner {

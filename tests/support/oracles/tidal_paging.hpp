@@ -4,6 +4,7 @@
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/oracles/random_iteration.hpp>
 #include <support/oracles/record_builder.hpp>
 
 #include <algorithm>
@@ -126,11 +127,7 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   state.reset_tier(tier::device, frame * what.frames[0], frame, what.frames[0]);
   state.reset_tier(tier::host, frame * what.chunks, frame, what.chunks);
   decision_log log;
-  for (std::uint32_t index = 0; index < what.chunks; ++index) {
-    state.acquire(slot_id{index}, chunk_id{index}, entry_kind::write_on_host, access_record::never, access_index{0},
-                  log);
-    state.unpin(tier::host, chunk_id{index}, true);
-  }
+  fill_on_host(state, log);
   const access_record record = what.record();
   state.start_of(record);
   state.tell_policy(record);
