@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/sharding/add_gradient.hpp>
+#include <chunkmem/sharding/unit_gradients.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 
