@@ -124,8 +124,8 @@ TEST_CASE("one item is taken back at a time, by copies that never exceed the bou
     auto source = lent;
     save_queue queue{bound};
     for (std::size_t item = 0; item < items; ++item) {
-      queue.lend(source[item], item + 1);
-      queue.arrive();
+      queue.lend(source[item], queue.add_item());
+      queue.arrive(item + 1);
     }
     queue.close();
     if (bound == 100'000) {  // nobody writes: what was taken back is a copy, the others are in their place
@@ -157,8 +157,8 @@ TEST_CASE("threads that copy ahead leave the next pieces to the disk, and stop w
   for (unsigned item = 0; item < items; ++item) lent.push_back(bytes_of(size, item + 1));
   save_queue queue{5 * size};
   for (std::size_t item = 0; item < items; ++item) {
-    queue.lend(lent[item], item + 1);
-    queue.arrive();
+    queue.lend(lent[item], queue.add_item());
+    queue.arrive(item + 1);
   }
   queue.close();
   std::thread copier{[&] { queue.copy_ahead(); }};
@@ -186,8 +186,8 @@ TEST_CASE("copies ahead take no room from what the caller still writes", "[check
   save_queue queue{5 * size};
   std::thread copier{[&] { queue.copy_ahead(); }};
   for (std::size_t item = 0; item < lent.size(); ++item) {
-    queue.lend(lent[item], item + 1);
-    queue.arrive();
+    queue.lend(lent[item], queue.add_item());
+    queue.arrive(item + 1);
   }
   for (int piece = 0; piece < 5; ++piece) queue.write(bytes_of(size, 99));  // nobody makes room
   CHECK(queue.most_held() == 5 * size);
@@ -221,8 +221,8 @@ TEST_CASE("what is copied ahead, taken back and written at once is written as it
       for (int each = 0; each < 2; ++each) threads.emplace_back([&] { queue.copy_ahead(); });
       try {
         for (std::size_t item = 0; item < items; ++item) {
-          queue.lend(source[item], item + 1);
-          queue.arrive();
+          queue.lend(source[item], queue.add_item());
+          queue.arrive(item + 1);
         }
       } catch (const std::runtime_error&) {
         CHECK(end == failing);

@@ -48,8 +48,8 @@ struct real_side {
   real_side()
   {
     for (std::uint64_t item = 0; item < items; ++item) {
-      queue.lend(bytes, item + 1);
-      queue.arrive();
+      queue.lend(bytes, queue.add_item());
+      queue.arrive(item + 1);
     }
     queue.close();
   }

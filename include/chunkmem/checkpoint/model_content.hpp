@@ -246,17 +246,36 @@ inline void leave_out_zeros(std::vector<model_item>& items)
 
 }  // namespace detail
 
+namespace detail {
+
+/// Somebody does the updates that wait, and they make no new bytes: a save knows all of its bytes before.
+template <class Manager>
+[[nodiscard]] bool can_save_behind_updates(Manager& m)
+{
+  bool can = m.updates().can_finish_updates();
+  if (!can) return false;
+  m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+    if (!m.updates().waits(it)) return;
+    m.for_each_list([&](list_id list, const list_spec& spec) {
+      can = can && (!m.is_in(it, list) || spec.use == list_use::scratch || m.is_filled(it, list));
+    });
+  });
+  return can;
+}
+
+}  // namespace detail
+
 /// Prepares a manager for a save: updates that wait for a use of their weights are done, so all weights are of one
-/// moment.
+/// moment. @param waits   they wait on: the save takes the bytes behind their updates
 /// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a
 ///   load is half done
 template <class Manager>
-void prepare_to_save(Manager& m)
+void prepare_to_save(Manager& m, bool waits = false)
 {
   m.content().expect_updated("a checkpoint was to be made");
   m.content().expect_loaded("a checkpoint was to be made");
   detail::expect_between(m);
-  m.updates().finish_updates();
+  if (!waits) m.updates().finish_updates();
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
     expects(!m.has_gradient(it),
             "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
@@ -319,9 +338,11 @@ class manager_content {
   {
   }
 
+  /// A save can take the bytes of updates that wait behind them, one after the other.
+  [[nodiscard]] bool can_save_behind_updates() { return detail::can_save_behind_updates(m_); }
   void finish_updates() {}  // prepare_to_save does it, behind its checks
   /// @throws as checkpoint::prepare_to_save
-  void prepare_to_save() { checkpoint::prepare_to_save(m_); }
+  void prepare_to_save(bool waits) { checkpoint::prepare_to_save(m_, waits); }
   void agree_on_model() {}
   void agree_on_values() {}
   void begin_fill() {}  // content_session::begin_load does it

@@ -140,8 +140,9 @@ class model_writer {
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
   /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`,
-  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. @throws as pins and the writer;
-  /// then nothing more may be written
+  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. Where it has `comes_later(m, item)`,
+  /// which says that the bytes of an item are not there yet, it is called `promise(offset, size)` for them, both in
+  /// bytes of the item. @throws as pins and the writer; then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
   {
@@ -178,27 +179,34 @@ class model_writer {
   template <class Writer>
   void write_item(Writer& to, std::uint64_t& left)
   {
-    const std::vector<save_plan::entry>& entries = plan_.files[file_];
-    const model_item& item = *entries[entry_].item;
+    const model_item& item = *plan_.files[file_][entry_].item;
+    if constexpr (requires { to.comes_later(m_, item); })
+      if (to.comes_later(m_, item))
+        return for_each_part(item, left, [&](std::size_t begin, std::size_t size) { to.promise(begin, size); });
     const auto write_pieces = [&](std::span<const std::byte> content) {
-      while (entry_ < entries.size() && entries[entry_].item == &item && left > 0) {
-        const save_plan::entry& it = entries[entry_];
-        const std::span whole = content.subspan(static_cast<std::size_t>(it.piece->begin * size_of(item.type)),
-                                                static_cast<std::size_t>(it.size()));
-        const std::span part = whole.subspan(offset_).first(
-            static_cast<std::size_t>(std::min<std::uint64_t>(left, whole.size() - offset_)));
-        to.write(part);
-        left -= part.size();
-        offset_ += part.size();
-        if (offset_ < whole.size()) return;
-        offset_ = 0;
-        ++entry_;
-      }
+      for_each_part(item, left, [&](std::size_t begin, std::size_t size) { to.write(content.subspan(begin, size)); });
     };
     if constexpr (requires { to.with_bytes(m_, item, write_pieces); })
       to.with_bytes(m_, item, write_pieces);
     else
       detail::with_bytes(m_, item, access::read, write_pieces);
+  }
+  /// Calls `use(begin, size)`, in bytes of the item, for what comes next of it.
+  template <class Use>
+  void for_each_part(const model_item& item, std::uint64_t& left, Use use)
+  {
+    const std::vector<save_plan::entry>& entries = plan_.files[file_];
+    while (entry_ < entries.size() && entries[entry_].item == &item && left > 0) {
+      const save_plan::entry& it = entries[entry_];
+      const auto all = static_cast<std::size_t>(it.size());
+      const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(left, all - offset_));
+      use(static_cast<std::size_t>(it.piece->begin * size_of(item.type)) + offset_, size);
+      left -= size;
+      offset_ += size;
+      if (offset_ < all) return;
+      offset_ = 0;
+      ++entry_;
+    }
   }
 
   Manager& m_;

@@ -48,16 +48,18 @@ class model_save {
   }
   model_save(const model_save&) = delete;
 
-  /// Collects the content of the save, on which ranks agree; writes nothing yet. @param by_change   items of a manager
-  /// come in the order in which the last iteration changed them
-  void prepare(bool by_change = false)
+  /// Collects the content of the save, on which ranks agree; writes nothing yet. @param lends   the bytes are taken
+  /// while the model trains: those of updates that wait come behind them, and items of a manager in the order in which
+  /// the last iteration changed them
+  void prepare(bool lends = false)
   {
-    content_.finish_updates();  // units are gathered in it, by all ranks
+    const bool waits = lends && collective::agreed(ranks(), [&] { return content_.can_save_behind_updates(); });
+    if (!waits) content_.finish_updates();  // units are gathered in it, by all ranks
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       manager().content().expect_states();
-      content_.prepare_to_save();
+      content_.prepare_to_save(waits);
       content_.collect();
       if constexpr (is_manager<Model>) detail::leave_out_zeros(content_.items());
     });
@@ -66,7 +68,7 @@ class model_save {
     agree_on_keeping();
     const std::vector<std::string> empty = share_own_items(content_);
     if constexpr (is_manager<Model>)
-      if (by_change) content_.sort_by_change();
+      if (lends) content_.sort_by_change();
     collective::all_or_none(ranks(), [&] { plan(empty); });
   }
   /// Waits until the thread of the manager's last save has ended, so that the thread removes nothing more. For saves

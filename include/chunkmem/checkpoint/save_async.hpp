@@ -49,24 +49,40 @@ class borrowed_pins {
   [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
   /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
   virtual void take_back(chunk_id chunk) noexcept = 0;
+  /// Late updates were done: lends what nothing changes any more of what was promised.
+  virtual void keep_promises() noexcept = 0;
+  /// What was promised will not be there.
+  virtual void break_promises() noexcept = 0;
 };
 
 /// Hands a model to a queue:
 ///
 /// - Bytes that only a step changes (weights, masters, states) are lent in their place on the host. They stay pinned
 ///   there for reading.
+/// - Bytes that an update still has to change, of a step that the save includes, are promised. They are lent behind
+///   the updates of all that lies in their chunk.
 /// - Bytes on the device are on their way to the host when they are lent. The calling thread waits for no copy: the
 ///   agent of a copy tells the queue that the bytes have arrived.
-/// - Bytes that the host has no room for are copied at once, and so are all other bytes.
+/// - Bytes that the host has no room for are copied at once, and so are all other bytes. The save fails where such
+///   bytes were promised.
 template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
-  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}
+  {
+    if (m.updates_pending() != 0) find_changing();
+  }
 
-  void wait() override { m_.backend().wait(agent::host, last_); }
+  void wait() override
+  {
+    finish_updates();
+    m_.backend().wait(agent::host, last_);
+  }
   void wait_for(chunk_id chunk) override
   {
-    if (has(chunk)) m_.backend().wait(agent::host, lent_[first_[index_of(chunk)]].arrived);  // the last of the chunk
+    if (!has(chunk)) return;
+    finish_updates();  // nobody writes behind what is promised, so nobody makes room
+    m_.backend().wait(agent::host, lent_[first_[index_of(chunk)]].arrived);  // the last of the chunk
   }
 
   [[nodiscard]] bool has(chunk_id chunk) const noexcept override
@@ -77,7 +93,7 @@ class lending_writer final : public borrowed_pins {
   {
     if (!has(chunk)) return;
     for (std::size_t& index = first_[index_of(chunk)]; index != none; index = lent_[index].next) {
-      queue_->take_back(index + std::uint64_t{1});
+      queue_->take_back(lent_[index].number);
       lent_[index].pin.reset();
     }
   }
@@ -85,7 +101,7 @@ class lending_writer final : public borrowed_pins {
   void begin_file(std::uint64_t header) { queue_->begin_file(header); }
   void write(std::span<const std::byte> content)
   {
-    if (lends_) return queue_->lend(content, lent_.size());
+    if (lends_) return queue_->lend(content, lent_.back().number);
     if (!queue_->has_room(content.size())) wait();  // a thread that makes room waits for no lost device
     queue_->write(content);
   }
@@ -94,44 +110,119 @@ class lending_writer final : public borrowed_pins {
   void with_bytes(Manager& m, const model_item& item, call_ref<void(std::span<const std::byte>)> use)
   {
     if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
-    std::optional<pin_type> pin;
+    add(item);
     try {
-      pin.emplace(m.acquire_bytes(item.tensor, item.list, access::read, memory_location::host, agent::to_host));
+      pin(lent_.size() - 1);
     } catch (const out_of_memory&) {
+      lent_.pop_back();
       return detail::with_bytes(m, item, access::read, use);
     }
-    const std::uint32_t chunk = m.chunk_of_slot()[index_of(pin->details().slot)];
-    m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });
-    last_ = m.backend().record(agent::to_host);
-    remember(std::move(*pin), chunk);
     lends_ = true;
     use(std::as_bytes(std::as_const(*lent_.back().pin).span()));
     lends_ = false;
   }
+  /// An update that waits changes the chunk of this item. Then `promise` follows.
+  [[nodiscard]] bool comes_later(Manager&, const model_item& item)
+  {
+    if (item.is_state() || item.part != role::parameter || !changes(item.tensor, item.list)) return false;
+    add(item);
+    promised_.push_back(lent_.size() - 1);
+    return true;
+  }
+  void promise(std::uint64_t offset, std::uint64_t size) { queue_->promise(offset, size, lent_.back().number); }
+
+  void keep_promises() noexcept override
+  {
+    if (promised_.empty()) return;
+    try {
+      find_changing();
+      std::erase_if(promised_, [&](std::size_t index) {
+        const lent_item& it = lent_[index];
+        if (changes(it.tensor, it.list)) return false;
+        queue_->keep_promise(pin(index), it.number);
+        return true;
+      });
+    } catch (...) {
+      promised_.clear();
+      queue_->refuse(std::current_exception());
+    }
+  }
+  void break_promises() noexcept override
+  {
+    if (promised_.empty()) return;
+    promised_.clear();
+    queue_->refuse(std::make_exception_ptr(
+        usage_error{"a background save waited for late updates that a load discarded (wait for the save before)"}));
+  }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read,
-                                                                   memory_location::host, agent::to_host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_beside(tensor_handle{}, list_id{}, agent::to_host));
 
   static constexpr std::size_t none = SIZE_MAX;
 
   struct lent_item {
-    std::optional<pin_type> pin;
-    std::size_t next;  // the one before it in its chunk
-    event arrived;
+    tensor_handle tensor;
+    list_id list;
+    std::uint64_t number;           // in the queue
+    std::optional<pin_type> pin{};  // none: promised, or taken back
+    std::size_t next = none;        // the one before it in its chunk
+    event arrived{};
   };
 
-  void remember(pin_type&& pin, std::uint32_t chunk)
+  [[nodiscard]] std::uint32_t chunk_of(tensor_handle tensor, list_id list)
   {
+    return m_.chunk_of_slot()[index_of(m_.content().slot_of(tensor, list))];
+  }
+  void add(const model_item& item)
+  {
+    const std::uint32_t chunk = chunk_of(item.tensor, item.list);
     if (chunk >= first_.size()) first_.resize(chunk + std::size_t{1}, none);
-    lent_.push_back({std::move(pin), first_[chunk], last_});
-    first_[chunk] = lent_.size() - 1;
+    lent_.push_back({item.tensor, item.list, queue_->add_item()});
+  }
+  /// @return   where its bytes will be @throws as pins
+  std::span<const std::byte> pin(std::size_t index)
+  {
+    lent_item& it = lent_[index];
+    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, agent::to_host));
+    m_.backend().launch(agent::to_host, [queue = queue_, number = it.number]() noexcept { queue->arrive(number); });
+    it.arrived = last_ = m_.backend().record(agent::to_host);
+    it.next = std::exchange(first_[chunk_of(it.tensor, it.list)], index);
+    return std::as_bytes(std::as_const(*it.pin).span());
+  }
+
+  [[nodiscard]] bool changes(tensor_handle tensor, list_id list)
+  {
+    const std::uint32_t chunk = chunk_of(tensor, list);
+    return chunk < changes_.size() && changes_[chunk] != 0;
+  }
+  /// Which chunks are changed by updates that wait.
+  void find_changing()
+  {
+    const auto note = [&](tensor_handle it, list_id list) {
+      const std::uint32_t chunk = chunk_of(it, list);
+      if (chunk >= changes_.size()) changes_.resize(chunk + std::size_t{1});
+      changes_[chunk] = 1;
+    };
+    changes_.assign(changes_.size(), 0);
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (!m_.updates().waits(it)) return;
+      note(it, value_list);
+      m_.for_each_list([&](list_id list, const list_spec&) {
+        if (m_.is_in(it, list)) note(it, list);
+      });
+    });
+  }
+  void finish_updates()
+  {
+    if (!promised_.empty()) m_.updates().finish_updates();
   }
 
   Manager& m_;
   std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed
-  std::vector<lent_item> lent_;        // the queue counts them by arrivals, from 1
-  std::vector<std::size_t> first_;     // by chunk
+  std::vector<lent_item> lent_;
+  std::vector<std::size_t> first_;  // by chunk: of those with a pin
+  std::vector<std::size_t> promised_;
+  std::vector<std::uint8_t> changes_;  // by chunk; empty: no update waited
   event last_{};
   bool lends_ = false;  // what is written just now
 };
@@ -221,9 +312,15 @@ class background_write {
     auto borrowed = std::make_unique<lending_writer<Manager>>(m, *queue_);
     lending_writer<Manager>& to = *borrowed;
     *borrowed_ = std::move(borrowed);
-    unwatch_ = [&m, this] { m.content().changes().end(this); };
+    unwatch_ = [&m, this] {
+      m.content().changes().end(this);
+      m.content().late_updates().end_watch(this);
+    };
     m.content().changes().begin(
         [](void* context, chunk_id chunk) noexcept { static_cast<background_write*>(context)->before_change(chunk); },
+        this);
+    m.content().late_updates().watch(
+        [](void* context, bool is_lost) noexcept { static_cast<background_write*>(context)->after_updates(is_lost); },
         this);
     return to;
   }
@@ -236,6 +333,12 @@ class background_write {
     if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
     settle(chunk);
     (*borrowed_)->take_back(chunk);
+  }
+  /// Late updates of a chunk were done. @param is_lost   none was, and none will be
+  void after_updates(bool is_lost) noexcept
+  {
+    if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    is_lost ? (*borrowed_)->break_promises() : (*borrowed_)->keep_promises();
   }
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
   void let_go() noexcept

@@ -32,8 +32,10 @@ class save_queue {
     std::span<const std::byte> borrowed;  ///< instead of content
     std::uint64_t header = 0;
     manifest rest;
-    std::uint64_t arrivals = 0;  ///< calls of `arrive` that have to come before the borrowed bytes are there
-    bool is_copying = false;     ///< a thread copies the borrowed bytes just now
+    std::uint64_t item = 0;             ///< that the borrowed bytes are of
+    std::uint64_t promised_offset = 0;  ///< of bytes that nobody can lend yet, in their item [B]
+    std::size_t promised = 0;           ///< how many they are [B]
+    bool is_copying = false;            ///< a thread copies the borrowed bytes just now
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept
     {
@@ -41,11 +43,11 @@ class save_queue {
     }
   };
 
-  explicit save_queue(std::uint64_t bound) : bound_{bound} {}
+  explicit save_queue(std::uint64_t bound) : bound_{bound} { items_[0].has_arrived = true; }
 
   // For the thread that saves. Each call throws the error of the other thread.
 
-  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, {}, header, {}, 0}); }
+  void begin_file(std::uint64_t header) { push({.what = kind::begin_file, .header = header}); }
   /// A copy of so many bytes would not wait.
   [[nodiscard]] bool has_room(std::uint64_t size) const
   {
@@ -54,27 +56,59 @@ class save_queue {
   }
   void write(std::span<const std::byte> content)
   {
-    for_each_piece(content, 1, [&](std::span<const std::byte> part) {
-      push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0});
+    for_each_piece(content.size(), 1, [&](std::size_t begin, std::size_t size) {
+      const auto part = content.subspan(begin, size);
+      push({.what = kind::bytes, .content = {part.begin(), part.end()}});
     });
   }
-  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   the bytes
-  /// are there after so many calls of `arrive`
-  void lend(std::span<const std::byte> content, std::uint64_t arrivals)
-  {
-    for_each_piece(content, least_lent, [&](std::span<const std::byte> part) {
-      push({kind::bytes, {}, part, 0, {}, arrivals});
-    });
-  }
-  /// Lent bytes are there. @threads any
-  void arrive() noexcept
+  /// Bytes that are lent or promised together. @return   its number; 0 is no item
+  [[nodiscard]] std::uint64_t add_item()
   {
     const std::lock_guard guard{mutex_};
-    ++arrived_;
+    items_.emplace_back();
+    return items_.size() - 1;
+  }
+  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. They are written once their
+  /// item has arrived. The orders of one item come one after the other.
+  void lend(std::span<const std::byte> content, std::uint64_t item)
+  {
+    for_each_piece(content.size(), least_lent, [&](std::size_t begin, std::size_t size) {
+      push({.what = kind::bytes, .borrowed = content.subspan(begin, size), .item = item});
+    });
+  }
+  /// As lend, of bytes that `keep_promise` brings. Orders behind them wait. @param offset   in the item [B]
+  void promise(std::uint64_t offset, std::uint64_t size, std::uint64_t item)
+  {
+    for_each_piece(size, least_lent, [&](std::size_t begin, std::size_t part) {
+      push({.what = kind::bytes, .item = item, .promised_offset = offset + begin, .promised = part});
+    });
+  }
+  /// The bytes of this item are lent from here on. Does nothing where its orders were dropped.
+  /// @param content   all of the item   @pre it was promised
+  void keep_promise(std::span<const std::byte> content, std::uint64_t item) noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    lent_item& it = items_[item];
+    for (std::uint64_t number = std::max(it.begin, taken_); number < std::min(it.end, taken_ + orders_.size());
+         ++number) {
+      order& now = order_of(number);
+      if (now.promised == 0) continue;
+      now.borrowed = content.subspan(static_cast<std::size_t>(now.promised_offset), std::exchange(now.promised, 0));
+      it.left += now.borrowed.size();
+      --promises_;
+      ahead_ = std::min(ahead_, number);
+    }
     changed_.notify_all();
   }
-  void end_file() { push({kind::end_file, {}, {}, 0, {}, 0}); }
-  void commit(manifest rest) { push({kind::commit, {}, {}, 0, std::move(rest), 0}); }
+  /// The bytes of an item are there. @threads any
+  void arrive(std::uint64_t item) noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    items_[item].has_arrived = true;
+    changed_.notify_all();
+  }
+  void end_file() { push({.what = kind::end_file}); }
+  void commit(manifest rest) { push({.what = kind::commit, .rest = std::move(rest)}); }
   /// No order follows.
   void close() noexcept
   {
@@ -111,21 +145,21 @@ class save_queue {
   /// until the others are written. Never throws: after a copy that finds no memory, lent bytes are waited for.
   void take_back() noexcept
   {
-    for (std::uint64_t item = lent_items(); item-- > 0;) take_back(item);
+    for (std::uint64_t item = items(); item-- > 0;) take_back(item);
   }
-  /// The same for the bytes that were lent with so many `arrivals`. A copy without room waits. The wait ends when there
-  /// is room, or when another thread has written or copied the bytes.
-  void take_back(std::uint64_t arrivals) noexcept
+  /// The same for one item. A copy without room waits. The wait ends when there is room, or when another thread has
+  /// written or copied the bytes. @pre no promise is open
+  void take_back(std::uint64_t item) noexcept
   {
     std::unique_lock guard{mutex_};
-    if (arrivals >= lent_.size()) return;
+    if (item >= items_.size()) return;
     for (;;) {
       std::uint64_t next = none;
       changed_.wait(guard, [&] {
-        next = last_of(arrivals);
-        return lent_[arrivals].left == 0 || may_copy(next);
+        next = last_of(item);
+        return items_[item].left == 0 || may_copy(next);
       });
-      if (lent_[arrivals].left == 0) return;
+      if (items_[item].left == 0) return;
       copy(next, guard);
     }
   }
@@ -142,7 +176,8 @@ class save_queue {
       std::uint64_t next = none;
       changed_.wait(guard, [&] {
         next = closed_ ? first_ahead() : none;
-        return cannot_copy_ || (next == none ? closed_ || failed_ != nullptr : may_copy(next));
+        const bool is_all = next == none && promises_ == 0;
+        return cannot_copy_ || failed_ != nullptr || (is_all ? closed_ : may_copy(next));
       });
       if (cannot_copy_ || next == none) return;
       copy(next, guard);
@@ -157,13 +192,13 @@ class save_queue {
     std::unique_lock guard{mutex_};
     changed_.wait(guard, [this] {
       if (orders_.empty()) return closed_ || failed_ != nullptr;
-      return orders_.front().arrivals <= arrived_ && !orders_.front().is_copying;
+      return has_arrived(orders_.front()) && !orders_.front().is_copying;
     });
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
     ++taken_;
-    writing_ = {next.arrivals, next.borrowed.size()};
+    writing_ = {next.item, next.borrowed.size()};
     return true;
   }
   /// A taken order is done: its bytes are gone.
@@ -216,23 +251,24 @@ class save_queue {
   }
 
  private:
-  /// The orders with one number of arrivals, which come one after the other.
-  struct lent_bytes {
-    std::uint64_t left = 0;  ///< in their place [B]
-    std::uint64_t end = 0;   ///< behind the last order that `take_back` may copy, counted from the first order of all
+  struct lent_item {
+    std::uint64_t left = 0;   ///< in their place [B]
+    std::uint64_t begin = 0;  ///< its first order, counted from the first order of all
+    std::uint64_t end = 0;    ///< behind the last order that `take_back` may copy, counted as that
+    bool has_arrived = false;
   };
   struct lent_part {
-    std::uint64_t arrivals = 0;
+    std::uint64_t item = 0;
     std::uint64_t size = 0;
   };
 
+  /// Calls `use(begin, size)` for each piece of so many bytes.
   template <class Use>
-  void for_each_piece(std::span<const std::byte> content, std::uint64_t least, Use use)
+  void for_each_piece(std::uint64_t all, std::uint64_t least, Use use)
   {
-    const std::size_t piece =
-        static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, least, std::uint64_t{4} << 20));
-    for (; !content.empty(); content = content.subspan(std::min(piece, content.size())))
-      use(content.first(std::min(piece, content.size())));
+    const std::uint64_t piece = std::clamp<std::uint64_t>(bound_ / 4, least, std::uint64_t{4} << 20);
+    for (std::uint64_t begin = 0; begin < all; begin += piece)
+      use(static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(piece, all - begin)));
   }
   void push(order next)
   {
@@ -240,15 +276,18 @@ class save_queue {
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     const std::uint64_t size = next.content.size();
-    const lent_part part{next.arrivals, next.borrowed.size()};
-    if (part.size > 0 && part.arrivals >= lent_.size()) lent_.resize(part.arrivals + 1);
+    const lent_part part{next.item, next.borrowed.size()};
+    const bool is_promise = next.promised > 0;
     orders_.push_back(std::move(next));  // first: if this throws, nobody waits for the bytes
     held_ += size;
     most_held_ = std::max(most_held_, held_);
-    if (part.size > 0) {
-      lent_[part.arrivals].left += part.size;
-      lent_[part.arrivals].end = taken_ + orders_.size();
+    if (part.size > 0 || is_promise) {
+      lent_item& it = items_[part.item];
+      it.left += part.size;
+      if (it.end == 0) it.begin = taken_ + orders_.size() - 1;
+      it.end = taken_ + orders_.size();
     }
+    promises_ += is_promise ? 1U : 0U;
     changed_.notify_all();
   }
   /// Under the lock, as the next. The thread that copies an order gives its bytes back.
@@ -257,14 +296,15 @@ class save_queue {
     for (const order& it : orders_) {
       if (it.is_copying) continue;
       held_ -= it.content.size();
-      give_back({it.arrivals, it.borrowed.size()});
+      give_back({it.item, it.borrowed.size()});
     }
     taken_ += orders_.size();
     orders_.clear();
+    promises_ = 0;
   }
   void give_back(lent_part part) noexcept
   {
-    if (part.size > 0) lent_[part.arrivals].left -= part.size;
+    if (part.size > 0) items_[part.item].left -= part.size;
   }
   [[nodiscard]] order& order_of(std::uint64_t number) noexcept
   {
@@ -275,12 +315,16 @@ class save_queue {
   {
     return !order_of(number).borrowed.empty() && !order_of(number).is_copying;
   }
-  /// The number of the last order with so many arrivals that is lent, or none.
-  [[nodiscard]] std::uint64_t last_of(std::uint64_t arrivals) noexcept
+  [[nodiscard]] bool has_arrived(const order& it) const noexcept
   {
-    lent_bytes& item = lent_[arrivals];
-    for (; item.left > 0 && item.end > taken_ && order_of(item.end - 1).arrivals == arrivals; --item.end)
-      if (is_lent(item.end - 1)) return item.end - 1;
+    return it.promised == 0 && items_[it.item].has_arrived;
+  }
+  /// The number of the last order of the item that is lent, or none.
+  [[nodiscard]] std::uint64_t last_of(std::uint64_t item) noexcept
+  {
+    lent_item& it = items_[item];
+    for (; it.left > 0 && it.end > taken_ && order_of(it.end - 1).item == item; --it.end)
+      if (is_lent(it.end - 1)) return it.end - 1;
     return none;
   }
   /// The number of the first order that is lent and will not be written soon, or none.
@@ -294,19 +338,19 @@ class save_queue {
   {
     if (number == none || cannot_copy_) return false;
     const order& it = order_of(number);
-    return it.arrivals <= arrived_ && held_ + it.borrowed.size() <= bound_;
+    return has_arrived(it) && held_ + it.borrowed.size() <= bound_;
   }
-  [[nodiscard]] std::uint64_t lent_items() const noexcept
+  [[nodiscard]] std::uint64_t items() const noexcept
   {
     const std::lock_guard guard{mutex_};
-    return lent_.size();
+    return items_.size();
   }
   /// @pre may_copy. Others go on meanwhile: nobody takes an order that is copied just now.
   void copy(std::uint64_t number, std::unique_lock<std::mutex>& guard) noexcept
   {
     order& it = order_of(number);
     const std::span<const std::byte> from = it.borrowed;
-    const lent_part part{it.arrivals, from.size()};
+    const lent_part part{it.item, from.size()};
     it.is_copying = true;
     held_ += part.size;
     most_held_ = std::max(most_held_, held_);
@@ -342,13 +386,13 @@ class save_queue {
   std::exception_ptr failed_;
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
-  std::vector<lent_bytes> lent_;  // by arrivals
-  std::uint64_t taken_ = 0;       // orders
-  std::uint64_t ahead_ = 0;       // the order that copy_ahead looks at, counted as these
-  lent_part writing_;             // of the order that was taken last
-  bool cannot_copy_ = false;      // a copy found no memory
+  std::vector<lent_item> items_{1};  // the first is that of all other orders
+  std::uint64_t promises_ = 0;       // orders whose bytes nobody can lend yet
+  std::uint64_t taken_ = 0;          // orders
+  std::uint64_t ahead_ = 0;          // the order that copy_ahead looks at, counted as these
+  lent_part writing_;                // of the order that was taken last
+  bool cannot_copy_ = false;         // a copy found no memory
   std::uint64_t done_ = 0;
-  std::uint64_t arrived_ = 0;
   bool closed_ = false;
   bool over_ = false;
 };

@@ -347,6 +347,16 @@ class basic_manager {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
+  /// A list of a parameter as bytes, on the host for reading, ready for `stream`, beside the accesses of the trainer:
+  /// the record of an iteration does not have it. For a save.
+  [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, agent stream,
+                                                            place_type from = place_type{})
+  {
+    return guard_.within("acquire_beside", from, [&] {
+      return pin_type<const std::uint8_t>{
+          link_.get(), [&] { return engine_.acquire_beside(builder_.slot_in(wanted, list), stream); }};
+    });
+  }
 
   /// The gradient of the weight that `weight` held; that pin is consumed, also where there is no room for the gradient,
   /// or a pin on the host is in the way of its chunk.
@@ -768,7 +778,10 @@ class basic_manager {
   {
     const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
-    if (writes(mode) && list != gradient_list) masters_.tell_of_change(slot);
+    if (writes(mode) && list != gradient_list) {
+      engine_.pending().catch_up(slot);  // first: a save takes these bytes behind their update
+      masters_.tell_of_change(slot);
+    }
     if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
     if (list == gradient_list && writes(mode)) return gradients_.open_again(builder_.slot_of(wanted), kind, stream);
     return engine_.acquire_in_place(slot, kind, stream);

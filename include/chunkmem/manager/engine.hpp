@@ -286,6 +286,15 @@ class engine {
     else
       return watched(id, [&] { return acquire_slowly(id, kind, stream); });
   }
+  /// For reading on the host, beside the accesses of the trainer: no record has this pin, also inside an iteration.
+  access_token acquire_beside(slot_id id, agent stream)
+  {
+    const auto take = [&] { return acquire_slowly(id, kind_of(access::read, memory_location::host), stream, false); };
+    if constexpr (!watch_type::sees_bytes)
+      return take();
+    else
+      return watched(id, take);
+  }
   /// In the tier that `kind` names.
   access_token acquire_in_place(slot_id id, entry_kind kind, agent stream = agent::host)
   {
@@ -553,7 +562,9 @@ class engine {
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
-  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(slot_id id, entry_kind kind, agent stream)
+  /// @param is_recorded   false: as acquire_beside
+  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(slot_id id, entry_kind kind, agent stream,
+                                                           bool is_recorded = true)
   try {
     pending_.catch_up(id);
     if (rehearsal_.is_running()) return rehearse(id, kind, stream);
@@ -566,12 +577,15 @@ class engine {
       gradients_.places().keep_apart(id);  // allowed when it is tried again
     states::expect(tensors_, id, states::event_of_access(slot_state, kind));
     refuse_conflicts(slot_state, id, kind);
-    const bool planned = schedule_.step_to(id, asked, 0);
+    const bool planned = is_recorded && schedule_.step_to(id, asked, 0);
     if (planned) run_planned();
+    if (!is_recorded && !(schedule_.is_inside() && chunks_[slot_state.chunk].is_valid(tier::host))) schedule_.disturb();
     const memory_location place = place_of(kind);
     if (place == memory_location::device && !chunks_[slot_state.chunk].has_frames(tier::device))
       schedule_.ensure_policy();
-    const auto use = schedule_.use_of(slot_state, planned);
+    using use_type = typename schedule_type::expected_use;
+    const use_type use = is_recorded ? schedule_.use_of(slot_state, planned)
+                                     : use_type{chunks_[slot_state.chunk].next_use, schedule_.now()};
     chunks_.acquire(id, slot_state.chunk, kind, use.next, use.now, copies_);
     std::byte* data = nullptr;
     try {
@@ -582,12 +596,12 @@ class engine {
       throw;
     }
     states::begin(slot_state, place);
-    const std::uint32_t access_index = schedule_.finish(planned, id, asked, 0);
+    const std::uint32_t access_index = is_recorded ? schedule_.finish(planned, id, asked, 0) : access_record::never;
     const bool on_host = place == memory_location::host;  // the host has read its bytes when the pin ends
     return {data,
             id,
             access_index,
-            schedule_.serial(),
+            is_recorded ? schedule_.serial() : schedule_type::no_serial,
             kind,
             on_host ? agent::host : stream,
             stream != agent::host || on_host};

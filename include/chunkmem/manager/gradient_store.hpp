@@ -281,10 +281,12 @@ class master_weights {
   void expect_writable(slot_id slot)
   {
     const registry& tensors = engine_->tensors();
-    if (tensors.is_value_of_parameter(slot)) tell_of_change(slot);
+    if (tensors.is_value_of_parameter(slot)) {
+      engine_->pending().catch_up(slot);  // first: a save takes the weight's bytes behind its update
+      tell_of_change(slot);
+    }
     const slot_id master = tensors.master_of(slot);
     if (master == slot_id::none || is_rehearsing()) return;
-    engine_->pending().catch_up(slot);  // an update that waits may be the one that makes the master
     if (state_in(master) == tensor_state::free) return;
     tell_of_change(master);  // which goes
     tensors.expects_of(slot, !engine_->schedule().is_inside(),

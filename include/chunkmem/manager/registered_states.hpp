@@ -149,6 +149,9 @@ class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.
   using update_type = void (*)(void* context, slot_id value_slot);
+  /// Hears that nothing waits in a chunk of weights any more. @param is_lost   nothing waits anywhere: what waited was
+  /// not done
+  using done_type = void (*)(void* context, bool is_lost) noexcept;
 
   /// @param tensors   of the manager; outlives this
   explicit pending_updates(registry& tensors) noexcept : tensors_{&tensors} {}
@@ -179,6 +182,18 @@ class pending_updates {
     if (who_ != context) return;
     update_ = nullptr;
     who_ = nullptr;
+  }
+
+  /// `done` is called behind the updates of each chunk. One watches at a time.
+  void watch(done_type done, void* context) noexcept
+  {
+    done_ = done;
+    watcher_ = context;
+  }
+  /// Does nothing where another one watches.
+  void end_watch(const void* context) noexcept
+  {
+    if (watcher_ == context) watch(nullptr, nullptr);
   }
 
   /// Somebody does what waits.
@@ -218,12 +233,14 @@ class pending_updates {
       if (has(value) || has_in(chunk_of(value))) (*tensors_)[each].next_access_index = access_record::never;
     }
   }
-  /// Nothing waits any more.
+  /// Nothing waits any more, and who watches hears of it.
   void discard() noexcept
   {
+    const bool some_waited = any();
     for (slot_id& it : first_) it = slot_id::none;
     for (std::uint8_t& it : waits_) it = 0;
     count_ = 0;
+    if (some_waited && done_ != nullptr) done_(watcher_, true);
   }
 
  private:
@@ -273,6 +290,8 @@ class pending_updates {
       }
       running_ = false;
     }
+    if (done_ != nullptr) [[unlikely]]
+      done_(watcher_, false);
   }
 
   registry* tensors_;
@@ -283,6 +302,8 @@ class pending_updates {
   update_type update_ = nullptr;
   void* who_ = nullptr;
   bool running_ = false;
+  done_type done_ = nullptr;
+  void* watcher_ = nullptr;
 };
 
 }  // namespace chunkmem::inline v0

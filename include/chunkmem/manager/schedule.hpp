@@ -134,8 +134,8 @@ class schedule {
     if (is_new) plans_.forget(record);
     if (last_changed_) chunks_->start_of(recorder_.record());
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
-    steady_ =
-        outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].current.periodic));
+    steady_ = !std::exchange(disturbed_, false) && outcome == iteration_outcome::repeated &&
+              (!Transfer::plans || (planned && plans_[record].current.periodic));
     steady_record_ = record;
     copies_->note(trace_event_kind::iteration, tier::device, counts_->iterations);
   }
@@ -155,6 +155,8 @@ class schedule {
   [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
   /// Of the iteration, so that a pin of an older one is not logged in this one.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
+  /// Of what no iteration logs.
+  static constexpr std::uint32_t no_serial = 0;
   /// Accesses, leases and drops that the current iteration has had, and what they were.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
   [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept { return recorder_.so_far(); }
@@ -274,8 +276,12 @@ class schedule {
   [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
   /// It ended where it began, and nothing happened since.
   [[nodiscard]] bool is_steady() const noexcept { return steady_; }
-  /// Something moved outside of an iteration.
-  void disturb() noexcept { steady_ = false; }
+  /// Something moved outside of an iteration, or beside the one that runs.
+  void disturb() noexcept
+  {
+    steady_ = false;
+    disturbed_ = is_inside();
+  }
   /// Changes whenever slots come to lie elsewhere in their chunks.
   [[nodiscard]] std::uint64_t arrangement() const noexcept { return arrangement_; }
   /// One more iteration was done by a graph.
@@ -525,6 +531,7 @@ class schedule {
   bool counted_divergence_ = false;
   bool exceptional_ = false;
   bool is_clearing_ = false;  // a copy failed while the device was cleared
+  bool disturbed_ = false;  // this iteration
 };
 
 }  // namespace chunkmem::inline v0

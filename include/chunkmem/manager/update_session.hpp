@@ -250,6 +250,8 @@ class content_session {
   void expect_loaded(std::string_view what) const { engine_->gradients().expect_no_load(what); }
   /// Told before weights or states change on the host: by an update, a write there, or a load.
   [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
+  /// Tells behind the late updates of a chunk of weights: its bytes are of one step then.
+  [[nodiscard]] pending_updates& late_updates() noexcept { return engine_->pending(); }
   /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
   /// order. UINT32_MAX where it changed none.
   [[nodiscard]] sequence<std::uint32_t> places_of_changes() const
