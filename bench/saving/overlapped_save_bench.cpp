@@ -20,6 +20,7 @@
 
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/rank_training.hpp>
 #include <chunkmem/workload/files.hpp>
@@ -51,13 +52,20 @@ constexpr double sums = 13e9;                // bytes per second: 1 GiB in 0.08 
 /// checkpoint::detail::lending_writer and background_write, over a virtual queue.
 class virtual_save {
  public:
-  virtual_save(manager_type& m, virtual_queue& queue) : m_{m}, queue_{queue}
+  virtual_save(manager_type& m, virtual_queue& queue) : m_{m}, queue_{queue}, changing_{m}
   {
+    changing_.find();
     m_.content().changes().begin(
         [](void* save, cm::chunk_id chunk) noexcept { static_cast<virtual_save*>(save)->before_change(chunk); }, this);
+    m_.content().late_updates().watch(
+        [](void* save, bool) noexcept { static_cast<virtual_save*>(save)->keep_promises(); }, this);
   }
   virtual_save(const virtual_save&) = delete;
-  ~virtual_save() { m_.content().changes().end(this); }
+  ~virtual_save()
+  {
+    m_.content().changes().end(this);
+    m_.content().late_updates().end_watch(this);
+  }
 
   void begin_file(std::uint64_t) {}
   void end_file() {}
@@ -67,17 +75,25 @@ class virtual_save {
            : queue_.write(content.size());
   }
   template <class Use>
-  void with_bytes(manager_type& m, const checkpoint::model_item& it, Use use)
+  void with_bytes(manager_type&, const checkpoint::model_item& it, Use use)
   {
     if (it.is_state()) return use(std::span<const std::byte>{it.state});  // a few bytes, which are copied
-    const std::uint64_t before = m.backend().clock(cm::agent::to_host);
-    auto pin = m.acquire_bytes(it.tensor, it.list, cm::access::read, cm::memory_location::host, cm::agent::to_host);
-    const cm::chunk_id chunk{m.chunk_of_slot()[cm::index_of(pin.details().slot)]};
-    if (m.backend().clock(cm::agent::to_host) > before) from_device_ += pin.span().size();
-    lent_.push_back({std::move(pin), chunk, m.backend().record(cm::agent::to_host)});
+    lent_.push_back({it.tensor, it.list});
+    lend(lent_.back());
     lends_ = true;
     use(std::as_bytes(std::as_const(*lent_.back().pin).span()));
     lends_ = false;
+  }
+  bool comes_later(manager_type&, const checkpoint::model_item& it)
+  {
+    if (it.is_state() || !changing_.has(it.tensor, it.list)) return false;
+    promised_.push_back(static_cast<std::uint32_t>(lent_.size()));
+    lent_.push_back({it.tensor, it.list});
+    return true;
+  }
+  void promise(std::uint64_t, std::uint64_t size)
+  {
+    queue_.promise(size, static_cast<std::uint32_t>(lent_.size() - 1));
   }
 
   /// Bytes that lay on the device alone.
@@ -85,10 +101,33 @@ class virtual_save {
 
  private:
   struct lent_item {
-    std::optional<manager_type::pin_type<const std::uint8_t>> pin;
-    cm::chunk_id chunk;
-    cm::event arrived;
+    cm::tensor_handle tensor;
+    cm::list_id list;
+    std::optional<manager_type::pin_type<const std::uint8_t>> pin{};
+    cm::chunk_id chunk{};
+    cm::event arrived{};
   };
+
+  void lend(lent_item& it)
+  {
+    const std::uint64_t before = m_.backend().clock(cm::agent::to_host);
+    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, cm::agent::to_host));
+    it.chunk = cm::chunk_id{changing_.chunk_of(it.tensor, it.list)};
+    it.arrived = m_.backend().record(cm::agent::to_host);
+    if (m_.backend().clock(cm::agent::to_host) > before) from_device_ += it.pin->span().size();
+  }
+  void keep_promises()
+  {
+    if (promised_.empty()) return;
+    changing_.find();
+    std::erase_if(promised_, [&](std::uint32_t item) {
+      lent_item& it = lent_[item];
+      if (changing_.has(it.tensor, it.list)) return false;
+      lend(it);
+      queue_.keep_promise(item, it.arrived);
+      return true;
+    });
+  }
 
   void before_change(cm::chunk_id chunk)
   {
@@ -102,7 +141,9 @@ class virtual_save {
 
   manager_type& m_;
   virtual_queue& queue_;
+  checkpoint::detail::changing_chunks<manager_type> changing_;
   std::vector<lent_item> lent_;
+  std::vector<std::uint32_t> promised_;  // of lent_
   std::uint64_t from_device_ = 0;
   bool lends_ = false;
 };
@@ -164,7 +205,11 @@ class rank {
     answer found = steps_without();
     const std::uint64_t begin = compute_clock();
     manager_type& m = training_.engine();
-    const auto items = checkpoint::content_by_change(m);
+    checkpoint::manager_content content{m};
+    content.prepare_to_save(content.can_save_behind_updates());
+    content.collect();
+    content.sort_by_change();
+    const auto& items = content.items();
     const checkpoint::save_plan plan =
         checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m));
     std::uint64_t size = 0;
@@ -181,11 +226,11 @@ class rank {
       virtual_save saving{m, queue};
       checkpoint::model_writer{m, plan}.write(saving);
       queue.close();
-      found.its.on_device = static_cast<double>(saving.from_device());
       do {
         training_.step();
         ++found.steps;
       } while (queue.end() > std::max(compute_clock(), m.backend().now()));
+      found.its.on_device = static_cast<double>(saving.from_device());
     }
     for (int step = 0; step < until_repeated; ++step) training_.step();
     const double usual = found.steps * found.its.step;

@@ -25,7 +25,7 @@ struct save_rates {
 /// checkpoint::detail::save_queue and its threads, without bytes and without waiting.
 ///
 /// The queue itself blocks real threads, so its decisions are repeated here: the size of a piece, the order of writing,
-/// the pieces that are copied ahead, the pieces that an update copies, and the room for both. A test holds both beside
+/// the pieces that wait for a promise, or are copied ahead, the pieces that an update copies, and the room for both. A test holds both beside
 /// each other. Threads that copy are one agent of their common speed here, and the caller does not help them. In the
 /// host's memory a byte that is written is read once, since a piece is written while it is in the cache of its sum. A
 /// byte that is copied is read and written. A page cache between would read and write each byte once more, which is not
@@ -45,20 +45,26 @@ class virtual_queue {
 
   /// Bytes of an item, which are there at `arrival`.
   void lend(std::uint64_t size, std::uint32_t item, cm::event arrival) { push(size, item, arrival, false); }
+  /// The same of bytes that are there later. Those behind them wait.
+  void promise(std::uint64_t size, std::uint32_t item)
+  {
+    push(size, item, {}, false);
+    for (std::size_t index = first_of_[item]; index < pieces_.size(); ++index) pieces_[index].is_promised = true;
+  }
+  /// They are lent from here on. @pre close
+  void keep_promise(std::uint32_t item, cm::event arrival)
+  {
+    for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
+      pieces_[index].is_promised = false;
+      pieces_[index].arrival = arrival;
+    }
+    go_on();
+  }
   /// Bytes that are copied when they are handed over: headers and registered states. They are few.
   void write(std::uint64_t size) { push(size, none, clocks_.record(cm::agent::host), true); }
-  /// All is handed over: now all times are known but those of copies that the caller makes.
-  void close()
-  {
-    for (piece& it : pieces_) {
-      clocks_.wait(writer_, it.arrival);
-      it.taken = std::max(clocks_.clock(writer_), clocks_.now());
-      const auto lasts = static_cast<std::uint64_t>(static_cast<double>(it.size) / rates_.bytes_per_second * 1e9);
-      clocks_.advance(writer_, lasts, cm::bytes{it.size});
-      it.written = clocks_.record(writer_);
-    }
-    if (rates_.copying_threads > 0) copy_ahead();
-  }
+  /// All is handed over. All times of what is not promised, or behind a promise, are known now, but those of copies
+  /// that the caller makes.
+  void close() { go_on(); }
   /// As save_queue::take_back for one item. The caller is the agent of the host.
   void take_back(std::uint32_t item)
   {
@@ -73,8 +79,8 @@ class virtual_queue {
   /// Where a piece was written from. @param index   of the pieces in their order
   [[nodiscard]] bool is_copy(std::size_t index) const noexcept { return pieces_[index].is_copied; }
   [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
-  /// When the last piece is written.
-  [[nodiscard]] std::uint64_t end() const { return clocks_.clock(writer_); }
+  /// When the last piece is written; UINT64_MAX where some are promised.
+  [[nodiscard]] std::uint64_t end() const { return known_ < pieces_.size() ? UINT64_MAX : clocks_.clock(writer_); }
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
@@ -83,7 +89,8 @@ class virtual_queue {
     std::uint64_t size;
     std::uint32_t item;
     cm::event arrival;
-    bool is_copied;           // or will be
+    bool is_copied;  // or will be
+    bool is_promised = false;
     std::uint64_t taken = 0;  // by the thread that writes [ns]
     cm::event written{};
     cm::event copied{};  // where it is
@@ -98,33 +105,43 @@ class virtual_queue {
     all_ += size;
   }
 
+  /// Both agents do what they can. Copies ahead begin when no promise is open.
+  void go_on()
+  {
+    for (; known_ < pieces_.size() && !pieces_[known_].is_promised; ++known_) {
+      piece& it = pieces_[known_];
+      clocks_.wait(writer_, it.arrival);
+      it.taken = std::max(clocks_.clock(writer_), clocks_.now());
+      const auto lasts = static_cast<std::uint64_t>(static_cast<double>(it.size) / rates_.bytes_per_second * 1e9);
+      clocks_.advance(writer_, lasts, cm::bytes{it.size});
+      it.written = clocks_.record(writer_);
+    }
+    if (rates_.copying_threads > 0 && known_ == pieces_.size()) copy_ahead();
+  }
   /// The agent that copies takes lent pieces in the order of writing, while there is room.
   void copy_ahead()
   {
     cm::backend::link_cost together = rates_.copying;
     together.bytes_per_second *= rates_.copying_threads;
-    std::size_t taken = 0;    // pieces, at the time of the copier
-    std::size_t release = 0;  // the first copy that is not written at that time
-    std::uint64_t held = 0;
-    for (std::size_t next = 0;;) {
+    for (;;) {
       const std::uint64_t now = std::max(clocks_.clock(copier_), clocks_.now());
-      while (taken < pieces_.size() && pieces_[taken].taken <= now) ++taken;
-      next = std::max(next, taken + written_soon);
-      while (next < pieces_.size() && pieces_[next].is_copied) ++next;
-      if (next >= pieces_.size()) return;
-      for (; release < next &&
-             (pieces_[release].item == none || !pieces_[release].is_copied || pieces_[release].written.value <= now);
-           ++release)
-        if (pieces_[release].is_copied && pieces_[release].item != none) held -= pieces_[release].size;
-      piece& it = pieces_[next];
+      while (taken_ < known_ && pieces_[taken_].taken <= now) ++taken_;
+      ahead_ = std::max(ahead_, taken_ + written_soon);
+      while (ahead_ < known_ && pieces_[ahead_].is_copied) ++ahead_;
+      if (ahead_ >= known_) return;
+      for (; release_ < ahead_ &&
+             (pieces_[release_].item == none || !pieces_[release_].is_copied || pieces_[release_].written.value <= now);
+           ++release_)
+        if (pieces_[release_].is_copied && pieces_[release_].item != none) held_ahead_ -= pieces_[release_].size;
+      piece& it = pieces_[ahead_];
       if (it.arrival.value > now)
         clocks_.wait(copier_, it.arrival);
-      else if (held + it.size > rates_.buffer)
-        clocks_.wait(copier_, pieces_[release].written);
+      else if (held_ahead_ + it.size > rates_.buffer)
+        clocks_.wait(copier_, pieces_[release_].written);
       else {
         clocks_.advance(copier_, together.nanoseconds_for(cm::bytes{it.size}), 2 * cm::bytes{it.size});
         it.copied = clocks_.record(copier_);
-        hold(it, held);
+        hold(it, held_ahead_);
       }
     }
   }
@@ -179,6 +196,11 @@ class virtual_queue {
   std::uint64_t all_ = 0;
   std::uint64_t copied_ = 0;
   std::uint64_t most_held_ = 0;
+  std::size_t known_ = 0;    // pieces whose times are
+  std::size_t taken_ = 0;    // pieces, at the time of the copier
+  std::size_t release_ = 0;  // the first copy that is not written at that time
+  std::size_t ahead_ = 0;    // the piece that the copier looks at
+  std::uint64_t held_ahead_ = 0;
 };
 
 }  // namespace saving_bench

@@ -196,7 +196,7 @@ TEST_CASE("copies ahead take no room from what the caller still writes", "[check
   copier.join();
 }
 
-TEST_CASE("what is copied ahead, taken back and written at once is written as it was", "[checkpoint]")
+TEST_CASE("what is promised, copied ahead, taken back and written at once is written as it was", "[checkpoint]")
 {
   constexpr std::size_t size = 9'000;
   constexpr std::size_t items = 60;
@@ -221,13 +221,23 @@ TEST_CASE("what is copied ahead, taken back and written at once is written as it
       for (int each = 0; each < 2; ++each) threads.emplace_back([&] { queue.copy_ahead(); });
       try {
         for (std::size_t item = 0; item < items; ++item) {
-          queue.lend(source[item], queue.add_item());
-          queue.arrive(item + 1);
+          const std::uint64_t number = queue.add_item();
+          if (item % 3 != 1) {
+            queue.lend(source[item], number);
+            queue.arrive(number);
+            continue;
+          }
+          queue.promise(0, size / 2, number);
+          queue.promise(size / 2, size - size / 2, number);
         }
       } catch (const std::runtime_error&) {
         CHECK(end == failing);
       }
       queue.close();
+      for (std::size_t item = 1; item < items && queue.failure() == nullptr; item += 3) {
+        queue.keep_promise(source[item], item + 1);
+        queue.arrive(item + 1);
+      }
       for (std::size_t item = 0; item < items; ++item) {
         queue.take_back(item + 1);
         std::ranges::fill(source[item], std::byte{0xff});

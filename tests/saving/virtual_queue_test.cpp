@@ -153,6 +153,79 @@ TEST_CASE("both queues copy ahead what is not written soon, and no more than the
   expect_equal(real, other);
 }
 
+TEST_CASE("both queues write behind a promise once it is kept", "[saving]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  virtual_queue queue{clocks, clocks.adopt(), clocks.adopt(), {piece * 1e3, buffer, 0, {0, piece * 1e5}}};
+  queue.lend(in_item * piece, 0, clocks.record(agent::to_host));
+  queue.promise(in_item * piece, 1);
+  queue.lend(in_item * piece, 2, clocks.record(agent::to_host));
+  queue.close();
+  CHECK(queue.end() == UINT64_MAX);
+  clocks.advance(agent::host, 10 * millisecond);
+  queue.keep_promise(1, clocks.record(agent::to_host));
+  CHECK(queue.end() == (10 + 2 * in_item) * millisecond);
+  queue.take_back(1);  // the first piece is being written, the others are copied
+  CHECK(clocks.now() == 11 * millisecond);
+  CHECK(queue.most_held() == 2 * piece);
+
+  const std::vector<std::byte> bytes(in_item * piece);
+  save_queue real{buffer};
+  real.lend(bytes, real.add_item());
+  real.promise(0, bytes.size(), real.add_item());
+  real.lend(bytes, real.add_item());
+  for (const std::uint64_t item : {1U, 3U}) real.arrive(item);
+  real.close();
+  save_queue::order now;
+  for (std::uint64_t index = 0; index < in_item; ++index) {
+    REQUIRE(real.take(now));
+    real.written(now);
+  }
+  real.keep_promise(bytes, 2);
+  real.arrive(2);
+  REQUIRE(real.take(now));
+  CHECK(now.borrowed.data() == bytes.data());
+  std::thread caller{[&] { real.take_back(2); }};
+  while (real.most_held() < queue.most_held()) std::this_thread::yield();
+  real.written(now);
+  caller.join();
+  CHECK(real.most_held() == queue.most_held());
+  for (std::uint64_t index = 1; index < 2 * in_item; ++index) {
+    REQUIRE(real.take(now));
+    CHECK(now.borrowed.empty() == (index < in_item));
+    real.written(now);
+  }
+}
+
+TEST_CASE("threads copy ahead only where no promise is open", "[saving]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  virtual_queue queue{clocks, clocks.adopt(), clocks.adopt(), {piece * 1e3, buffer, 1, {0, piece * 1e5}}};
+  for (std::uint32_t item = 0; item < 4; ++item) queue.lend(in_item * piece, item, clocks.record(agent::to_host));
+  queue.promise(in_item * piece, 4);
+  queue.close();
+  CHECK(queue.copied() == 0);
+  queue.keep_promise(4, clocks.record(agent::to_host));
+  CHECK(queue.copied() > 0);
+
+  const std::vector<std::byte> bytes(in_item * piece);
+  save_queue real{buffer};
+  for (std::uint64_t item = 0; item < 4; ++item) {
+    real.lend(bytes, real.add_item());
+    real.arrive(item + 1);
+  }
+  real.promise(0, bytes.size(), real.add_item());
+  real.close();
+  std::thread copier{[&] { real.copy_ahead(); }};
+  CHECK(real.most_held() == 0);
+  real.keep_promise(bytes, 5);
+  real.arrive(5);
+  while (real.has_room(piece)) std::this_thread::yield();
+  CHECK(real.most_held() == buffer);
+  real.cancel();
+  copier.join();
+}
+
 TEST_CASE("threads that copy share the host's memory, and wait for bytes of the device", "[saving]")
 {
   backend::simulated clocks{{.costs = {.host_memory_bytes_per_second = 20e9}, .host_runs_ahead = true}};

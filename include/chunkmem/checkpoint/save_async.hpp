@@ -55,6 +55,53 @@ class borrowed_pins {
   virtual void break_promises() noexcept = 0;
 };
 
+/// The chunks that updates change which wait.
+///
+///     changing_chunks changing{m};
+///     changing.find();
+///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);
+template <class Manager>
+class changing_chunks {
+ public:
+  /// @param m   outlives this
+  explicit changing_chunks(Manager& m) : m_{m} {}
+
+  /// Which they are now. @complexity   O(parameters)
+  void find()
+  {
+    known_.assign(known_.size(), 0);
+    if (m_.updates_pending() == 0) return;
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (!m_.updates().waits(it)) return;
+      note(it, value_list);
+      m_.for_each_list([&](list_id list, const list_spec&) {
+        if (m_.is_in(it, list)) note(it, list);
+      });
+    });
+  }
+  /// The bytes of this list of a parameter lie in one of them.
+  [[nodiscard]] bool has(tensor_handle tensor, list_id list) const
+  {
+    const std::uint32_t chunk = chunk_of(tensor, list);
+    return chunk < known_.size() && known_[chunk] != 0;
+  }
+  [[nodiscard]] std::uint32_t chunk_of(tensor_handle tensor, list_id list) const
+  {
+    return m_.chunk_of_slot()[index_of(m_.content().slot_of(tensor, list))];
+  }
+
+ private:
+  void note(tensor_handle tensor, list_id list)
+  {
+    const std::uint32_t chunk = chunk_of(tensor, list);
+    if (chunk >= known_.size()) known_.resize(chunk + std::size_t{1});
+    known_[chunk] = 1;
+  }
+
+  Manager& m_;
+  std::vector<std::uint8_t> known_;  // by chunk
+};
+
 /// Hands a model to a queue:
 ///
 /// - Bytes that only a step changes (weights, masters, states) are lent in their place on the host. They stay pinned
@@ -68,9 +115,9 @@ class borrowed_pins {
 template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
-  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}, changing_{m}
   {
-    if (m.updates_pending() != 0) find_changing();
+    changing_.find();
   }
 
   void wait() override
@@ -124,7 +171,7 @@ class lending_writer final : public borrowed_pins {
   /// An update that waits changes the chunk of this item. Then `promise` follows.
   [[nodiscard]] bool comes_later(Manager&, const model_item& item)
   {
-    if (item.is_state() || item.part != role::parameter || !changes(item.tensor, item.list)) return false;
+    if (item.is_state() || item.part != role::parameter || !changing_.has(item.tensor, item.list)) return false;
     add(item);
     promised_.push_back(lent_.size() - 1);
     return true;
@@ -135,10 +182,10 @@ class lending_writer final : public borrowed_pins {
   {
     if (promised_.empty()) return;
     try {
-      find_changing();
+      changing_.find();
       std::erase_if(promised_, [&](std::size_t index) {
         const lent_item& it = lent_[index];
-        if (changes(it.tensor, it.list)) return false;
+        if (changing_.has(it.tensor, it.list)) return false;
         queue_->keep_promise(pin(index), it.number);
         return true;
       });
@@ -169,13 +216,9 @@ class lending_writer final : public borrowed_pins {
     event arrived{};
   };
 
-  [[nodiscard]] std::uint32_t chunk_of(tensor_handle tensor, list_id list)
-  {
-    return m_.chunk_of_slot()[index_of(m_.content().slot_of(tensor, list))];
-  }
   void add(const model_item& item)
   {
-    const std::uint32_t chunk = chunk_of(item.tensor, item.list);
+    const std::uint32_t chunk = changing_.chunk_of(item.tensor, item.list);
     if (chunk >= first_.size()) first_.resize(chunk + std::size_t{1}, none);
     lent_.push_back({item.tensor, item.list, queue_->add_item()});
   }
@@ -186,32 +229,10 @@ class lending_writer final : public borrowed_pins {
     it.pin.emplace(m_.acquire_beside(it.tensor, it.list, agent::to_host));
     m_.backend().launch(agent::to_host, [queue = queue_, number = it.number]() noexcept { queue->arrive(number); });
     it.arrived = last_ = m_.backend().record(agent::to_host);
-    it.next = std::exchange(first_[chunk_of(it.tensor, it.list)], index);
+    it.next = std::exchange(first_[changing_.chunk_of(it.tensor, it.list)], index);
     return std::as_bytes(std::as_const(*it.pin).span());
   }
 
-  [[nodiscard]] bool changes(tensor_handle tensor, list_id list)
-  {
-    const std::uint32_t chunk = chunk_of(tensor, list);
-    return chunk < changes_.size() && changes_[chunk] != 0;
-  }
-  /// Which chunks are changed by updates that wait.
-  void find_changing()
-  {
-    const auto note = [&](tensor_handle it, list_id list) {
-      const std::uint32_t chunk = chunk_of(it, list);
-      if (chunk >= changes_.size()) changes_.resize(chunk + std::size_t{1});
-      changes_[chunk] = 1;
-    };
-    changes_.assign(changes_.size(), 0);
-    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      if (!m_.updates().waits(it)) return;
-      note(it, value_list);
-      m_.for_each_list([&](list_id list, const list_spec&) {
-        if (m_.is_in(it, list)) note(it, list);
-      });
-    });
-  }
   void finish_updates()
   {
     if (!promised_.empty()) m_.updates().finish_updates();
@@ -222,7 +243,7 @@ class lending_writer final : public borrowed_pins {
   std::vector<lent_item> lent_;
   std::vector<std::size_t> first_;  // by chunk: of those with a pin
   std::vector<std::size_t> promised_;
-  std::vector<std::uint8_t> changes_;  // by chunk; empty: no update waited
+  changing_chunks<Manager> changing_;
   event last_{};
   bool lends_ = false;  // what is written just now
 };

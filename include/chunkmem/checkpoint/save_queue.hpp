@@ -28,10 +28,10 @@ class save_queue {
   enum class kind : std::uint8_t { begin_file, bytes, end_file, commit };
   struct order {
     kind what;
-    std::vector<std::byte> content;
-    std::span<const std::byte> borrowed;  ///< instead of content
+    std::vector<std::byte> content{};
+    std::span<const std::byte> borrowed{};  ///< instead of content
     std::uint64_t header = 0;
-    manifest rest;
+    manifest rest{};
     std::uint64_t item = 0;             ///< that the borrowed bytes are of
     std::uint64_t promised_offset = 0;  ///< of bytes that nobody can lend yet, in their item [B]
     std::size_t promised = 0;           ///< how many they are [B]
@@ -96,7 +96,6 @@ class save_queue {
       now.borrowed = content.subspan(static_cast<std::size_t>(now.promised_offset), std::exchange(now.promised, 0));
       it.left += now.borrowed.size();
       --promises_;
-      ahead_ = std::min(ahead_, number);
     }
     changed_.notify_all();
   }
@@ -167,7 +166,8 @@ class save_queue {
   // For threads that copy.
 
   /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. It begins when no
-  /// order follows, so that copies take no room from bytes that the caller writes. The next pieces of the thread that
+  /// order follows, so that copies take no room from bytes that the caller writes, and when no promise is open, so that
+  /// they take no host memory's bandwidth from the updates that others wait for. The next pieces of the thread that
   /// writes stay lent. Returns when nothing is left to copy.
   void copy_ahead() noexcept
   {
@@ -175,9 +175,9 @@ class save_queue {
     for (;;) {
       std::uint64_t next = none;
       changed_.wait(guard, [&] {
-        next = closed_ ? first_ahead() : none;
-        const bool is_all = next == none && promises_ == 0;
-        return cannot_copy_ || failed_ != nullptr || (is_all ? closed_ : may_copy(next));
+        const bool begins = closed_ && promises_ == 0;
+        next = begins ? first_ahead() : none;
+        return cannot_copy_ || (next == none ? begins || failed_ != nullptr : may_copy(next));
       });
       if (cannot_copy_ || next == none) return;
       copy(next, guard);
