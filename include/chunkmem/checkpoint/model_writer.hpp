@@ -140,9 +140,9 @@ class model_writer {
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
   /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`,
-  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. Where it has `comes_later(m, item)`,
-  /// which says that the bytes of an item are not there yet, it is called `promise(offset, size)` for them, both in
-  /// bytes of the item. @throws as pins and the writer; then nothing more may be written
+  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. Where its `comes_later(m, item)`
+  /// says that the bytes of an item are not there yet, `promise(offset, size)` follows for them, in bytes of the item.
+  /// @throws as pins and the writer; then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
   {
