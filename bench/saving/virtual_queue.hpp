@@ -27,10 +27,9 @@ struct save_rates {
 /// The queue itself blocks real threads, so its decisions are repeated here: the size of a piece, the order of writing,
 /// the pieces that wait for a promise, or are copied ahead, the pieces that an update copies, and the room for both. A
 /// test holds both beside each other. Threads that copy are one agent of their common speed here, and the caller does
-/// not help them. In the
-/// host's memory a byte that is written is read once, since a piece is written while it is in the cache of its sum. A
-/// byte that is copied is read and written. A page cache between would read and write each byte once more, which is not
-/// counted.
+/// not help them. In the host's memory a byte that is written is read once, since a piece is written while it is in the
+/// cache of its sum. A byte that is copied is read and written. A page cache between would read and write each byte
+/// once more, which is not counted.
 class virtual_queue {
  public:
   static constexpr std::uint64_t most_of_piece = std::uint64_t{4} << 20;

@@ -3,10 +3,13 @@
 
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/sanitized.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -142,6 +145,100 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
     }
   }
   std::cout << "background saves: " << runs << " runs with a fault on either thread, each followed by a whole one\n";
+}
+
+namespace {
+
+/// Three weights of a manager whose updates are late.
+struct late_training {
+  using manager_type = cm::manager<backend, support::chosen_gradient>;
+
+  backend memory{cm::backend::host_arena_options{64_KiB, 256_KiB}};
+  manager_type m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<float> layers = m.add_stacked<float>(3, {500}, cm::role::parameter);
+  cm::optimizer::adam kernel{};
+  cm::optimizer::late_updates<manager_type, cm::optimizer::adam> late{m, kernel};
+
+  late_training()
+  {
+    m.use(kernel);
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      std::ranges::fill(m.acquire(layers.slice(layer), cm::access::write).span(), 2.0F);
+  }
+  void step()
+  {
+    const auto scope = m.iteration();
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      for (float& element : m.gradient(m.acquire(layers.slice(layer), cm::access::read)).span())
+        element = 1.0F + static_cast<float>(layer);
+    (void)late.step({.learning_rate = 0.1F});
+  }
+  [[nodiscard]] std::vector<float> values()
+  {
+    std::vector<float> all;
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      const auto pin = m.acquire(layers.slice(layer), cm::access::read);
+      all.insert(all.end(), pin.span().begin(), pin.span().end());
+    }
+    return all;
+  }
+};
+
+/// Saves behind late updates until it worked. @return   how many errors came, each of a documented kind
+int save_behind_updates(late_training& run, support::memory_folder& folder)
+{
+  int errors = 0;
+  const auto meet = [&](auto work) {
+    for (;;) {
+      try {
+        return work();
+      } catch (const cm::error&) {
+      } catch (const std::bad_alloc&) {
+      }
+      if (++errors == 2) support::faults.repair();
+      if (errors == 20) throw std::runtime_error{"the same error for ever"};
+    }
+  };
+  meet([&] {
+    auto pending = cm::checkpoint::save_async(run.m, folder, {.lends = true, .copying_threads = 1});
+    run.late.finish();
+    (void)pending.wait();
+  });
+  meet([&] { run.late.finish(); });
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("a save behind late updates that meets a fault leaves the updates right, and the next save whole", "[faults]")
+{
+  std::vector<float> right;
+  std::uint64_t runs = 0;
+  std::uint64_t errors = 0;
+  for (const fault_source from : {fault_source::heap, fault_source::file, fault_source::thread, fault_source::copy}) {
+    std::uint64_t calls = 1;
+    for (std::uint64_t index = 0; index <= calls; ++index) {  // the first run is a quiet one
+      INFO(support::name_of(from) << " " << index << " of " << calls);
+      late_training run;
+      support::memory_folder folder;
+      run.step();
+      run.step();
+      REQUIRE(run.late.waiting() == 3);
+      support::faults.arm(index == 0 ? fault_point{} : fault_point{from, index - 1, index % 2 == 1});
+      const int met = save_behind_updates(run, folder);
+      if (index == 0) calls = support::faults.calls(from);
+      support::faults.disarm();
+      errors += static_cast<std::uint64_t>(met);
+      if (index == 0) REQUIRE(met == 0);
+      if (right.empty()) right = run.values();
+      REQUIRE(run.values() == right);
+      late_training loaded;
+      REQUIRE(cm::checkpoint::load(loaded.m, folder).skipped.empty());
+      REQUIRE(loaded.values() == right);
+      ++runs;
+    }
+  }
+  CHECK(errors > runs / 2);
 }
 
 TEST_CASE("a device, a pool and a stream without a thread are typed errors, and the next try has them all", "[faults]")

@@ -607,14 +607,16 @@ class pending_save {
     return pending_save{std::move(started)};
   }
 
-  /// Stops reading and pinning bytes of the model. Bytes that are not written yet are copied. Bytes that do not fit in
+  /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done. Bytes that are not
+  /// written yet are copied. Bytes that do not fit in
   /// the buffer are waited for. A load makes this call itself; an update does the same for its own chunks. Ranks do not
   /// talk in it.
   void let_go() noexcept
   {
     if (save_ != nullptr) save_->writing().let_go();
   }
-  /// The files are there, or failed: `wait` would not wait for a disk. Over ranks: those of all ranks, or one of them
+  /// The files are there, or failed: `wait` would not wait for a disk. No files are there while late updates wait that
+  /// the save takes bytes behind: they are done by the next step, or by `wait`. Over ranks: those of all ranks, or one of them
   /// failed. One exchange of a word there. @throws comm_error
   [[nodiscard]] bool is_over() const
   {
@@ -663,6 +665,9 @@ class pending_save {
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
 /// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
 ///   see content_by_change.
+/// - Late updates wait on. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files
+///   are those of a save that finishes the updates first. That is what happens behind the first step, whose updates make
+///   states, and over ranks that keep weights whole.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
 ///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.

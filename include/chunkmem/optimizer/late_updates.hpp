@@ -34,8 +34,8 @@ namespace optimizer {
 /// copy of the kernel (see optimizer_kernel): what changes before the update changes the next step. Then the gradients
 /// wait. Any use of a parameter (its weight, its gradient, a list) first does its update, and the updates of the
 /// weights in the same chunk. A weight is never read before its update, so all bits are those of `optimizer::step`.
-/// Parameters that nothing uses are updated before the first gradient of the next step, a save, a rehearsal, an
-/// exchange, or `finish`.
+/// Parameters that nothing uses are updated before the first gradient of the next step, a save that does not lend, a
+/// rehearsal, an exchange, or `finish`.
 ///
 /// - Iterations that begin with waiting updates have records of their own. The fourth iteration of a name is the first
 ///   that repeats, instead of the third.
