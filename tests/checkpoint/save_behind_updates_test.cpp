@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <support/adversarial.hpp>
@@ -35,6 +36,11 @@ using support::memory_folder;
 namespace {
 
 constexpr std::uint32_t weights = 8;
+
+/// Updates happen on the device, where the states then lie.
+struct states_on_device : cm::placement::update_share {
+  states_on_device() : update_share{1.0} {}
+};
 
 /// Seven weights with late updates, one of which no forward pass uses, and a frozen one. Small weights share chunks.
 /// Gradients depend on the values of the weights.
@@ -176,6 +182,9 @@ TEST_CASE("a save takes bytes behind the late updates of the next pass, and its 
   save_in_many_ways<arena, cm::bf16>();
   save_in_many_ways<arena, float, support::every_eviction, cm::transfer::planned>();
   save_in_many_ways<support::adversarial, cm::bf16>();
+  save_in_many_ways<arena, cm::bf16, states_on_device>();
+  training<arena, cm::bf16, states_on_device> on_device;
+  CHECK(on_device.m.updates().place_of_update(on_device.all[0]) == cm::memory_location::device);
 }
 
 TEST_CASE("the end of a save, a load and writes of the trainer do the updates that a save waits for", "[checkpoint]")

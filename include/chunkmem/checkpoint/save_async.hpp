@@ -616,8 +616,8 @@ class pending_save {
     if (save_ != nullptr) save_->writing().let_go();
   }
   /// The files are there, or failed: `wait` would not wait for a disk. No files are there while late updates wait that
-  /// the save takes bytes behind: they are done by the next step, or by `wait`. Over ranks: those of all ranks, or one of them
-  /// failed. One exchange of a word there. @throws comm_error
+  /// the save takes bytes behind: they are done by the next step, or by `wait`. Over ranks: those of all ranks, or one
+  /// of them failed. One exchange of a word there. @throws comm_error
   [[nodiscard]] bool is_over() const
   {
     expects(save_ != nullptr, "a pending save was asked for its end that was moved from");
@@ -666,8 +666,8 @@ class pending_save {
 /// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
 ///   see content_by_change.
 /// - Late updates wait on. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files
-///   are those of a save that finishes the updates first. That is what happens behind the first step, whose updates make
-///   states, and over ranks that keep weights whole.
+///   are those of a save that finishes the updates first. They are finished first behind the first step, whose updates
+///   make states, and over ranks that keep weights whole.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
 ///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
