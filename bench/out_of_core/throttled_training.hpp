@@ -93,7 +93,8 @@ struct place_in_step {
 /// One rank of a training whose compute, copies, collectives and updates take time by the clocks of its agents.
 class rank_of_job {
  public:
-  using ranks_type = support::throttled_ranks<cm::collective::local_threads>;
+  using end_type = support::throttled_ranks<cm::collective::local_threads>;
+  using ranks_type = cm::sharding::sums_apart<end_type>;
   using model_type = cm::sharded_model<support::throttled_arena, ranks_type, any_transfer, cm::placement::update_share>;
 
   rank_of_job(const job& it, const variant& how, ranks_type& group, support::throttled_arena& memory)
@@ -258,12 +259,17 @@ inline constexpr int steps = 6;
   cm::memory_requirement need;
   constexpr cm::bytes boundless{std::uint64_t{1} << 46};
   support::clocks_of_ranks clocks;
+  support::clocks_of_ranks clocks_of_sums;
+  const cm::collective::thread_group sums{ranks};
   cm::sharding::thread_ranks{ranks}.run([&](cm::sharding::thread_ranks::place& here) {
     support::throttled_arena memory{{.device_capacity = boundless, .host_capacity = boundless, .async_compute = true},
                                     support::links_alone(it.link_bytes_per_second, it.link_bytes_per_second),
                                     support::pace::agents};
     support::network_port port{{0, it.network_bytes_per_second}};
-    rank_of_job::ranks_type group{here.all(), memory, port, clocks};
+    cm::collective::local_threads sums_here{sums, cm::rank_id{here.rank()}};
+    rank_of_job::end_type gathers_end{here.all(), memory, port, clocks};
+    rank_of_job::end_type sums_end{sums_here, memory, port, clocks_of_sums};
+    rank_of_job::ranks_type group{gathers_end, sums_end};
     rank_of_job rank{it, how, group, memory};
     const cm::memory_requirement found = rank.rehearse();
     if (here.rank() == 0) need = found;
@@ -275,6 +281,8 @@ inline constexpr int steps = 6;
 {
   measured all;
   support::clocks_of_ranks clocks;
+  support::clocks_of_ranks clocks_of_sums;
+  const cm::collective::thread_group sums{ranks};
   std::vector<double> seconds(ranks);
   std::vector<double> wall(ranks);
   cm::sharding::thread_ranks{ranks}.run([&](cm::sharding::thread_ranks::place& here) {
@@ -282,7 +290,10 @@ inline constexpr int steps = 6;
                                     support::links_alone(it.link_bytes_per_second, it.link_bytes_per_second),
                                     support::pace::agents};
     support::network_port port{{0, it.network_bytes_per_second}};
-    rank_of_job::ranks_type group{here.all(), memory, port, clocks};
+    cm::collective::local_threads sums_here{sums, cm::rank_id{here.rank()}};
+    rank_of_job::end_type gathers_end{here.all(), memory, port, clocks};
+    rank_of_job::end_type sums_end{sums_here, memory, port, clocks_of_sums};
+    rank_of_job::ranks_type group{gathers_end, sums_end};
     rank_of_job rank{it, how, group, memory};
     rank.fill();
     memory.begin_afresh();
