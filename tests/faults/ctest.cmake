@@ -4,7 +4,7 @@
 set(chunkmem_labels figures)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})
-chunkmem_part(sweeps "background_save|bad_clock|half_step|single_calls|whole_training")
+chunkmem_part(sweeps "background_save|bad_clock|half_step|plan_search|single_calls|whole_training")
 
 # The others start threads: the thread sanitizer runs them.
 set(chunkmem_labels threads)

@@ -234,7 +234,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   };
   maker.make(made, state, record, own);
   REQUIRE(made.current.valid);
-  REQUIRE(made.plan.variant == 1);
+  REQUIRE(made.variant == 1);
   CHECK(loads() == 5);
 
   for (const std::uint32_t index : {4U, 0U}) {  // now it starts where the chosen setting finds no victim

@@ -168,6 +168,7 @@ struct planned_start {
 ///     if (now.valid && now.start.same_places(cache.table())) std::cout << now.actions.size() << " moves\n";
 struct planned_iteration {
   transfer::iteration_plan plan;  ///< its vectors are empty where the eviction policy moves less
+  std::uint32_t variant = 0;      ///< setting of the eviction policy; the plan's own number is not used
   planned_start current;
   /// as many as a round of other iterations needs to come back; the one that was left last is first
   std::array<planned_start, 7> others;
@@ -184,15 +185,18 @@ struct planned_iteration {
   bool closes = false;       ///< who stays is what the eviction policy kept, so that the iteration ends where it began
   bool is_marked = true;     ///< entries of the record know which of them have actions
 
-  /// From now on these chunks stay. The setting of the eviction policy is as before.
+  /// From now on these chunks stay. A copy asks for no memory where its vectors fit into those of the plans before.
+  /// @throws std::bad_alloc   the eviction policy decides, as after keep_nothing()
   template <class Plan>
   void keep(Plan&& wanted)
   {
-    const std::uint32_t variant = plan.variant;
-    plan = std::forward<Plan>(wanted);
-    plan.variant = variant;
-    tries = 0;
-    ways.reset();
+    keep_nothing();
+    try {
+      plan = std::forward<Plan>(wanted);
+    } catch (...) {
+      keep_nothing();  // some of its vectors are copies, and others are not
+      throw;
+    }
   }
   /// The eviction policy decides from now on.
   void keep_nothing() noexcept
@@ -270,8 +274,8 @@ class iteration_planner {
                       retained_.state().reclaims() == 0);
     }
     // What a rehearsal proves holds for the first setting.
-    if (!runs(now, record, chunk_of_slot, planned.plan.variant) &&
-        (planned.plan.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
+    if (!runs(now, record, chunk_of_slot, planned.variant) &&
+        (planned.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
       return;
     finish(planned, now, record, chunk_of_slot, state_.table(), log_, state_.reclaims() == now.reclaims());
   }
@@ -296,13 +300,13 @@ class iteration_planner {
   void reserve_search(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
   try {
-    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.plan.variant)) return;
+    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.variant)) return;
     ended_ = state_;
     planned.keep(policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
     retained_.start(now.table(), planned.plan);
     (void)retained_.run(record, chunk_of_slot);
     planned.frames.assign(retained_.frames());
-    (void)trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant, {1, 1});
+    (void)trial_.frames_moved(now, record, chunk_of_slot, planned.variant, {1, 1});
     log_.make_room();
     retained_.make_room();
     trial_.make_room();
@@ -385,12 +389,12 @@ class iteration_planner {
   /// more.
   void close(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
-  {
-    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.plan.variant)) return;
+  try {
+    if (!planned.plan.retained_until.empty() || !runs(now, record, chunk_of_slot, planned.variant)) return;
     std::uint32_t saved = 0;
     for (int round = 0; round < 4; ++round) {
       ended_ = state_;
-      if (!runs(ended_, record, chunk_of_slot, planned.plan.variant)) break;
+      if (!runs(ended_, record, chunk_of_slot, planned.variant)) break;
       const transfer::iteration_plan& seen = policy_retention_.of(record, chunk_of_slot, now.chunks(), log_.moves());
       if (policy_retention_.saved() > saved) planned.keep(seen);
       saved = std::max(saved, policy_retention_.saved());
@@ -398,28 +402,32 @@ class iteration_planner {
     if (saved == 0) return;
     planned.tries = planned.free_tries;
     const way_tried found = try_ways(now, record, chunk_of_slot, planned.plan, {}, {});
-    const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant);
+    const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, planned.variant);
     if (found.moved > least + trial_length{}.counted * longest(now.table())) return planned.keep_nothing();
     planned.ways = found.ways;
     planned.closes = true;
+  } catch (...) {
+    planned.keep_nothing();  // a plan that is not compared with the eviction policy may copy more
+    throw;
   }
 
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
   void tune(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
-    planned.plan.variant = trial_.best(now, record, chunk_of_slot);
+    planned.variant = trial_.best(now, record, chunk_of_slot);
     planned.keep_nothing();  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      planned.keep(
+      transfer::iteration_plan wanted =
           transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
-                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}}));
-      const std::uint64_t moved =
-          planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
-      if (moved == impossible ||
-          moved > trial_.frames_moved(now, record, chunk_of_slot, planned.plan.variant, long_trial))
-        planned.keep_nothing();
+                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
+      if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
+        planned.keep(std::move(wanted));
+        const std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, planned.variant, long_trial))
+          planned.keep_nothing();
+      }
     }
     planned.tuned = true;
   }
@@ -552,6 +560,7 @@ class plans_by_order {
   /// Memory for a change to this order, so that the change itself cannot fail. @throws std::bad_alloc
   void prepare(std::span<const list_id> order)
   {
+    now_.order.reserve(order.size());  // the order of declaration is filled in as a whole
     if (now_.order.empty())
       for (const list_id each : ids<list_id>(static_cast<std::uint32_t>(order.size()))) now_.order.push_back(each);
     if (now_.plans.empty() || std::ranges::equal(now_.order, order) || find(order) != nullptr) return;

@@ -303,8 +303,16 @@ class schedule {
                                      << (Transfer::plans ? "run two of them before"
                                                          : "name a transfer policy that plans, such as lookahead")
                                      << ")"};
-    transfer::iteration_plan made = plans_[index].plan;
-    made.early.clear();
+    const planned_iteration& planned = plans_[index];
+    transfer::iteration_plan made{.moved_bytes = planned.plan.moved_bytes,
+                                  .bound_bytes = planned.plan.bound_bytes,
+                                  .variant = planned.variant,
+                                  .retained_until = planned.plan.retained_until,
+                                  .first_use = planned.plan.first_use,
+                                  .borders = planned.plan.borders,
+                                  .device_only = planned.plan.device_only,
+                                  .places = planned.plan.places,
+                                  .early = {}};
     name_origin(made, *recorder_.find(name));
     return made;
   }
@@ -329,7 +337,7 @@ class schedule {
     steady_ = false;
     planned.forget();
     planned.keep(given);
-    planned.plan.variant = given.variant;
+    planned.variant = given.variant;
     planned.plan.moved_bytes = planned.plan.bound_bytes = 0;
     planned.plan.early = std::move(early);
     planned.tuned = true;
@@ -531,7 +539,7 @@ class schedule {
   bool counted_divergence_ = false;
   bool exceptional_ = false;
   bool is_clearing_ = false;  // a copy failed while the device was cleared
-  bool disturbed_ = false;  // this iteration
+  bool disturbed_ = false;    // this iteration
 };
 
 }  // namespace chunkmem::inline v0
