@@ -200,7 +200,7 @@ TEST_CASE("gradients neither come nor go while an update is half done, and weigh
   CHECK(it.forgotten() == 2);
 }
 
-TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
+TEST_CASE("a rehearsal leaves no trace in the gradients of a model", "[manager]")
 {
   model_gradients it;
   it.reset(2);

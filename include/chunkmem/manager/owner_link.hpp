@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/containers.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <utility>

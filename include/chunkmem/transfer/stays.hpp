@@ -247,8 +247,8 @@ class stay_frames {
 
   /// @param retained   by use, as in link_stays
   /// @param chunks     for their lengths
-  /// @return           as retention::places, valid until the next call; empty where all chunks have one frame, or the
-  ///                   iteration is too large
+  /// @return           as iteration_plan::places, valid until the next call; empty where all chunks have one frame, or
+  ///                   the iteration is too large
   std::span<const std::uint32_t> choose(const record_uses& record, sequence<std::uint8_t>& retained,
                                         const lease_tide& tide, std::span<const chunk> chunks)
   {
