@@ -47,6 +47,8 @@ namespace optimizer {
 /// Over ranks: `late_updates late{model, adam}` of a sharded_model, in place of `model.step`. An update waits until a
 /// weight of its unit is used, and the unit is gathered behind it. So every rank uses weights in the same order until
 /// nothing waits, also where weights are kept whole. Whether updates wait is compared over ranks as other settings are.
+/// Where nothing decides a step (no limit on the norm, no loss scale, no `skip_nonfinite`), no update waits: each share
+/// is updated as soon as its own sum is there, while the backward pass goes on.
 ///
 /// A loop may change between `step`, late and early updates from step to step. Only `early_updates` itself finishes a
 /// step that it has begun (usage_error).
@@ -121,7 +123,8 @@ class late_updates {
     void decide(driver_type& driver) const
     {
       driver.decide();
-      self.at_once_ = driver.order_by_use(first);
+      self.at_once_ =
+          taker_type::updates_behind_sums && !driver.needs_measures() ? UINT32_MAX : driver.order_by_use(first);
     }
     [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return place < self.at_once_; }
     /// The step is decided, and the updates that are left wait.

@@ -736,6 +736,7 @@ using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class lone_taker {
  public:
+  static constexpr bool updates_behind_sums = false;  ///< late updates wait, whatever decides the step
   using driver_type = caller_driver<Manager, Kernel, Executor>;
   using place_type = typename driver_type::place_type;
 

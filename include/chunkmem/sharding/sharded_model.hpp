@@ -570,6 +570,7 @@ class sharded_model {
   template <class Kernel, class Executor>
   class step_taker {
    public:
+    static constexpr bool updates_behind_sums = true;  ///< late ones too, where nothing decides the step
     using driver_type = sharding::rank_driver<manager_type, Kernel, Executor>;
     using place_type = typename driver_type::place_type;
 
