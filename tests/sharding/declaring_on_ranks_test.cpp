@@ -87,23 +87,27 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
   const auto tensors = [](const std::string& other) {
     return "tensors: " + other + " on rank 1, and parameter tensor.0 of float32 4 in unit 0, group 0 on rank 0 (";
   };
-  const std::array<std::string, 7> sentences{"",
+  const std::array<std::string, 8> sentences{"",
                                              "capacities of the device: rank 1 and rank 0",
                                              tensors("parameter tensor.0 of float32 70000 in unit 0, group 0"),
                                              tensors("parameter tensor.0 of float32 4 in unit 0, group 1"),
                                              "sharding_options: rank 1 and rank 0",
                                              tensors("parameter tensor.0 of float32 2 2 in unit 0, group 0"),
-                                             tensors("frozen tensor.0 of float32 4 in unit 0, group 0")};
+                                             tensors("frozen tensor.0 of float32 4 in unit 0, group 0"),
+                                             "sharding_options: rank 1 and rank 0"};
   for (std::size_t difference = 0; difference < sentences.size(); ++difference) {
     std::vector<std::string> said(2);
     const collective::thread_group group{2, {}};
     support::on_ranks(2, [&](std::uint32_t rank) {
-      const std::uint64_t room = (difference == 1 && rank == 1 ? 2U : 1U) << 20U;
+      const auto is = [&](std::size_t which) { return difference == which && rank == 1; };
+      const std::uint64_t room = (is(1) ? 2U : 1U) << 20U;
       backend::host_arena memory{{.device_capacity = bytes{room}, .host_capacity = bytes{1U << 20U}}};
       collective::local_threads here{group, rank_id{rank}};
       sharded_model<backend::host_arena, collective::local_threads> m{
-          memory, here, {.chunk_bytes = bytes{65536}}, {.sum_scale = difference == 4 && rank == 1 ? 0.5F : 1.0F}};
-      const auto is = [&](std::size_t which) { return difference == which && rank == 1; };
+          memory,
+          here,
+          {.chunk_bytes = bytes{65536}},
+          {.sum_scale = is(4) ? 0.5F : 1.0F, .unit_bytes = bytes{is(7) ? 131'072U : 0U}}};
       (void)m.add<float>(is(5) ? shape{2, 2} : shape{is(2) ? 70'000U : 4U}, is(6) ? role::frozen : role::parameter,
                          group_id{is(3) ? 1U : 0U});
       try {
@@ -118,6 +122,32 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
       CHECK((difference == 0 ? it.empty() : it.starts_with("chunkmem: ranks have other " + sentences[difference])));
     }
   }
+}
+
+TEST_CASE("units of parts of chunks are refused, with the next size of whole ones", "[sharding]")
+{
+  const collective::thread_group group{1, {}};
+  collective::local_threads here{group, rank_id{0}};
+  backend::host_arena memory{{.device_capacity = bytes{1U << 20U}, .host_capacity = bytes{1U << 20U}}};
+  sharded_model<backend::host_arena, collective::local_threads> m{
+      memory, here, {.chunk_bytes = bytes{65'536}}, {.unit_bytes = bytes{65'537}}};
+  (void)m.add<float>({4}, role::parameter);
+  CHECK_THROWS_WITH(m.seal(),
+                    "chunkmem: unit_bytes is 65537 B, which is no multiple of chunk_bytes, 65536 B (take 131072, or 0 "
+                    "for units of a chunk)");
+}
+
+TEST_CASE("units of several chunks have tensors that fit into none of them together", "[sharding]")
+{
+  const collective::thread_group group{1, {}};
+  collective::local_threads here{group, rank_id{0}};
+  backend::host_arena memory{{.device_capacity = bytes{1U << 20U}, .host_capacity = bytes{1U << 20U}}};
+  sharded_model<backend::host_arena, collective::local_threads> m{
+      memory, here, {.chunk_bytes = bytes{16'384}}, {.unit_bytes = bytes{65'536}}};
+  for (int index = 0; index < 4; ++index) (void)m.add<float>({4'096}, role::parameter);
+  (void)m.seal();
+  CHECK(m.units().size() == 1);
+  CHECK(m.plan().units()[0].elements == 16'384);
 }
 
 }  // namespace declaring_on_ranks_test

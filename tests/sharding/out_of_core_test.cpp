@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
@@ -40,36 +41,39 @@ using support::ranks::updates;
 
 namespace {
 
-enum axis : std::size_t { planner, when, zero, ranks, limit, batches, stream, transfer, axes };
+enum axis : std::size_t { planner, when, zero, ranks, limit, batches, stream, transfer, units, axes };
 using point = support::point<axes>;
 
-constexpr point extents{std::size(chosen_planner::names), 3, 4, 4, 3, 2, 2, 2};
+constexpr point extents{std::size(chosen_planner::names), 3, 4, 4, 4, 2, 2, 2, 2};
 
 job training_of(const point& at)
 {
   constexpr sharding::zero divisions[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3,
                                           sharding::zero_3_reduce_last};
-  constexpr float limits[] = {0, 1e6F, 1};
+  constexpr float limits[] = {0, 1e6F, 1, 0};
   return {.ranks = at[ranks] + 1U,
           .steps = 3,
           .micro_batches = at[batches] + 1U,
           .divided = divisions[at[zero]],
           .clip = limits[at[limit]],
+          .skips = at[limit] < 3,
           .is_quarter = true,
           .planner = chosen_planner::names[at[planner]],
           .on_compute = at[stream] == 1,
           .when = static_cast<updates>(at[when]),
-          .undo_kilobytes = 4096};
+          .undo_kilobytes = 4096,
+          .has_long_units = at[units] == 1};
 }
 std::string name_of(const point& at)
 {
   static constexpr std::string_view names[][4] = {{"at once", "late", "early"},
                                                   {"zero_1", "zero_2", "zero_3", "zero_3_reduce_last"},
                                                   {"1 rank", "2 ranks", "3 ranks", "4 ranks"},
-                                                  {"no limit", "a limit above the norm", "clipped"},
+                                                  {"no limit", "a limit above the norm", "clipped", "nothing decides"},
                                                   {"1 micro-batch", "2 micro-batches"},
                                                   {"calling thread", "compute agent"},
-                                                  {"lookahead", "planned"}};
+                                                  {"lookahead", "planned"},
+                                                  {"units of a chunk", "units of a chunk for each rank"}};
   std::string all{chosen_planner::names[at[planner]]};
   for (std::size_t which = when; which < axes; ++which) all += ", " + std::string{names[which - 1][at[which]]};
   return all;
@@ -173,6 +177,7 @@ std::string step_before_the_end(sharding::zero divided, updates when, const opti
       std::ranges::fill(pin.span(), 1.0F);
     }
     optimizer::early_updates early{m, kernel, frame * 8};
+    optimizer::late_updates late{m, kernel};
     std::atomic<bool> came_first = true;
     for (std::uint32_t step = 0; step < 2; ++step) {
       auto scope = m.iteration();
@@ -192,7 +197,12 @@ std::string step_before_the_end(sharding::zero divided, updates when, const opti
         });
         m.gradient_done(std::move(gradient));
       }
-      when == updates::early ? early.step(options) : m.step(kernel, options);
+      switch (when) {
+        case updates::early: early.step(options); break;
+        case updates::late: late.step(options); break;
+        default: m.step(kernel, options);
+      }
+      if (late.waiting() != 0) complaints[here.rank()] = "an update waits";
     }
     const auto pin = m.acquire(weights[0], access::read);
     if (!came_first) complaints[here.rank()] = "no update came before the last gradient";
@@ -208,6 +218,7 @@ TEST_CASE("a step that nothing decides updates a share while gradients of earlie
   const optimizer::step_options options{.learning_rate = 0.01F, .skip_nonfinite = false};
   for (const sharding::zero& divided : {sharding::zero_1, sharding::zero_2, sharding::zero_3}) {
     CHECK(step_before_the_end(divided, updates::at_once, options) == "");
+    CHECK(step_before_the_end(divided, updates::late, options) == "");
     CHECK(step_before_the_end(divided, updates::early, options) == "");
   }
 }

@@ -38,6 +38,7 @@ struct job {
   cm::sharding::zero divided = cm::sharding::zero_3;
   std::uint32_t of_node = 0;  ///< ranks of a node, which add their gradients first; 0: all
   float clip = 0;             ///< of the norm
+  bool skips = true;          ///< steps whose gradients are not finite
   float scale = 1;            ///< of sums over ranks
   std::uint32_t frames = 0;   ///< of the device; 0: room for all
   bool rehearses = false;
@@ -54,12 +55,16 @@ struct job {
   std::uint32_t spoilt_step = UINT32_MAX;  ///< the last rank makes an infinite gradient in it
   bool tries_again = false;                ///< each call that fails for want of bytes or by a copy is made again
   cm::bytes frame{};                       ///< 0: the least that these ranks can divide, twice
-  [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
+  bool has_long_units = false;             ///< units of a frame for each rank
+  [[nodiscard]] cm::bytes unit_bytes() const { return frame_bytes() * (has_long_units ? ranks : 1); }
+  [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, unit_bytes()); }
   /// Nothing is clipped, and the bytes of every update fit: each step but the first, which makes states, has some.
   [[nodiscard]] bool has_early_updates() const
   {
     return when == updates::early && clip >= 1e6F && undo_kilobytes >= 4096 && steps > 1;
   }
+  /// A step depends on all its gradients.
+  [[nodiscard]] bool decides() const { return skips || clip > 0 || loss_scale > 0; }
   [[nodiscard]] bool is_spoilt(std::size_t tensor, std::uint32_t rank, std::uint32_t step) const
   {
     return step == spoilt_step && rank + 1 == ranks && tensor == 3;
@@ -70,7 +75,10 @@ struct job {
   }
   [[nodiscard]] cm::optimizer::step_options options(cm::optimizer::loss_scale& scale_of_loss) const
   {
-    return {.learning_rate = 0.01F, .clip = {.norm = clip}, .loss_scale = loss_scale > 0 ? &scale_of_loss : nullptr};
+    return {.learning_rate = 0.01F,
+            .clip = {.norm = clip},
+            .loss_scale = loss_scale > 0 ? &scale_of_loss : nullptr,
+            .skip_nonfinite = skips};
   }
   /// Gradients are summed over ranks in every micro-batch.
   [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
@@ -455,8 +463,9 @@ class one_of_many {
     if (m_.rehearsing()) return;
     if ((outcome == cm::optimizer::step_result::skipped_nonfinite) != (now == job_.spoilt_step))
       complain("another decision about", 3);
-    if (job_.when == updates::late && now != job_.spoilt_step && has_gradients(now) && steps_.waiting() == 0)
-      complain("no update waits of", 0);
+    if (job_.when == updates::late && now != job_.spoilt_step && has_gradients(now) &&
+        (steps_.waiting() != 0) != job_.decides())
+      complain(job_.decides() ? "no update waits of" : "an update waits of", 0);
     early_ones += steps_.early();
     norms.push_back(outcome.norm);
   }

@@ -110,7 +110,7 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
         Model model{memory,
                     ends_as<Ranks>(ends()),
                     {.chunk_bytes = wanted.frame_bytes()},
-                    {.divided = wanted.divided, .sum_scale = wanted.scale},
+                    {.divided = wanted.divided, .sum_scale = wanted.scale, .unit_bytes = wanted.unit_bytes()},
                     policies...};
         trainer_type trainer{model, kernel, wanted, alone.values};
         use(trainer);

@@ -204,7 +204,7 @@ class sharded_model {
         ++versions;
         tensors_.expect_type(spec.type);
       });
-      plan_.seal(chunk_bytes_, sharding::divide(ownership_, ranks_.world()));
+      plan_.seal(unit_bytes(), sharding::divide(ownership_, ranks_.world()));
       runs_.chunks = plan_.division().chunks;
       runs_.model = number_of_names();
       runs_.runs.clear();
@@ -810,15 +810,29 @@ class sharded_model {
       if (!sends) std::copy_n(here, piece.size(), piece.data());
     }
   }
+  /// @throws config_error   units of parts of a chunk
+  [[nodiscard]] bytes unit_bytes() const
+  {
+    if (options_.unit_bytes == bytes{}) return chunk_bytes_;
+    if (options_.unit_bytes.count() % chunk_bytes_.count() != 0)
+      throw config_error{error_text{} << "chunkmem: unit_bytes is " << options_.unit_bytes.count()
+                                      << " B, which is no multiple of chunk_bytes, " << chunk_bytes_.count()
+                                      << " B (take " << align_up(options_.unit_bytes, chunk_bytes_).count()
+                                      << ", or 0 for units of a chunk)"};
+    return options_.unit_bytes;
+  }
   [[nodiscard]] std::array<std::uint64_t, 7> settings_words() const
   {
     const std::uint64_t divided = (options_.divided.gradients ? 1U : 0U) + (options_.divided.parameters ? 2U : 0U);
+    collective::fingerprint division;
+    division.add(divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale));
+    division.add(options_.unit_bytes.count());
     collective::fingerprint tensors;
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) tensors.add(word_of(tensor));
     return {m_.backend().capacity(tier::device).count(),
             m_.backend().capacity(tier::host).count(),
             chunk_bytes_.count(),
-            divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale),
+            division.value(),
             plan_.division().shares,
             std::uint64_t{gradient_.takes_slot() ? 1U : 0U} |
                 static_cast<std::uint64_t>(gradient_.type_for(dtype::bfloat16)) << 8U |

@@ -74,7 +74,7 @@ class unit_plan {
     return static_cast<std::uint32_t>(tensors_.size() - 1);
   }
 
-  /// @param frame   size of a chunk
+  /// @param frame   size of a unit whose tensors are no larger: of a chunk, or of several
   /// @throws config_error   the shares do not divide a frame into whole blocks of every element type, or a tensor is
   ///                        larger than a frame where chunks are gathered by groups; usage_error   a layout that does
   ///                        not keep blocks whole, sealed already; size_overflow. Where it throws nothing is sealed
@@ -85,7 +85,7 @@ class unit_plan {
         (bytes{std::uint64_t{division.shares / division.chunks} * measure_block} * sizeof(float)).count();
     if (frame.count() == 0 || frame.count() % grain != 0)
       throw config_error{
-          error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which "
+          error_text{} << "chunkmem: chunk_bytes, or unit_bytes where it is given, is " << frame.count() << " B, which "
                        << division.shares / division.chunks << " ranks cannot divide into blocks of " << measure_block
                        << " elements (take "
                        << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};

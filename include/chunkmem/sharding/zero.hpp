@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <cmath>
@@ -37,6 +38,10 @@ struct sharding_options {
   zero divided = zero_3;
   /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
   float sum_scale = 1;
+  /// of a unit, which is the size of a message: a multiple of `chunk_bytes`; 0: as `chunk_bytes`. A rank copies, updates
+  /// and frees its shares chunk by chunk. A unit of ranks x `chunk_bytes` has shares of a chunk each: no copy or update
+  /// of a share then waits for another share
+  bytes unit_bytes{};
 };
 
 /// @throws config_error   sums of gradients would be nothing, or no numbers
