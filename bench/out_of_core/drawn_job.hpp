@@ -20,7 +20,8 @@ namespace out_of_core {
 namespace cm = chunkmem;
 
 inline constexpr std::uint32_t ranks = 4;
-inline constexpr cm::bytes frame{std::uint64_t{ranks} * 4096 * 4};  // the least that four ranks can divide
+inline constexpr cm::bytes least_share{4096 * 4};        // of a unit
+inline constexpr cm::bytes frame = least_share * ranks;  // a unit of weights or gradients, and a tensor of activations
 inline constexpr std::uint64_t elements_of_tensor = frame.count() / 2;
 
 enum class moment_of_updates : std::uint8_t { at_once, late, early };
@@ -52,6 +53,9 @@ struct job {
     for (const layer& it : layers) all += it.weights;
     return all;
   }
+  /// Where weights stay whole, a share has a chunk of its own, so that it waits for no other one. Where they are
+  /// gathered in each pass, frames change hands more often, and a unit is a chunk, which fits into any free frame.
+  [[nodiscard]] cm::bytes chunk() const { return divided.parameters ? frame : least_share; }
   [[nodiscard]] double parameters() const { return static_cast<double>(tensors() * elements_of_tensor); }
   [[nodiscard]] cm::activation::layer_chain chain() const
   {
@@ -74,7 +78,7 @@ struct job {
     return {.device = activations,
             .to_host_bytes_per_second = link_bytes_per_second,
             .to_device_bytes_per_second = link_bytes_per_second,
-            .frame = frame,
+            .frame = chunk(),
             .copy = frame};
   }
 };

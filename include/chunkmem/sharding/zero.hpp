@@ -38,9 +38,9 @@ struct sharding_options {
   zero divided = zero_3;
   /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
   float sum_scale = 1;
-  /// of a unit, which is the size of a message: a multiple of `chunk_bytes`; 0: as `chunk_bytes`. A rank copies, updates
-  /// and frees its shares chunk by chunk. A unit of ranks x `chunk_bytes` has shares of a chunk each: no copy or update
-  /// of a share then waits for another share
+  /// of a unit, which is the size of a message: a multiple of `chunk_bytes`; 0: as `chunk_bytes`. A rank copies its
+  /// shares chunk by chunk. In a unit of ranks x `chunk_bytes` each share has a chunk of its own, and no copy or update
+  /// of a share waits for another one
   bytes unit_bytes{};
 };
 
