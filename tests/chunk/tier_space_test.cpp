@@ -129,7 +129,7 @@ namespace {
 struct free_frame {
   std::uint32_t frame = 0;
   std::uint32_t when = 0;  ///< 0: from the beginning
-  bool is_written_back = false;
+  bool in_use = false;
 };
 
 /// The choice for a load, by looking at each free frame.
@@ -141,12 +141,13 @@ frame_id plain_load(std::vector<free_frame> free, std::uint32_t border)
                     return left.when != right.when ? left.when < right.when : left.frame > right.frame;
                   })->frame};
 }
-/// The choice for a chunk without bytes: free at once and last, then from the beginning, then written back first.
+/// The choice for a chunk without bytes: free at once and last, then from the beginning, then the first of those that
+/// an agent may still work on.
 frame_id plain_claim(std::vector<free_frame> free, std::uint32_t border)
 {
   std::erase_if(free, [&](const free_frame& it) { return it.frame >= border; });
   if (free.empty()) return frame_id::none;
-  const auto rank = [](const free_frame& it) { return it.is_written_back ? 2 : it.when == 0 ? 1 : 0; };
+  const auto rank = [](const free_frame& it) { return it.in_use ? 2 : it.when == 0 ? 1 : 0; };
   return frame_id{std::ranges::min_element(free, [&](const free_frame& left, const free_frame& right) {
                     if (rank(left) != rank(right)) return rank(left) < rank(right);
                     if (left.when == right.when) return left.frame > right.frame;
@@ -190,11 +191,11 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
       }
       if (taken.empty() || dice.one_in(3)) continue;
       const std::size_t which = dice.below(static_cast<std::uint32_t>(taken.size()));
-      const bool is_written_back = dice.one_in(2);
+      const bool in_use = dice.one_in(2);
       pool.give(frame_id{taken[which]}, 1);
-      order.freed(frame_id{taken[which]}, is_written_back, now);
+      order.freed(frame_id{taken[which]}, in_use, now);
       CHECK(order.since(frame_id{taken[which]}) == now);
-      free.push_back({taken[which], now, is_written_back});
+      free.push_back({taken[which], now, in_use});
       taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(which));
     }
   }

@@ -281,6 +281,26 @@ TEST_CASE("by age a load takes the frame that was given up before another one be
   }
 }
 
+TEST_CASE("by age a chunk without bytes takes a frame that ranks may still add up last, and the oldest of these",
+          "[manager]")
+{
+  auto state = small<eviction::by_retention>({1, 1, 1, 1, 1}, 3, 5);
+  for (const std::uint32_t index : {0U, 1U}) state.sum_over_ranks(chunk_id{index});
+  state.policy().order_by_age(true);
+  counting_mover mover;
+  for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write, mover);
+  const auto frame_of = [&](std::uint32_t index) { return state[chunk_id{index}].first_frame[tier::device]; };
+  const frame_id frames[] = {frame_of(0), frame_of(1), frame_of(2)};
+  for (const std::uint32_t index : {2U, 1U, 0U}) {
+    state.drop(slot_id{index}, chunk_id{index}, mover);
+    use(state, 3, entry_kind::write_on_host, mover);  // a moment passes
+  }
+  for (const std::uint32_t index : {2U, 4U, 3U}) use(state, index, entry_kind::write, mover);
+  CHECK(frame_of(2) == frames[2]);  // free at once, though it is the oldest
+  CHECK(frame_of(4) == frames[1]);
+  CHECK(frame_of(3) == frames[0]);
+}
+
 TEMPLATE_TEST_CASE("without a plan a lease takes free room, and no chunk leaves for it", "[manager]", eviction::lru,
                    eviction::belady, eviction::cost_aware)
 {

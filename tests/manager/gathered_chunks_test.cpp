@@ -20,7 +20,7 @@ namespace gathered_chunks_test {
 namespace cm = chunkmem;
 using namespace cm::literals;
 
-TEST_CASE("shares name the chunks that keep them and their places in the whole", "[manager]")
+TEST_CASE("shares name the chunks that keep them, and chunks that ranks add up are known", "[manager]")
 {
   cm::registry tensors;
   const auto add = [&](std::uint64_t size, cm::role part) {
@@ -28,6 +28,7 @@ TEST_CASE("shares name the chunks that keep them and their places in the whole",
   };
   const cm::tensor_id whole = add(4096, cm::role::gathered);
   const cm::tensor_id kept = add(4096, cm::role::gathered);
+  const cm::tensor_id gradients = add(4096, cm::role::activation);
   const cm::tensor_id first = add(1024, cm::role::frozen);
   const cm::tensor_id second = add(1024, cm::role::frozen);
   cm::gathered_chunks gathered;
@@ -36,6 +37,7 @@ TEST_CASE("shares name the chunks that keep them and their places in the whole",
   gathered.add(kept, 21, true);
   gathered.derive(whole, first, 0);
   gathered.derive(kept, second, 2048);
+  gathered.add_summed(gradients);
   tensors.seal(cm::append_layout{}, 4_KiB);
 
   const cm::chunk_shares shares = gathered.shares(tensors);
@@ -48,6 +50,10 @@ TEST_CASE("shares name the chunks that keep them and their places in the whole",
   std::vector<cm::chunk_id> loaded;
   gathered.for_each_loaded_from_shares(tensors, [&](cm::chunk_id chunk) { loaded.push_back(chunk); });
   CHECK(loaded == std::vector<cm::chunk_id>{tensors.chunk_of(whole)});
+  cm::chunk_cache<cm::eviction::lru> laid_out;
+  cm::model_frames{tensors, gathered, 4_KiB}.lay_out(laid_out, {{1_MiB, 1_MiB}});
+  for (const cm::chunk_id chunk : laid_out.table().chunk_ids())
+    CHECK(laid_out[chunk].is_summed() == (chunk == tensors.chunk_of(gradients)));
 }
 
 TEST_CASE("a tier gets frames for all chunks, and more where windows of several frames cut its room", "[manager]")

@@ -10,6 +10,7 @@
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
+#include <chunkmem/transfer/planned.hpp>
 
 #include <support/activation_chain.hpp>
 #include <support/catch.hpp>
@@ -295,6 +296,63 @@ TEST_CASE(
   });
   CHECK(is_first[0]);
   CHECK(is_first[1]);
+}
+
+namespace {
+
+/// Two ranks with four layers train by a plan. Beside weights and shares the device has room for the gradients of two
+/// layers. In the last step the compute agent of rank 1 makes the gradient of each layer when rank 0 makes that of the
+/// layer below, or gives up.
+/// @return   for how many layers it gave up
+std::uint32_t sums_that_held_up_a_gradient()
+{
+  static constexpr std::uint64_t elements = 8192;
+  constexpr std::uint32_t layers = 4;
+  constexpr std::uint32_t steps = 8;
+  const bytes frame{elements * sizeof(float)};
+  std::atomic<std::uint32_t> begun = layers;  // the layer whose gradient rank 0 makes
+  std::atomic<std::uint32_t> held_up = 0;
+  sharding::thread_ranks{2}.run([&](sharding::thread_ranks::place& here) {
+    backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 32, .async_compute = true}};
+    sharded_model<backend::host_arena, collective::local_threads, transfer::planned> m{
+        memory, here.all(), {.chunk_bytes = frame}, {.divided = sharding::zero_2}};
+    std::atomic<bool> has_begun = false;
+    told_descent kernel{&has_begun};
+    m.use(kernel);
+    std::vector<tensor<float>> weights;
+    for (std::uint32_t layer = 0; layer < layers; ++layer) weights.push_back(m.add<float>({elements}, role::parameter));
+    for (const tensor<float> weight : weights) std::ranges::fill(m.acquire(weight, access::write).span(), 1.0F);
+    for (std::uint32_t step = 0; step < steps; ++step) {
+      const bool is_watched = step + 1 == steps;
+      auto scope = m.iteration();
+      scope.pass(pass::forward);
+      for (const tensor<float> weight : weights) (void)m.acquire(weight, access::read, agent::compute);
+      scope.pass(pass::backward);
+      for (std::uint32_t layer = layers; layer-- > 0;) {
+        auto gradient = m.gradient(m.acquire(weights[layer], access::read, agent::compute));
+        memory.launch(agent::compute, [to = gradient.data(), layer, is_watched, is_first = here.rank() == 0, &begun,
+                                       &held_up]() noexcept {
+          if (is_watched && is_first) begun = layer;
+          for (std::uint64_t tries = 0; is_watched && !is_first && layer > 0 && begun >= layer; ++tries) {
+            if (tries == 2'000'000 && ++held_up > 0) break;
+            std::this_thread::yield();
+          }
+          std::fill_n(to, elements, 0.5F);
+        });
+        m.gradient_done(std::move(gradient));
+      }
+      m.step(kernel, {.learning_rate = 0.01F});
+    }
+  });
+  return held_up;
+}
+
+}  // namespace
+
+TEST_CASE("a gradient does not wait for the sum of the one before it, where the plan has another free frame",
+          "[sharding]")
+{
+  CHECK(sums_that_held_up_a_gradient() == 0);
 }
 
 TEST_CASE("groups of sums that are of other ranks are refused", "[sharding]")

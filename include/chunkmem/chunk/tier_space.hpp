@@ -117,7 +117,8 @@ class frame_pool {
 ///
 /// - A load can start when its frame is free, so a load takes the frame that is free the longest.
 /// - A chunk without bytes takes the frame that became free last: older frames stay for loads. A frame whose bytes are
-///   written back is free later than it seems, so such a chunk takes it only where there is no other frame.
+///   written back or added over ranks is free later than it seems. Such a chunk takes it only where there is no other
+///   frame, and then the one that was given up first.
 /// - Of frames that were free from the beginning, the highest is the first. They are free since time 0.
 ///
 /// Buys: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
@@ -134,12 +135,12 @@ class free_frame_order {
     for (std::uint32_t frame = frames_; frame-- > 0;)
       if (pool.is_free(frame_id{frame})) append(frame, from_beginning, 0);
   }
-  /// @param is_written_back   the bytes of the frame are written back before it is free
+  /// @param in_use   an agent may still work on the bytes of the frame: they are written back, or added over ranks
   /// @param now   not below that of an earlier call, and below 2^64 - 1
-  void freed(frame_id frame, bool is_written_back, std::uint64_t now) noexcept
+  void freed(frame_id frame, bool in_use, std::uint64_t now) noexcept
   {
     unlink(index_of(frame));
-    append(index_of(frame), is_written_back ? after_write_back : at_once, now);
+    append(index_of(frame), in_use ? after_use : at_once, now);
   }
   /// When a free frame became free. @pre   it is free
   [[nodiscard]] std::uint64_t since(frame_id frame) const noexcept { return links_[index_of(frame)].time - 1; }
@@ -150,7 +151,7 @@ class free_frame_order {
     const std::uint32_t first = find(pool, border, from_beginning, &link::after);
     if (first != none) return frame_id{first};
     const std::uint32_t left = find(pool, border, at_once, &link::after);
-    const std::uint32_t right = find(pool, border, after_write_back, &link::after);
+    const std::uint32_t right = find(pool, border, after_use, &link::after);
     if (left == none || right == none) return either(left, right, pool, border);
     return frame_id{links_[left].time <= links_[right].time ? left : right};
   }
@@ -159,12 +160,12 @@ class free_frame_order {
   {
     const std::uint32_t last = find(pool, border, at_once, &link::before);
     if (last != none) return frame_id{last};
-    return either(find(pool, border, from_beginning, &link::after), find(pool, border, after_write_back, &link::after),
-                  pool, border);
+    return either(find(pool, border, from_beginning, &link::after), find(pool, border, after_use, &link::after), pool,
+                  border);
   }
 
  private:
-  enum ring : std::uint32_t { from_beginning, at_once, after_write_back, ring_count };
+  enum ring : std::uint32_t { from_beginning, at_once, after_use, ring_count };
   static constexpr std::uint32_t none = UINT32_MAX;
   static constexpr int most_passed = 64;
 

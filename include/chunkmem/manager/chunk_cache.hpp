@@ -103,6 +103,8 @@ class chunk_cache {
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
   void make_derived(chunk_id id) noexcept { table_[id].first_frame[tier::host] = chunk::elsewhere; }
+  /// As chunk::is_summed, from now on. @pre it lies nowhere
+  void sum_over_ranks(chunk_id id) noexcept { table_[id].sum_over_ranks(); }
   /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
   void take_places(const chunk_table& other)
   {
@@ -465,15 +467,16 @@ class chunk_cache {
     chunk& chunk_state = table_[id];
     const frame_id first = chunk_state.first_frame[where];
     table_.space(where).vacate(first, chunk_state.frames);
-    for (std::uint32_t frame = 0; frame < chunk_state.frames; ++frame) note_free(where, first + frame, evicted);
+    const bool in_use = evicted || chunk_state.is_summed();
+    for (std::uint32_t frame = 0; frame < chunk_state.frames; ++frame) note_free(where, first + frame, in_use);
     chunk_state.take_away(where);
     mover.vacated(where, first, chunk_state.frames, evicted);
   }
 
-  void note_free(tier where, frame_id frame, bool evicted) noexcept
+  void note_free(tier where, frame_id frame, bool in_use) noexcept
   {
     if constexpr (bounded_eviction<Eviction>)
-      if (where == tier::device) free_order_.freed(frame, evicted, candidates_.clock());
+      if (where == tier::device) free_order_.freed(frame, in_use, candidates_.clock());
   }
 
   /// Evicts it. @return   false where the host has no room for it, and it stays

@@ -16,8 +16,8 @@ namespace chunkmem::inline v0 {
 
 /// Tensors that are made whole from the shares of all ranks, and the parts that this rank keeps.
 ///
-/// `add(whole, label, keeps)` and `derive(whole, share, begin)` declare, before anything is allocated. Each whole
-/// tensor fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
+/// `add(whole, label, keeps)`, `derive(whole, share, begin)` and `add_summed(gradients)` declare, before anything is
+/// allocated. Each whole tensor fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
 class gathered_chunks {
  public:
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded.
@@ -33,6 +33,9 @@ class gathered_chunks {
     parts_.push_back({whole, share, begin, from});
   }
 
+  /// Ranks add up the chunk of this tensor before it leaves. @pre nothing is allocated
+  void add_summed(tensor_id whole) { summed_.push_back(whole); }
+
   [[nodiscard]] bool empty() const noexcept { return gathered_.empty(); }
 
   /// Calls `visit(chunk)` for each chunk that is made anew at each load: it has no place on the host.
@@ -42,6 +45,12 @@ class gathered_chunks {
   {
     for (const gathered_tensor& it : gathered_)
       if (!it.keeps) visit(tensors.chunk_of(it.whole));
+  }
+  /// Calls `visit(chunk)` for each chunk that ranks add up. @pre `tensors` is sealed
+  template <class Visit>
+  void for_each_summed(const registry& tensors, Visit visit) const
+  {
+    for (const tensor_id whole : summed_) visit(tensors.chunk_of(whole));
   }
   /// Calls `visit(whole, value)` with the slots of each tensor that a load makes from the values of a parameter.
   /// @pre `tensors` is sealed
@@ -108,12 +117,13 @@ class gathered_chunks {
 
   sequence<gathered_tensor> gathered_;
   sequence<part> parts_;
+  sequence<tensor_id> summed_;
 };
 
 /// What a sharded model does with a manager, beside accesses: `m.gathered()`. A view of the manager.
 ///
-/// `add` and `derive` declare tensors that are made whole from the shares of all ranks; `gather_now` and `sum` are the
-/// collectives on their chunks. Every rank calls them in the same order.
+/// `add` and `derive` declare tensors that are made whole from the shares of all ranks, `add_summed` tensors that all
+/// ranks add up; `gather_now` and `sum` are the collectives on their chunks. Every rank calls them in the same order.
 template <class Engine>
 class gathered_access {
  public:
@@ -128,6 +138,8 @@ class gathered_access {
   {
     engine_->gathered().derive(whole, share, begin, from);
   }
+  /// `sum` is called for this tensor before it is dropped. @pre nothing is placed yet
+  void add_summed(tensor_id whole) { engine_->gathered().add_summed(whole); }
   /// The share has a master that was made from it. @pre everything is placed
   [[nodiscard]] bool has_master(tensor_id share) const noexcept
   {

@@ -151,8 +151,10 @@ class gathered_units {
       label += units;  // ranks that gather other versions differ
       if (it.is_trained) it.versions.push_back({list, add_whole(m, it, label)});
     });
-    if (it.is_trained)
+    if (it.is_trained) {
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
+      m.gathered().add_summed(it.gradients.id);
+    }
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });

@@ -32,7 +32,8 @@ namespace transfer {
 /// - Some chunks live on the device alone where the host has no room for every chunk.
 /// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames.
 /// - A copy starts as soon as its chunk is ready and its frames are free.
-/// - A load takes the frame that is free, or was given up by the plan, the longest.
+/// - A load takes the frame that is free, or was given up by the plan, the longest. A chunk without bytes takes a frame
+///   whose bytes an agent may still copy, or add over ranks, only where there is no other.
 /// - The chunks that an iteration ends with, and that leave before they are used again, are written back before the
 ///   iteration ends.
 /// - The chunks that the next iteration uses first are loaded before this iteration ends, as far as there is room; see
