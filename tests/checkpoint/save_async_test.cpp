@@ -27,6 +27,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 #include "small_model.hpp"
@@ -276,8 +277,19 @@ namespace background_write_test {
 using namespace chunkmem;
 using checkpoint::detail::background_write;
 using checkpoint::detail::carry_out;
+using checkpoint::detail::save_queue;
 
 namespace {
+
+/// A clock of a test. A thread that pauses reads it again and again.
+std::atomic<int> seconds{0};
+std::atomic<int> reads{0};
+
+save_queue::time now() noexcept
+{
+  ++reads;
+  return save_queue::time{std::chrono::seconds{seconds.load()}};
+}
 
 /// What it was told to write.
 struct told {
@@ -343,6 +355,32 @@ TEST_CASE("what its thread meets is the failure of its queue, and ends it", "[ch
   CHECK(writing.queue().wait_for_more(1));
   CHECK_THROWS_WITH(std::rethrow_exception(writing.queue().failure()), "the disk is gone");
   CHECK_THROWS_WITH(writing.queue().end_file(), "the disk is gone");
+}
+
+TEST_CASE("a save that lends pauses its disk while its manager updates", "[checkpoint]")
+{
+  checkpoints::small_model it;
+  const std::vector<std::byte> content(500, std::byte{7});
+  seconds = 0;
+  background_write writing{1000, now};
+  (void)writing.lend_from(it.m);
+  writing.queue().write(content);
+  writing.queue().close();
+  seconds = 100;
+  std::atomic<bool> is_written = false;
+  {
+    const auto updating = it.m.updates().updating();
+    reads = 0;
+    writing.start([&] {
+      save_queue::order next;
+      if (writing.queue().take(next)) writing.queue().written(next);
+      is_written = true;
+    });
+    while (reads < 3 && !is_written) std::this_thread::yield();
+    CHECK_FALSE(is_written);
+  }
+  writing.join();
+  CHECK(is_written);
 }
 
 }  // namespace background_write_test

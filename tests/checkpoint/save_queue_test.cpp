@@ -4,6 +4,8 @@
 #include <support/catch.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
@@ -20,6 +22,66 @@ std::vector<std::byte> bytes_of(std::size_t size, unsigned value)
 {
   return std::vector<std::byte>(size, std::byte{static_cast<unsigned char>(value)});
 }
+
+/// A clock of a test. A thread that pauses reads it again and again.
+struct clock {
+  static inline std::atomic<std::int64_t> seconds{0};
+  static inline std::atomic<int> reads{0};
+
+  static save_queue::time now() noexcept
+  {
+    ++reads;
+    return save_queue::time{std::chrono::seconds{seconds.load()}};
+  }
+};
+
+constexpr std::size_t least = 4'096;
+
+/// A queue with a buffer for `room` pieces, of which four were lent and are copies now, and a disk that writes one.
+struct paused_disk {
+  std::vector<std::byte> bytes = bytes_of(4 * least, 7);
+  save_queue queue;
+  save_queue::order first;
+  std::atomic<bool> is_taken = false;
+  std::thread disk;
+
+  explicit paused_disk(std::uint64_t room) : queue{room * least, (clock::seconds = 0, clock::now)}
+  {
+    lend();
+    queue.take_back(1);
+  }
+  ~paused_disk() { disk.join(); }
+  /// Four pieces more.
+  void lend()
+  {
+    const std::uint64_t item = queue.add_item();
+    queue.lend(bytes, item);
+    queue.arrive(item);
+  }
+  /// All is handed over, and an update begins.
+  void update()
+  {
+    queue.close();
+    clock::seconds = 100;
+    queue.begin_update();
+    disk = std::thread{[this] {
+      if (queue.take(first)) queue.written(first);
+      is_taken = true;
+    }};
+  }
+  /// Returns when the disk pauses, or does not.
+  [[nodiscard]] bool pauses() const
+  {
+    clock::reads = 0;
+    while (clock::reads < 3 && !is_taken) std::this_thread::yield();
+    return !is_taken;
+  }
+  void expect_taken() const
+  {
+    while (!is_taken) std::this_thread::yield();
+    CHECK(first.bytes().size() == least);
+  }
+};
 
 }  // namespace
 
@@ -252,6 +314,94 @@ TEST_CASE("what is promised, copied ahead, taken back and written at once is wri
       CHECK(queue.most_held() <= bound);
       queue.take_back();
     }
+}
+
+TEST_CASE("the disk takes no copies while updates run", "[checkpoint]")
+{
+  paused_disk it{4};
+  it.queue.begin_update();
+  it.update();
+  CHECK(it.pauses());
+  it.queue.end_update();
+  CHECK(it.pauses());
+  it.queue.end_update();
+  it.expect_taken();
+}
+
+TEST_CASE("the disk pauses only where the buffer has room for all that is lent", "[checkpoint]")
+{
+  for (const std::uint64_t room : {7U, 8U}) {
+    paused_disk it{room};
+    it.lend();
+    it.update();
+    CHECK(it.pauses() == (room == 8));
+    it.queue.end_update();
+  }
+}
+
+TEST_CASE("the disk pauses only where the buffer has room for all that is promised", "[checkpoint]")
+{
+  for (const std::uint64_t room : {7U, 8U}) {
+    paused_disk it{room};
+    it.queue.promise(0, 4 * least, it.queue.add_item());
+    it.update();
+    CHECK(it.pauses() == (room == 8));
+    it.queue.end_update();
+  }
+}
+
+TEST_CASE("the disk writes bytes from their place while updates run, and pauses once they are copies", "[checkpoint]")
+{
+  const auto bytes = bytes_of(4 * least, 7);
+  clock::seconds = 0;
+  save_queue queue{4 * least, clock::now};
+  queue.lend(bytes, queue.add_item());
+  queue.arrive(1);
+  queue.close();
+  clock::seconds = 100;
+  queue.begin_update();
+  save_queue::order piece;
+  REQUIRE(queue.take(piece));
+  queue.written(piece);
+  queue.take_back(1);
+  std::atomic<bool> is_taken = false;
+  clock::reads = 0;
+  std::thread disk{[&] {
+    if (queue.take(piece)) queue.written(piece);
+    is_taken = true;
+  }};
+  while (clock::reads < 3 && !is_taken) std::this_thread::yield();
+  CHECK_FALSE(is_taken);
+  queue.end_update();
+  disk.join();
+  CHECK(std::ranges::equal(piece.bytes(), bytes_of(least, 7)));
+}
+
+TEST_CASE("the disk pauses for nine tenths of the time of a save, and writes then also while an update runs",
+          "[checkpoint]")
+{
+  paused_disk it{4};
+  it.update();
+  CHECK(it.pauses());
+  clock::seconds = 980;  // 880 of them in the pause
+  CHECK(it.pauses());
+  clock::seconds = 1'001;  // 901
+  it.expect_taken();
+}
+
+TEST_CASE("a save that is cancelled, or fails, ends the pause of its disk", "[checkpoint]")
+{
+  for (const bool fails : {false, true}) {
+    paused_disk it{4};
+    it.update();
+    CHECK(it.pauses());
+    if (fails)
+      it.queue.refuse(std::make_exception_ptr(std::runtime_error{"a device that is lost"}));
+    else
+      it.queue.cancel();
+    while (!it.is_taken) std::this_thread::yield();
+    CHECK(it.first.bytes().empty());
+  }
 }
 
 TEST_CASE("a queue whose lent bytes do not arrive gives nothing to write, and keeps the first reason", "[checkpoint]")

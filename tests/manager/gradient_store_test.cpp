@@ -34,7 +34,7 @@ TEST_CASE("who watches is told before each change, until the watch ends", "[mana
   change_watch watch;
   watch.tell(chunk_id{3});  // nobody is there
   int told = 0;
-  watch.begin(count, &told);
+  watch.begin(count, nullptr, &told);
   watch.tell(chunk_id{3});
   watch.tell(chunk_id::none);
   CHECK(told == 2);
@@ -47,26 +47,48 @@ TEST_CASE("who watches hears which chunk changes", "[manager]")
 {
   change_watch watch;
   chunk_id heard{0};
-  watch.begin([](void* context, chunk_id chunk) noexcept { *static_cast<chunk_id*>(context) = chunk; }, &heard);
+  watch.begin([](void* context, chunk_id chunk) noexcept { *static_cast<chunk_id*>(context) = chunk; }, nullptr,
+              &heard);
   watch.tell(chunk_id{7});
   CHECK(heard == chunk_id{7});
   watch.tell(chunk_id::none);
   CHECK(heard == chunk_id::none);
 }
 
+TEST_CASE("who watches hears the begin and the end of an update, also of one that throws", "[manager]")
+{
+  change_watch watch;
+  std::vector<bool> heard;
+  const auto hear = [](void* context, bool begins) noexcept {
+    static_cast<std::vector<bool>*>(context)->push_back(begins);
+  };
+  const auto update = [&](bool throws) {
+    const auto updating = watch.updating();
+    if (throws) throw std::runtime_error{"an update"};
+  };
+  update(false);  // nobody is there
+  watch.begin([](void*, chunk_id) noexcept {}, hear, &heard);
+  update(false);
+  CHECK_THROWS_AS(update(true), std::runtime_error);
+  CHECK(heard == std::vector<bool>{true, false, true, false});
+  watch.end(&heard);
+  update(false);
+  CHECK(heard.size() == 4);
+}
+
 TEST_CASE("one watches at a time, and nobody ends the watch of another", "[manager]")
 {
   change_watch watch;
   int first = 0, second = 0;
-  watch.begin(count, &first);
-  CHECK_THROWS_AS(watch.begin(count, &second), usage_error);
+  watch.begin(count, nullptr, &first);
+  CHECK_THROWS_AS(watch.begin(count, nullptr, &second), usage_error);
   watch.end(&second);
   watch.end(nullptr);
   watch.tell(chunk_id{1});
   CHECK(first == 1);
   CHECK(second == 0);
   watch.end(&first);
-  watch.begin(count, &second);
+  watch.begin(count, nullptr, &second);
   watch.end(&first);
   watch.tell(chunk_id{1});
   CHECK(second == 1);
@@ -770,7 +792,7 @@ TEST_CASE("who watches hears before a master is made or a parameter is written, 
   int told = 0;
   const auto hears_of = [&](auto change) {
     told = 0;
-    it.rig.changes.begin(manager_parts::count_call, &told);
+    it.rig.changes.begin(manager_parts::count_call, nullptr, &told);
     change();
     it.rig.changes.end(&told);
     return told > 0;

@@ -503,7 +503,7 @@ TEST_CASE("who takes bytes from where they lie is told of a load, and not of a r
   it.declare();
   it.fill();
   int told = 0;
-  it.content.changes().begin(manager_parts::count_call, &told);
+  it.content.changes().begin(manager_parts::count_call, nullptr, &told);
   it.rig.engine.rehearsing().begin(it.rig.engine.tensors());
   it.rig.engine.gradients().begin_rehearsal();
   it.content.begin_load();
@@ -814,7 +814,7 @@ struct alone {
 
   rig_type rig;
   cm::gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, *rig.link};
-  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, gradients, rig.states};
+  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, gradients, rig.states, rig.changes};
 };
 
 }  // namespace

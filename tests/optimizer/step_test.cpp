@@ -923,4 +923,36 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   CHECK(kernel.progress.number == 1);
 }
 
+TEST_CASE("who watches changes hears the begin and the end of each update, and of each norm", "[optimizer]")
+{
+  struct heard {
+    int begun = 0;
+    int open = 0;
+  };
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  heard all;
+  it.m.content().changes().begin([](void*, cm::chunk_id) noexcept {},
+                                 [](void* context, bool begins) noexcept {
+                                   static_cast<heard*>(context)->begun += begins ? 1 : 0;
+                                   static_cast<heard*>(context)->open += begins ? 1 : -1;
+                                 },
+                                 &all);
+  it.differentiate(0);
+  cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F, .skip_nonfinite = false});
+  CHECK(std::exchange(all.begun, 0) == layers);
+  it.differentiate(1);
+  cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}});
+  CHECK(std::exchange(all.begun, 0) == 2 * layers);
+  it.differentiate(2);
+  {
+    cm::optimizer::late_updates late{it.m, it.kernel};
+    (void)late.step({.learning_rate = 0.1F, .skip_nonfinite = false});
+    CHECK(all.begun == 0);
+    late.finish();
+    CHECK(std::exchange(all.begun, 0) == layers);
+  }
+  CHECK(all.open == 0);
+}
+
 }  // namespace step_test

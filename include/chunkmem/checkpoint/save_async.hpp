@@ -17,6 +17,7 @@
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -267,8 +268,11 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
 /// parent.
 class background_write {
  public:
-  /// @param bound   of the queue's copies [B]
-  explicit background_write(std::uint64_t bound) : queue_(std::make_shared<save_queue>(bound)) {}
+  /// @param bound   of the queue's copies [B]   @param now   as save_queue
+  explicit background_write(std::uint64_t bound, save_queue::clock now = &std::chrono::steady_clock::now)
+      : queue_(std::make_shared<save_queue>(bound, now))
+  {
+  }
   background_write(const background_write&) = delete;
   ~background_write()
   {
@@ -339,7 +343,7 @@ class background_write {
     };
     m.content().changes().begin(
         [](void* context, chunk_id chunk) noexcept { static_cast<background_write*>(context)->before_change(chunk); },
-        this);
+        [](void* context, bool begins) noexcept { static_cast<background_write*>(context)->update(begins); }, this);
     m.content().late_updates().watch(
         [](void* context, bool is_lost) noexcept { static_cast<background_write*>(context)->after_updates(is_lost); },
         this);
@@ -352,8 +356,16 @@ class background_write {
   {
     if (chunk == chunk_id::none) return let_go();
     if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
+    update(true);
     settle(chunk);
     (*borrowed_)->take_back(chunk);
+    update(false);
+  }
+  /// An update begins, or ends. The disk pauses meanwhile.
+  void update(bool begins) noexcept
+  {
+    if (!threads_.is_owner()) return;
+    begins ? (*queue_)->begin_update() : (*queue_)->end_update();
   }
   /// Late updates of a chunk were done. @param is_lost   none was, and none will be
   void after_updates(bool is_lost) noexcept
@@ -668,6 +680,9 @@ class pending_save {
 /// - Late updates wait on. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files
 ///   are those of a save that finishes the updates first. They are finished first behind the first step, whose updates
 ///   make states, and over ranks that keep weights whole.
+/// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the update
+///   has the host's memory for itself. It pauses where the buffer has room for all bytes that are still lent, and for at
+///   most nine tenths of the time. So give it a `buffer` for the whole model where updates are most of a step.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
 ///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.

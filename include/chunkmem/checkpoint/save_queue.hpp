@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/manifest.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,18 @@ namespace detail {
 
 /// The orders for a writer of generations, on their way to the thread that carries them out. The queue has copies of a
 /// bounded number of bytes. Lent bytes stay in their place until they are written, or taken back.
+///
+/// The disk pauses while updates run: between `begin_update` and `end_update`, the thread that writes takes no copies,
+/// so that the updates have the host's memory for themselves. It pauses only
+///
+/// - before a copy. Bytes in their place are written on: a copy of them would read and write as much once more;
+/// - where no update can wait for the disk: the buffer has room for all bytes that are still lent or promised;
+/// - for at most `most_paused` of the time since the save began. So a save ends, whatever the updates do, and lasts at
+///   most ten times as long as without pauses. A trainer that waits for the save updates nothing meanwhile.
 class save_queue {
  public:
+  using time = std::chrono::steady_clock::time_point;
+  using clock = time (*)() noexcept;
   enum class kind : std::uint8_t { begin_file, bytes, end_file, commit };
   struct order {
     kind what;
@@ -43,7 +54,12 @@ class save_queue {
     }
   };
 
-  explicit save_queue(std::uint64_t bound) : bound_{bound} { items_[0].has_arrived = true; }
+  /// @param now   another clock, for a test
+  explicit save_queue(std::uint64_t bound, clock now = &std::chrono::steady_clock::now)
+      : bound_{bound}, now_{now}, begun_{now()}
+  {
+    items_[0].has_arrived = true;
+  }
 
   // For the thread that saves. Each call throws the error of the other thread.
 
@@ -163,6 +179,19 @@ class save_queue {
     }
   }
 
+  /// The caller reads and writes much of the host's memory from here on: it updates, or waits until it may. Calls nest.
+  void begin_update() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    ++updates_;
+  }
+  /// Nobody is woken, since the next update often begins at once: the thread that writes looks by itself.
+  void end_update() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    --updates_;
+  }
+
   // For threads that copy.
 
   /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. It begins when no
@@ -190,10 +219,16 @@ class save_queue {
   bool take(order& next)
   {
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] {
+    const auto is_ready = [this] {
       if (orders_.empty()) return closed_ || failed_ != nullptr;
       return has_arrived(orders_.front()) && !orders_.front().is_copying;
-    });
+    };
+    changed_.wait(guard, is_ready);
+    for (time now = now_(); may_pause(now); changed_.wait(guard, is_ready)) {
+      (void)changed_.wait_for(guard, shortest_pause, [this] { return orders_.empty(); });
+      const time before = std::exchange(now, now_());
+      paused_ += now - before;
+    }
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
@@ -206,6 +241,7 @@ class save_queue {
   {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
+    lent_ -= writing_.size;
     give_back(std::exchange(writing_, {}));
     done_ += it.bytes().size();
     changed_.notify_all();
@@ -235,6 +271,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     if (failed_ == nullptr) failed_ = std::move(why);
     drop_orders();
+    lent_ -= writing_.size;
     give_back(std::exchange(writing_, {}));
     changed_.notify_all();
   }
@@ -278,8 +315,10 @@ class save_queue {
     const std::uint64_t size = next.content.size();
     const lent_part part{next.item, next.borrowed.size()};
     const bool is_promise = next.promised > 0;
+    const std::uint64_t wanted = part.size + next.promised;
     orders_.push_back(std::move(next));  // first: if this throws, nobody waits for the bytes
     held_ += size;
+    lent_ += wanted;
     most_held_ = std::max(most_held_, held_);
     if (part.size > 0 || is_promise) {
       lent_item& it = items_[part.item];
@@ -296,6 +335,7 @@ class save_queue {
     for (const order& it : orders_) {
       if (it.is_copying) continue;
       held_ -= it.content.size();
+      lent_ -= it.borrowed.size() + it.promised;
       give_back({it.item, it.borrowed.size()});
     }
     taken_ += orders_.size();
@@ -340,6 +380,12 @@ class save_queue {
     const order& it = order_of(number);
     return has_arrived(it) && held_ + it.borrowed.size() <= bound_;
   }
+  /// An update runs that gains by a pause and cannot wait for the disk, and the save has paused little so far.
+  [[nodiscard]] bool may_pause(time now) const noexcept
+  {
+    return updates_ > 0 && closed_ && !orders_.empty() && orders_.front().borrowed.empty() && !cannot_copy_ &&
+           held_ + lent_ <= bound_ && paused_ < most_paused * (now - begun_);
+  }
   [[nodiscard]] std::uint64_t items() const noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -353,6 +399,7 @@ class save_queue {
     const lent_part part{it.item, from.size()};
     it.is_copying = true;
     held_ += part.size;
+    lent_ -= part.size;
     most_held_ = std::max(most_held_, held_);
     guard.unlock();
     std::vector<std::byte> made;
@@ -364,7 +411,10 @@ class save_queue {
     const bool is_made = !made.empty();
     const bool is_here = number >= taken_;  // and was not dropped
     if (!is_made) cannot_copy_ = true;
-    if (is_made || !is_here) give_back(part);
+    if (is_made || !is_here)
+      give_back(part);
+    else
+      lent_ += part.size;
     if (!is_made || !is_here) held_ -= part.size;
     if (is_here) {
       order& now = order_of(number);
@@ -379,7 +429,12 @@ class save_queue {
   /// lent bytes are not copied: the pieces are as many as make a copy possible
   static constexpr std::uint64_t least_lent = 4096;
 
+  static constexpr double most_paused = 0.9;                     ///< of the time since the save began
+  static constexpr std::chrono::milliseconds shortest_pause{1};  ///< longer than an optimizer takes between updates
+
   const std::uint64_t bound_;
+  const clock now_;
+  const time begun_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<order> orders_;
@@ -387,11 +442,14 @@ class save_queue {
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
   std::vector<lent_item> items_{1};  // the first is that of all other orders
+  std::uint64_t lent_ = 0;           // in their place, or promised [B]
   std::uint64_t promises_ = 0;       // orders whose bytes nobody can lend yet
   std::uint64_t taken_ = 0;          // orders
   std::uint64_t ahead_ = 0;          // the order that copy_ahead looks at, counted as these
   lent_part writing_;                // of the order that was taken last
   bool cannot_copy_ = false;         // a copy found no memory
+  std::uint64_t updates_ = 0;        // that run
+  std::chrono::steady_clock::duration paused_{};
   std::uint64_t done_ = 0;
   bool closed_ = false;
   bool over_ = false;

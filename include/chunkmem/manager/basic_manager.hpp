@@ -630,7 +630,7 @@ class basic_manager {
         rehearsal_{engine_, builder_, std::move(values.eviction)},
         masters_{engine_, builder_, changes_, *link_},
         gradients_{engine_, builder_, *link_},
-        updates_{engine_, builder_, gradients_, states_},
+        updates_{engine_, builder_, gradients_, states_, changes_},
         content_{engine_, builder_, gradients_, states_, changes_},
         guard_{engine_}
   {

@@ -17,37 +17,63 @@
 
 namespace chunkmem::inline v0 {
 
-/// Tells a watcher before a weight or a state changes on the host. A save that takes bytes from where they lie is one.
+/// Tells a watcher before a weight or a state changes on the host, and while an update runs there. A save that takes
+/// bytes from where they lie is one.
 ///
-/// `begin(before, who)` registers the watcher, `tell(chunk)` is called before each change, `end(who)` takes the watcher
-/// away. Cost: one test for a change that nobody watches.
+/// `begin(before, during, who)` registers the watcher. `tell(chunk)` is called before each change, and an update holds
+/// `updating()` as long as it runs. `end(who)` takes the watcher away. Cost: one test for a change or an update that
+/// nobody watches.
 class change_watch {
  public:
   /// @param chunk   a tensor in it changes; none: all may change
   using call = void (*)(void* context, chunk_id chunk) noexcept;
+  /// @param begins   an update reads and writes the host's memory from here on; else it has ended, or has thrown
+  using update_call = void (*)(void* context, bool begins) noexcept;
+
+  /// Tells when an update begins and ends.
+  class update_scope {
+   public:
+    explicit update_scope(change_watch& told) noexcept : told_{told.updating_ == nullptr ? nullptr : &told}
+    {
+      if (told_ != nullptr) [[unlikely]]
+        told_->updating_(told_->who_, true);
+    }
+    update_scope(const update_scope&) = delete;
+    ~update_scope()
+    {
+      if (told_ != nullptr && told_->updating_ != nullptr) [[unlikely]]
+        told_->updating_(told_->who_, false);
+    }
+
+   private:
+    change_watch* told_;
+  };
 
   /// @throws usage_error   somebody watches already
-  void begin(call before, void* context)
+  void begin(call before, update_call during, void* context)
   {
     expects(
         before_ == nullptr,
         "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
     before_ = before;
+    updating_ = during;
     who_ = context;
   }
   /// Does nothing where another one watches.
   void end(const void* context) noexcept
   {
-    if (who_ == context) before_ = nullptr, who_ = nullptr;
+    if (who_ == context) before_ = nullptr, updating_ = nullptr, who_ = nullptr;
   }
   void tell(chunk_id chunk) noexcept
   {
     if (before_ != nullptr) [[unlikely]]
       before_(who_, chunk);
   }
+  [[nodiscard]] update_scope updating() noexcept { return update_scope{*this}; }
 
  private:
   call before_ = nullptr;
+  update_call updating_ = nullptr;
   void* who_ = nullptr;
 };
 

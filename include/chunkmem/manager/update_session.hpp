@@ -248,7 +248,7 @@ class content_session {
   void expect_updated(std::string_view what) const { engine_->gradients().expect_no_update(what); }
   /// @throws usage_error   a load is half done
   void expect_loaded(std::string_view what) const { engine_->gradients().expect_no_load(what); }
-  /// Told before weights or states change on the host: by an update, a write there, or a load.
+  /// Told before weights or states change on the host: by an update, a write there, or a load. Told of updates there.
   [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
   /// Tells behind the late updates of a chunk of weights: its bytes are of one step then.
   [[nodiscard]] pending_updates& late_updates() noexcept { return engine_->pending(); }
@@ -332,8 +332,8 @@ class update_session {
 
   /// All of them outlive this.
   update_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& store,
-                 const registered_states& states) noexcept
-      : engine_{&engine}, builder_{&builder}, store_{&store}, states_{&states}
+                 const registered_states& states, change_watch& changes) noexcept
+      : engine_{&engine}, builder_{&builder}, store_{&store}, states_{&states}, changes_{&changes}
   {
   }
   update_session(const update_session&) = delete;
@@ -469,6 +469,8 @@ class update_session {
   {
     return builder_->update_place(builder_->slot_of(parameter));
   }
+  /// While this lives, an update or a norm reads and writes the host's memory: a save leaves that memory alone.
+  [[nodiscard]] change_watch::update_scope updating() noexcept { return changes_->updating(); }
   /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
   void begin_update() noexcept { gradients().begin_update(); }
   [[nodiscard]] bool is_updated_in_part() const noexcept { return gradients().is_updated_in_part(); }
@@ -605,6 +607,7 @@ class update_session {
   Builder* builder_;
   gradient_store<Engine, Builder>* store_;
   const registered_states* states_;
+  change_watch* changes_;
   sequence<std::uint64_t> rank_;  // by parameter
 };
 

@@ -313,6 +313,7 @@ class step_driver {
     if (owner_.updates().measure_of(parameter) != nullptr) return;
     gradient_measure found;
     read_gradient(parameter, [&](const std::byte* gradient, auto place) {
+      const auto reading = owner_.updates().updating();
       found = site_.measure(kernel_, gradient, info.gradient, info.extents.elements(), place);
     });
     owner_.updates().keep_measure(parameter, found);
@@ -692,6 +693,7 @@ class step_driver {
                                  options_.seed,
                                  callers_,
                                  &decided_kernel().progress.missed};
+    const auto updating = owner_.updates().updating();
     site_.update(decided_kernel(), all, request, place);
   }
   /// The kernel as it was when the step was decided, where it was kept.
