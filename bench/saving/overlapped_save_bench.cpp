@@ -49,14 +49,71 @@ constexpr double bound = 5;                  // points
 constexpr double disks[] = {1e9, 3e9, 7e9};  // bytes per second, of a node
 constexpr double sums = 13e9;                // bytes per second: 1 GiB in 0.08 s (NOTES.md, "Saves and loads")
 
+/// When a step without a save changes chunks and updates on the host, one after the other. The next steps do the same.
+class usual_updates {
+ public:
+  /// Runs a step and writes them down.
+  template <class Step>
+  void note(manager_type& m, Step step)
+  {
+    noted_.clear();
+    m_ = &m;
+    begin_ = m.backend().now();
+    m.content().changes().begin(
+        [](void* self, cm::chunk_id) noexcept {
+          static_cast<usual_updates*>(self)->see(true);
+          static_cast<usual_updates*>(self)->see(false);
+        },
+        [](void* self, bool begins) noexcept { static_cast<usual_updates*>(self)->see(begins); }, this);
+    step();
+    m.content().changes().end(this);
+    end_ = m.backend().now();
+    next_ = 0;
+  }
+  [[nodiscard]] std::uint64_t lasts() const { return noted_[next_].end - noted_[next_].begin; }  ///< the next one [ns]
+  /// From the end of the last one to the next one [ns].
+  [[nodiscard]] std::uint64_t until_next() const
+  {
+    const std::uint64_t before = next_ > 0 ? noted_[next_ - 1].end : begin_;
+    return noted_[next_].begin - before;
+  }
+  /// The next one has begun. @return   from its end to the one behind it [ns]
+  std::uint64_t go_on()
+  {
+    const std::uint64_t rest = next_ + 1 < noted_.size() ? 0 : end_ - noted_[next_].end;
+    next_ = (next_ + 1) % noted_.size();
+    return rest + until_next();
+  }
+
+ private:
+  struct update {
+    std::uint64_t begin;
+    std::uint64_t end;
+  };
+
+  void see(bool begins)
+  {
+    const std::uint64_t now = m_->backend().now();
+    begins ? noted_.push_back({now, now}) : void(noted_.back().end = now);
+  }
+
+  manager_type* m_ = nullptr;
+  std::vector<update> noted_;
+  std::uint64_t begin_ = 0;  // of that step
+  std::uint64_t end_ = 0;
+  std::size_t next_ = 0;
+};
+
 /// checkpoint::detail::lending_writer and background_write, over a virtual queue.
 class virtual_save {
  public:
-  virtual_save(manager_type& m, virtual_queue& queue) : m_{m}, queue_{queue}, changing_{m}
+  virtual_save(manager_type& m, virtual_queue& queue, usual_updates& usual)
+      : m_{m}, queue_{queue}, usual_{usual}, changing_{m}
   {
     changing_.find();
     m_.content().changes().begin(
-        [](void* save, cm::chunk_id chunk) noexcept { static_cast<virtual_save*>(save)->before_change(chunk); }, this);
+        [](void* save, cm::chunk_id chunk) noexcept { static_cast<virtual_save*>(save)->before_change(chunk); },
+        [](void* save, bool begins) noexcept { static_cast<virtual_save*>(save)->update(begins); }, this);
     m_.content().late_updates().watch(
         [](void* save, bool) noexcept { static_cast<virtual_save*>(save)->keep_promises(); }, this);
   }
@@ -129,22 +186,37 @@ class virtual_save {
     });
   }
 
+  void update(bool begins)
+  {
+    const std::uint64_t now = m_.backend().now();
+    if (begins) {
+      const std::uint64_t lasts = usual_.lasts();
+      until_next_ = usual_.go_on();
+      queue_.begin_update(now + lasts, now + lasts + until_next_);
+    } else {
+      queue_.end_update(now + until_next_);
+    }
+  }
   void before_change(cm::chunk_id chunk)
   {
+    update(true);
     for (std::uint32_t item = 0; item < lent_.size(); ++item) {
       if (!lent_[item].pin || (chunk != cm::chunk_id::none && lent_[item].chunk != chunk)) continue;
       m_.backend().wait(cm::agent::host, lent_[item].arrived);
       queue_.take_back(item);
       lent_[item].pin.reset();
     }
+    update(false);
   }
 
   manager_type& m_;
   virtual_queue& queue_;
+  usual_updates& usual_;
   checkpoint::detail::changing_chunks<manager_type> changing_;
   std::vector<lent_item> lent_;
   std::vector<std::uint32_t> promised_;  // of lent_
   std::uint64_t from_device_ = 0;
+  std::uint64_t until_next_ = 0;  // update, from the end of the one that runs [ns]
   bool lends_ = false;
 };
 
@@ -223,9 +295,9 @@ class rank {
                         threads_[1],
                         {found.its.writing, std::min(spare_, size), found.copying_threads, copying_}};
     {
-      virtual_save saving{m, queue};
+      virtual_save saving{m, queue, usual_};
       checkpoint::model_writer{m, plan}.write(saving);
-      queue.close();
+      queue.close(m.backend().now() + usual_.until_next());
       do {
         training_.step();
         ++found.steps;
@@ -260,7 +332,7 @@ class rank {
   {
     constexpr int steps = 4;
     const std::uint64_t begin = compute_clock();
-    for (int step = 0; step < steps; ++step) training_.step();
+    for (int step = 0; step < steps; ++step) usual_.note(training_.engine(), [this] { training_.step(); });
     answer made;
     for (const auto& it : training_.timeline().computing)
       made.passes_seconds += static_cast<double>(it.nanoseconds) * 1e-9;
@@ -288,6 +360,7 @@ class rank {
   training_type training_;
   cm::backend::link_cost copying_;
   bool updates_late_;
+  usual_updates usual_;
   std::uint64_t spare_ = 0;
   cm::agent threads_[2]{};  // that write, and that copy
 };

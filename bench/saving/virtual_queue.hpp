@@ -30,8 +30,14 @@ struct save_rates {
 /// not help them. In the host's memory a byte that is written is read once, since a piece is written while it is in the
 /// cache of its sum. A byte that is copied is read and written. A page cache between would read and write each byte
 /// once more, which is not counted.
+///
+/// Where the real queue pauses its disk between `begin_update` and `end_update`, so does this one. A clock never goes
+/// back, and the bytes that the disk reads have to be counted before an update is, or the update would not be slower for
+/// them. So `end_update` is told when the next update is due, and the disk takes pieces until then. Where that update
+/// comes earlier, pieces are written beside it: the pause is counted too low. Where it comes later, the save lasts longer.
 class virtual_queue {
  public:
+  static constexpr double most_paused = 0.9;  ///< of the time since the save began
   static constexpr std::uint64_t most_of_piece = std::uint64_t{4} << 20;
   static constexpr std::size_t written_soon = 2;  ///< pieces that are not copied ahead
 
@@ -41,6 +47,7 @@ class virtual_queue {
     const cm::event now = clocks_.record(cm::agent::host);
     clocks_.wait(writer_, now);  // a save begins when it is asked for
     clocks_.wait(copier_, now);
+    begun_ = clocks_.now();
   }
 
   /// Bytes of an item, which are there at `arrival`.
@@ -49,22 +56,50 @@ class virtual_queue {
   void promise(std::uint64_t size, std::uint32_t item)
   {
     push(size, item, {}, false);
-    for (std::size_t index = first_of_[item]; index < pieces_.size(); ++index) pieces_[index].is_promised = true;
+    for (std::size_t index = first_of_[item]; index < pieces_.size(); ++index, ++promises_)
+      pieces_[index].is_promised = true;
   }
   /// They are lent from here on. @pre close
   void keep_promise(std::uint32_t item, cm::event arrival)
   {
     for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
       pieces_[index].is_promised = false;
+      --promises_;
       pieces_[index].arrival = arrival;
     }
     go_on();
   }
   /// Bytes that are copied when they are handed over: headers and registered states. They are few.
   void write(std::uint64_t size) { push(size, none, clocks_.record(cm::agent::host), true); }
-  /// All is handed over. All times of what is not promised, or behind a promise, are known now, but those of copies
-  /// that the caller makes.
-  void close() { go_on(); }
+  /// All is handed over. The times of what is written until the first update are known now, and those of copies ahead.
+  /// Where the disk does not pause, all are that are not behind a promise. @param until   the first update [ns], no later
+  void close(std::uint64_t until = UINT64_MAX)
+  {
+    closed_ = true;
+    until_ = until;
+    go_on();
+  }
+  /// As save_queue::begin_update. @param end   of this update, where nothing slows it [ns]. next   the next one [ns]
+  void begin_update(std::uint64_t end, std::uint64_t next)
+  {
+    const std::uint64_t now = clocks_.now();
+    pauses_from_ = now;
+    pauses_ = can_pause() && static_cast<double>(paused_) < most_paused * static_cast<double>(now - begun_);
+    until_ = pauses_ ? end : next;
+    go_on();
+  }
+  /// @param next   the next update [ns]
+  void end_update(std::uint64_t next)
+  {
+    if (pauses_) {
+      const std::uint64_t begin = std::max(clocks_.clock(writer_), pauses_from_);
+      clocks_.wait(writer_, clocks_.record(cm::agent::host));
+      paused_ += clocks_.clock(writer_) - begin;
+    }
+    pauses_ = false;
+    until_ = next;
+    go_on();
+  }
   /// As save_queue::take_back for one item. The caller is the agent of the host.
   void take_back(std::uint32_t item)
   {
@@ -103,6 +138,7 @@ class virtual_queue {
     for (std::uint64_t left = size; left > 0; left -= std::min(left, most))
       pieces_.push_back({std::min(left, most), item, arrival, is_copied});
     all_ += size;
+    left_ += size;
   }
 
   /// Both agents do what they can. Copies ahead begin when no promise is open.
@@ -110,13 +146,22 @@ class virtual_queue {
   {
     for (; known_ < pieces_.size() && !pieces_[known_].is_promised; ++known_) {
       piece& it = pieces_[known_];
+      const std::uint64_t ready = std::max({clocks_.clock(writer_), clocks_.now(), it.arrival.value});
+      if (can_pause() && (ready >= until_ || (pauses_ && it.is_copied))) break;
       clocks_.wait(writer_, it.arrival);
       it.taken = std::max(clocks_.clock(writer_), clocks_.now());
       const auto lasts = static_cast<std::uint64_t>(static_cast<double>(it.size) / rates_.bytes_per_second * 1e9);
       clocks_.advance(writer_, lasts, cm::bytes{it.size});
       it.written = clocks_.record(writer_);
+      left_ -= it.size;
     }
-    if (rates_.copying_threads > 0 && known_ == pieces_.size()) copy_ahead();
+    if (rates_.copying_threads > 0 && closed_ && promises_ == 0) copy_ahead();
+  }
+  /// The buffer has room for all that is not written.
+  [[nodiscard]] bool can_pause() const noexcept { return closed_ && left_ <= rates_.buffer; }
+  [[nodiscard]] bool is_written_by(std::size_t index, std::uint64_t time) const noexcept
+  {
+    return index < known_ && pieces_[index].written.value <= time;
   }
   /// The agent that copies takes lent pieces in the order of writing, while there is room.
   void copy_ahead()
@@ -127,10 +172,10 @@ class virtual_queue {
       const std::uint64_t now = std::max(clocks_.clock(copier_), clocks_.now());
       while (taken_ < known_ && pieces_[taken_].taken <= now) ++taken_;
       ahead_ = std::max(ahead_, taken_ + written_soon);
-      while (ahead_ < known_ && pieces_[ahead_].is_copied) ++ahead_;
-      if (ahead_ >= known_) return;
+      while (ahead_ < pieces_.size() && pieces_[ahead_].is_copied) ++ahead_;
+      if (ahead_ >= pieces_.size()) return;
       for (; release_ < ahead_ &&
-             (pieces_[release_].item == none || !pieces_[release_].is_copied || pieces_[release_].written.value <= now);
+             (pieces_[release_].item == none || !pieces_[release_].is_copied || is_written_by(release_, now));
            ++release_)
         if (pieces_[release_].is_copied && pieces_[release_].item != none) held_ahead_ -= pieces_[release_].size;
       piece& it = pieces_[ahead_];
@@ -157,25 +202,33 @@ class virtual_queue {
   bool goes_on(std::uint32_t item)
   {
     const std::uint64_t now = clocks_.now();
-    piece* next = nullptr;  // the last one that the caller may copy
-    cm::event end{};        // of the last one in its place
+    piece* next = nullptr;    // the last one that the caller may copy
+    cm::event end{};          // of the last one in its place
+    bool has_paused = false;  // it is one that the disk will not take meanwhile
     for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
       piece& it = pieces_[index];
-      const cm::event gone = it.is_copied && it.copied.value < it.written.value ? it.copied : it.written;
+      if (index >= known_ && !it.is_copied) {
+        next = &it;
+        has_paused = true;
+        continue;
+      }
+      const cm::event gone =
+          it.is_copied && (index >= known_ || it.copied.value < it.written.value) ? it.copied : it.written;
       if (gone.value <= now) continue;
       if (gone.value > end.value) end = gone;
-      if (!it.is_copied && it.taken > now) next = &it;
+      if (!has_paused && !it.is_copied && it.taken > now) next = &it;
     }
-    if (end.value <= now) return false;
-    if (next == nullptr || rates_.copying_threads > 0) {
+    if (end.value <= now && !has_paused) return false;
+    if (next == nullptr || (rates_.copying_threads > 0 && !has_paused)) {
       clocks_.wait(cm::agent::host, end);
       return true;
     }
     std::uint64_t held = 0;
-    for (auto it = pieces_.rbegin(); it != pieces_.rend(); ++it)
-      if (it->item != none && it->is_copied && it->written.value > now) {
-        held += it->size;
-        if (held + next->size > rates_.buffer && it->written.value < end.value) end = it->written;  // room again
+    for (std::size_t index = pieces_.size(); index-- > 0;)
+      if (const piece& it = pieces_[index]; it.item != none && it.is_copied && !is_written_by(index, now)) {
+        held += it.size;
+        if (held + next->size > rates_.buffer && index < known_ && (has_paused || it.written.value < end.value))
+          end = it.written;  // room again
       }
     if (held + next->size > rates_.buffer) {
       clocks_.wait(cm::agent::host, end);
@@ -196,10 +249,18 @@ class virtual_queue {
   std::uint64_t all_ = 0;
   std::uint64_t copied_ = 0;
   std::uint64_t most_held_ = 0;
-  std::size_t known_ = 0;    // pieces whose times are
-  std::size_t taken_ = 0;    // pieces, at the time of the copier
-  std::size_t release_ = 0;  // the first copy that is not written at that time
-  std::size_t ahead_ = 0;    // the piece that the copier looks at
+  std::uint64_t left_ = 0;    // of pieces whose times are not known [B]
+  std::size_t promises_ = 0;  // pieces
+  bool closed_ = false;
+  bool pauses_ = false;
+  std::uint64_t pauses_from_ = 0;  // [ns], as the next
+  std::uint64_t begun_ = 0;
+  std::uint64_t paused_ = 0;
+  std::uint64_t until_ = UINT64_MAX;  // the disk takes pieces
+  std::size_t known_ = 0;             // pieces whose times are
+  std::size_t taken_ = 0;             // pieces, at the time of the copier
+  std::size_t release_ = 0;           // the first copy that is not written at that time
+  std::size_t ahead_ = 0;             // the piece that the copier looks at
   std::uint64_t held_ahead_ = 0;
 };
 

@@ -5,6 +5,8 @@
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <support/catch.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -224,6 +226,86 @@ TEST_CASE("threads copy ahead only where no promise is open", "[saving]")
   CHECK(real.most_held() == buffer);
   real.cancel();
   copier.join();
+}
+
+TEST_CASE("both disks pause in an update, and write what it copied behind it", "[saving]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  constexpr std::uint64_t size = 2 * piece;  // of an item; the buffer holds two
+  virtual_queue queue{clocks, clocks.adopt(), clocks.adopt(), {piece * 1e3, buffer, 0, {0, piece * 1e5}}};
+  for (std::uint32_t item = 0; item < 2; ++item) queue.lend(size, item, clocks.record(agent::to_host));
+  queue.close(millisecond);  // one piece is written until the first update
+  clocks.advance(agent::host, millisecond);
+  queue.begin_update(clocks.now(), UINT64_MAX);
+  queue.take_back(0);  // its second piece is copied
+  queue.take_back(1);
+  clocks.advance(agent::host, millisecond);
+  CHECK(clocks.now() == 2 * millisecond + 3 * millisecond / 100);
+  queue.end_update(clocks.now() + 2 * millisecond);
+  CHECK(queue.end() == UINT64_MAX);
+  clocks.advance(agent::host, 2 * millisecond);
+  queue.begin_update(clocks.now(), UINT64_MAX);  // two more are written
+  clocks.advance(agent::host, millisecond);
+  queue.end_update(UINT64_MAX);
+  CHECK(queue.end() == 6 * millisecond + 3 * millisecond / 100);
+
+  static std::atomic<std::int64_t> milliseconds{0};
+  const std::vector<std::byte> bytes(size);
+  save_queue real{buffer, []() noexcept { return save_queue::time{std::chrono::milliseconds{milliseconds.load()}}; }};
+  for (std::uint64_t item = 1; item <= 2; ++item) {
+    real.lend(bytes, real.add_item());
+    real.arrive(item);
+  }
+  real.close();
+  save_queue::order now;
+  std::vector<bool> copies;
+  const auto take = [&] {
+    REQUIRE(real.take(now));
+    copies.push_back(now.borrowed.empty());
+    real.written(now);
+  };
+  take();
+  milliseconds = 1;
+  real.begin_update();
+  real.take_back(1);
+  real.take_back(2);
+  std::atomic<bool> has_ended = false;
+  std::thread disk{[&] {
+    take();
+    CHECK(has_ended);
+  }};
+  has_ended = true;
+  real.end_update();
+  disk.join();
+  while (copies.size() < queue.pieces()) take();
+  for (std::size_t index = 0; index < copies.size(); ++index) CHECK(copies[index] == queue.is_copy(index));
+  CHECK(real.most_held() == queue.most_held());
+}
+
+TEST_CASE("the disk in virtual time writes from their place what an update has not taken back", "[saving]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  virtual_queue queue{clocks, clocks.adopt(), clocks.adopt(), {piece * 1e3, buffer, 0, {0, piece * 1e5}}};
+  queue.lend(4 * piece, 0, clocks.record(agent::to_host));
+  queue.close(0);
+  clocks.advance(agent::host, millisecond);
+  queue.begin_update(3 * millisecond, UINT64_MAX);
+  clocks.advance(agent::host, 2 * millisecond);  // two pieces
+  queue.end_update(UINT64_MAX);
+  CHECK(queue.end() == 5 * millisecond);
+}
+
+TEST_CASE("the disk in virtual time writes beside updates where they can wait for it", "[saving]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  virtual_queue queue{clocks, clocks.adopt(), clocks.adopt(), {piece * 1e3, buffer, 0, {0, piece * 1e5}}};
+  queue.lend(in_item * items * piece, 0, clocks.record(agent::to_host));
+  queue.close(0);  // the buffer holds the last four pieces
+  clocks.advance(agent::host, millisecond);
+  queue.begin_update(clocks.now(), UINT64_MAX);
+  clocks.advance(agent::host, millisecond);
+  queue.end_update(UINT64_MAX);
+  CHECK(queue.end() == in_item * items * millisecond);
 }
 
 TEST_CASE("threads that copy share the host's memory, and wait for bytes of the device", "[saving]")
