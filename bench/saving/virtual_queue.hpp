@@ -32,9 +32,9 @@ struct save_rates {
 /// once more, which is not counted.
 ///
 /// Where the real queue pauses its disk between `begin_update` and `end_update`, so does this one. A clock never goes
-/// back, and the bytes that the disk reads have to be counted before an update is, or the update would not be slower for
-/// them. So `end_update` is told when the next update is due, and the disk takes pieces until then. Where that update
-/// comes earlier, pieces are written beside it: the pause is counted too low. Where it comes later, the save lasts longer.
+/// back, and what the disk reads has to be counted before an update is: else the update would not be slower for it. So
+/// `end_update` is told when the next update is due, and the disk takes pieces until then. Where that update comes
+/// earlier, pieces are written beside it, and the pause is too short. Where it comes later, the save lasts longer.
 class virtual_queue {
  public:
   static constexpr double most_paused = 0.9;  ///< of the time since the save began
@@ -72,7 +72,8 @@ class virtual_queue {
   /// Bytes that are copied when they are handed over: headers and registered states. They are few.
   void write(std::uint64_t size) { push(size, none, clocks_.record(cm::agent::host), true); }
   /// All is handed over. The times of what is written until the first update are known now, and those of copies ahead.
-  /// Where the disk does not pause, all are that are not behind a promise. @param until   the first update [ns], no later
+  /// Where the disk does not pause, all are that are not behind a promise.
+  /// @param until   the first update, or earlier [ns]
   void close(std::uint64_t until = UINT64_MAX)
   {
     closed_ = true;

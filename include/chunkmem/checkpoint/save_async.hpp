@@ -680,9 +680,9 @@ class pending_save {
 /// - Late updates wait on. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files
 ///   are those of a save that finishes the updates first. They are finished first behind the first step, whose updates
 ///   make states, and over ranks that keep weights whole.
-/// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the update
-///   has the host's memory for itself. It pauses where the buffer has room for all bytes that are still lent, and for at
-///   most nine tenths of the time. So give it a `buffer` for the whole model where updates are most of a step.
+/// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the
+///   update has the host's memory for itself. It pauses where the buffer has room for all bytes that are still lent,
+///   and for at most nine tenths of the time. Where updates are most of a step, give it a `buffer` for the whole model.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
 ///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
 /// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
