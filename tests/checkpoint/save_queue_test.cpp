@@ -354,7 +354,7 @@ TEST_CASE("the disk writes bytes from their place while updates run, and pauses 
 {
   const auto bytes = bytes_of(4 * least, 7);
   clock::seconds = 0;
-  save_queue queue{4 * least, clock::now};
+  save_queue queue{3 * least, clock::now};  // what is written needs no room any more
   queue.lend(bytes, queue.add_item());
   queue.arrive(1);
   queue.close();
