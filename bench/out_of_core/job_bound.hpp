@@ -59,6 +59,7 @@ namespace out_of_core {
                 .host_updates_per_second = it.host_updates_per_second,
                 .device_updates_per_second = 1e-9};
   made.takes_norm = it.clips;
+  made.undoes = it.when == moment_of_updates::early;
   return made;
 }
 

@@ -45,6 +45,7 @@ struct tiny_step {
   std::uint32_t working = 0;     // of the last group on its way back [B]
   std::uint32_t host = 0;        // [B]
   bool takes_norm = false;
+  bool undoes = false;  // no update waits for the norm
 
   [[nodiscard]] std::uint32_t parameters() const
   {
@@ -78,6 +79,7 @@ struct tiny_step {
     made.rates.host_updates_per_second = 1.0 / on_host;
     made.rates.device_updates_per_second = on_device == 0 ? endless : 1.0 / on_device;
     made.takes_norm = takes_norm;
+    made.undoes = undoes;
     return made;
   }
 };
@@ -98,6 +100,7 @@ tiny_step roll(dice& random, std::uint32_t groups)
   made.device = least + random.below(random.one_in(2) ? 12 : 14 * made.parameters());
   made.host = random.one_in(3) ? states - random.below(states / 2) : states;
   made.takes_norm = random.one_in(2);
+  made.undoes = random.one_in(2);
   return made;
 }
 
@@ -148,7 +151,7 @@ std::vector<priced> decisions_for(const tiny_step& step, const group& it)
   std::vector<priced> all;
   for (const decision::place where :
        {decision::host, decision::after_gradient, decision::after_all, decision::before_forward}) {
-    if (where == decision::after_gradient && step.takes_norm) continue;
+    if (where == decision::after_gradient && step.takes_norm && !step.undoes) continue;
     for (std::uint32_t bits = 0; bits < 16; ++bits) {
       const decision how{where, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
       if (where == decision::host && bits > 1) continue;
@@ -186,8 +189,8 @@ class laid_out {
       access(0, 0, 0);
       const auto now = static_cast<std::uint32_t>(nanoseconds_.size() - 1);
       use(at, use_kind::host_update, false);
-      tasks_.push_back(
-          {now, now + 1, step.groups[at].parameters * step.on_host, step.takes_norm ? last_gradient : host_task::none});
+      tasks_.push_back({now, now + 1, step.groups[at].parameters * step.on_host,
+                        step.takes_norm && !step.undoes ? last_gradient : host_task::none});
     }
   }
 

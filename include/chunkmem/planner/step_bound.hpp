@@ -23,25 +23,29 @@ namespace planner {
 ///
 ///     const step_needs needs = step_needs_of(shape, setup, share, settings);
 struct step_needs {
-  double parameters = 0;            ///< of the rank; each has a 16-bit weight and 12 B of states
-  double unread = 0;                ///< of these, the parameters whose weights no backward pass reads: embedding tables
-  double forward_seconds = 0;       ///< of compute
-  double backward_seconds = 0;      ///< of compute, layers that are computed again included
-  double gather_seconds = 0;        ///< of all weights once; sums of gradients take as long
-  double gathered_bytes = 0;        ///< of all weights of all other ranks
-  double group_seconds = 0;         ///< no step is shorter, whatever the size of its groups: least_group_step
-  double device_at_peak = 0;        ///< bytes that the highest activations leave; below 0: activations do not fit
-  double device_at_turn = 0;        ///< bytes that activations leave at the end of the forward pass
-  double device_between = 0;        ///< bytes of the device without activations
-  double host = 0;                  ///< bytes of the rank's share of the host
-  double swapped = 0;               ///< bytes of activations that go to the host before the turn and come back after it
-  workload::machine_rates rates;    ///< of the rank
-  bool takes_norm = false;          ///< no update before the last gradient
-  double kept_whole = 0;            ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
-  double border_seconds = 0;        ///< the way of the first block, from its gradient to its next weights
-  double least_block_seconds = 0;   ///< of gathering the smallest block; its sum takes as long
-  double last_forward_seconds = 0;  ///< of compute, of the last block
+  double parameters = 0;          ///< of the rank; each has a 16-bit weight and 12 B of states
+  double unread = 0;              ///< of these, the parameters whose weights no backward pass reads: embedding tables
+  double forward_seconds = 0;     ///< of compute
+  double backward_seconds = 0;    ///< of compute, layers that are computed again included
+  double gather_seconds = 0;      ///< of all weights once; sums of gradients take as long
+  double gathered_bytes = 0;      ///< of all weights of all other ranks
+  double group_seconds = 0;       ///< no step is shorter, whatever the size of its groups: least_group_step
+  double device_at_peak = 0;      ///< bytes that the highest activations leave; below 0: activations do not fit
+  double device_at_turn = 0;      ///< bytes that activations leave at the end of the forward pass
+  double device_between = 0;      ///< bytes of the device without activations
+  double host = 0;                ///< bytes of the rank's share of the host
+  double swapped = 0;             ///< bytes of activations that go to the host before the turn and come back after it
+  workload::machine_rates rates;  ///< of the rank
+  bool takes_norm = false;        ///< no gather of a next weight before the last sum, and no update but with `undoes`
+  bool undoes = false;            ///< with a norm: updates come before it, and are undone where it decides otherwise
+  // step_needs_of leaves these at 0: the size of blocks is free there, and no weights are kept whole.
+  double kept_whole = 0;             ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
+  double border_seconds = 0;         ///< the way of the first block, from its gradient to its next weights
+  double least_block_seconds = 0;    ///< of gathering the smallest block; its sum takes as long
+  double last_forward_seconds = 0;   ///< of compute, of the last block
   double last_backward_seconds = 0;  ///< of compute, of the last block
+
+  [[nodiscard]] bool updates_wait() const noexcept { return takes_norm && !undoes; }  ///< for the norm
 };
 
 /// A resource that a step waits for.
@@ -144,6 +148,8 @@ struct moved_parameters {
 ///   the turn. The bytes that had no room on the device at the last gradient come up. The states, and the weights that
 ///   are read again, go down where they have no room at the turn.
 /// - With a norm, a gradient that left and a weight that is evicted are two copies. Without one they can be the same.
+/// - With undo the device may update before the norm, so bytes of shares cross as without one. Only whole weights are
+///   gathered behind the norm, so those without room at the turn go down from then on.
 /// - Activations are made between the last gradient of the step before and the turn, and read between the turn and the
 ///   last gradient.
 [[nodiscard]] inline resource_work bytes_up(const step_needs& needs, const moved_parameters& it)
@@ -151,17 +157,18 @@ struct moved_parameters {
   const double updating = state_bytes * std::max(it.on_device, it.resident) + weight_bytes * it.on_device;
   return {weight_bytes * (it.on_host + it.absent + it.left + it.whole) + state_bytes * it.moved + needs.swapped,
           weight_bytes * (it.absent + it.whole) + needs.swapped,
-          needs.takes_norm ? weight_bytes * it.on_host + std::max(0.0, updating - needs.device_between)
-                           : weight_bytes * it.apart};
+          needs.updates_wait() ? weight_bytes * it.on_host + std::max(0.0, updating - needs.device_between)
+                               : weight_bytes * it.apart};
 }
 [[nodiscard]] inline resource_work bytes_down(const step_needs& needs, const moved_parameters& it)
 {
   const double made =
       state_bytes * std::max(it.on_device, it.resident) + weight_bytes * std::max(0.0, it.on_device - needs.unread);
-  const double back = needs.takes_norm ? it.left + it.evicted : std::max(it.left, it.evicted);
-  return {
-      weight_bytes * (it.on_host + back + it.whole) + state_bytes * it.moved + needs.swapped, weight_bytes * it.apart,
-      (needs.takes_norm ? std::max(0.0, made - needs.device_at_turn) + weight_bytes * it.whole : 0) + needs.swapped};
+  const double back = needs.updates_wait() ? it.left + it.evicted : std::max(it.left, it.evicted);
+  const double after_norm = (needs.updates_wait() ? std::max(0.0, made - needs.device_at_turn) : 0) +
+                            (needs.takes_norm ? weight_bytes * it.whole : 0);
+  return {weight_bytes * (it.on_host + back + it.whole) + state_bytes * it.moved + needs.swapped,
+          weight_bytes * it.apart, after_norm + needs.swapped};
 }
 
 /// All weights pass through the ring for the forward pass, and again for the backward pass where they are read, unless
@@ -187,7 +194,8 @@ struct moved_parameters {
 
 /// The least work under these decisions, by step_limit. All are sums and maxima of terms that are linear in the
 /// decisions, with no factor below 0, so they are convex in them. With a norm all updates lie between the last gradient
-/// and the next turn, since the forward pass uses all weights.
+/// and the next turn, since the forward pass uses all weights. With undo they do not, and only gathers wait for the
+/// norm.
 ///
 /// With a norm or without, all updates of a step lie between two turns. Before the first one, the last block runs
 /// backward and a block is summed. Behind the last one, a block is gathered and the last block runs forward. With a
@@ -199,7 +207,7 @@ struct moved_parameters {
   const moved_parameters moved{needs, how};
   const resource_work up = bytes_up(needs, moved);
   const resource_work down = bytes_down(needs, moved);
-  const auto updates = [&](double all) { return resource_work{all, 0, needs.takes_norm ? all : 0}; };
+  const auto updates = [&](double all) { return resource_work{all, 0, needs.updates_wait() ? all : 0}; };
   const resource_work touched = updates(moved.on_host * timed_adam::update_bytes);
   const resource_work on_device = updates(moved.on_device / rates.device_updates_per_second);
   const resource_work host = updates(moved.on_host / rates.host_updates_per_second);
@@ -212,7 +220,7 @@ struct moved_parameters {
       resource_work{needs.forward_seconds + needs.backward_seconds + on_device.whole,
                     needs.backward_seconds + (needs.takes_norm ? block : 0), needs.forward_seconds + on_device.forward},
       resource_work{needs.last_backward_seconds + block + host.whole + behind, 0,
-                    needs.takes_norm ? host.forward + behind : 0},
+                    needs.updates_wait() ? host.forward + behind : 0},
       over(up, rates.to_device_bytes_per_second),
       over(down, rates.to_host_bytes_per_second),
       over({up.whole + down.whole + touched.whole, up.backward + down.backward,
@@ -259,11 +267,12 @@ template <class Function>
 /// The bound of a rank with these needs. It takes nothing from a run: shares, residency and order are free.
 ///
 /// A step of a steady state has two parts: from the turn between its passes to the last gradient, and from there to the
-/// next turn. With a norm the last gradient is there when it is summed over ranks, for updates begin then. A resource
-/// is busy for at least its work (step_limit), in each part and in the whole step. So no step is shorter than the
-/// longest whole work, or than the longest works of both parts together. The bound is the longer one, at the decisions
-/// that make it least. Over several ranks no step is shorter than least_group_step either. A step may move more, wait
-/// for a chunk, or find no room, so the bound need not be reached.
+/// next turn. With a norm the last gradient is there when it is summed over ranks, for updates begin then, or gathers
+/// where updates came before and can be undone. A resource is busy for at least its work (step_limit), in each part and
+/// in the whole step. So no step is shorter than the longest whole work, or than the longest works of both parts
+/// together. The bound is the longer one, at the decisions that make it least. Over several ranks no step is shorter
+/// than least_group_step either. A step may move more, wait for a chunk, or find no room, so the bound need not be
+/// reached.
 /// - The first block gets its gradient last, and the next forward pass begins with its weights. No pass computes on its
 ///   way between (border_seconds), so no step is shorter than both passes and this way.
 /// - Decisions may differ from step to step. Work is convex in them, so their mean has no more of it.
