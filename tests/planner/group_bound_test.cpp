@@ -156,6 +156,36 @@ TEST_CASE("the update of the first group is a part of the bound of groups", "[pl
   CHECK(longer > 50);
 }
 
+TEST_CASE("with a norm the smallest group can be updated first, and its gather covers an update of another",
+          "[planner]")
+{
+  // the backward pass hides all sums but the last one, and the host updates one group behind the other
+  for (const double update_seconds : {0.5e-9, 2e-9, 8e-9})
+    for (const std::uint64_t start : {1'000U, 100'000U, 400'000U}) {
+      group_work work{.parameters = 4e5, .forward_seconds = 4e-8, .backward_seconds = 1, .parameter_seconds = 1e-13};
+      work.update_seconds = update_seconds;
+      const group_times exchange = ring_of(4, 1e9, start);
+      const auto gather = [&](double parameters) {
+        return static_cast<double>(exchange.nanoseconds(bytes{2 * static_cast<std::uint64_t>(parameters)})) * 1e-9;
+      };
+      double least = never;
+      for (std::uint64_t size = 4'000; size <= 400'000; size += 4'000) {
+        std::vector<double> groups;  // the smallest one first
+        for (double left = work.parameters; left > 0; left -= static_cast<double>(size))
+          groups.insert(groups.begin(), std::min(left, static_cast<double>(size)));
+        double host = work.backward_seconds + gather(groups.back());
+        double ring = host;
+        for (const double group : groups) {
+          host += update_seconds * group;
+          ring = std::max(ring, host) + gather(group);
+        }
+        least = std::min(least, ring + work.forward_seconds);
+      }
+      CAPTURE(update_seconds, start, least);
+      CHECK(least_group_step(work, exchange, true) <= least * (1 + 1e-9));
+    }
+}
+
 TEST_CASE("the bound of groups counts what a step needs, and no more where a collective costs nothing", "[planner]")
 {
   group_work work{.parameters = 1e6, .forward_seconds = 1, .backward_seconds = 3, .parameter_seconds = 4e-6};

@@ -80,8 +80,9 @@ struct group_work {
 ///   still to come. So the compute of the last group, a(r), comes on top of all gathers and sums. Groups that are
 ///   gathered again only add collectives. The same holds for the last two groups together, without the sum and the
 ///   gather of the last group: a(s + r) - 2 T(r). The bound takes the r that is best for the step.
-/// - With a norm no gather begins before the last sum, that of the first group, and an update: the backward pass, T(s)
-///   and u s, then all gathers and the forward part of a tied head.
+/// - With a norm no gather begins before the last sum, that of the first group: the backward pass and T(s), then all
+///   gathers and the forward part of a tied head. No update is counted: the smallest group can be updated first, and
+///   its gather then covers the update of another one.
 ///
 /// Large groups make the first and the third long, and small groups the second, for each collective has a latency.
 /// @param exchange   shares of all ranks; for broadcasts there is no such bound: 0
@@ -110,8 +111,7 @@ struct group_work {
   const auto pass = [&](double large) { return work.parameters / large * gather(large); };
   const auto step = [&](double small, double large) {
     const double update = small * work.update_seconds;
-    const double apart =
-        takes_norm ? work.backward_seconds + gather(small) + update + pass(large) + work.head_seconds / 3 : 0;
+    const double apart = takes_norm ? work.backward_seconds + gather(small) + pass(large) + work.head_seconds / 3 : 0;
     return std::max({work.forward_seconds + work.backward_seconds + 2 * gather(small) + update,
                      2 * pass(large) + turn(small, large), apart});
   };
