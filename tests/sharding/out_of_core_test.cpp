@@ -3,6 +3,8 @@
 // time of updates and every stage of ZeRO has the bits of one rank.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/call_ref.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -26,7 +28,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <latch>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -42,10 +47,10 @@ using support::ranks::updates;
 
 namespace {
 
-enum axis : std::size_t { planner, when, zero, ranks, limit, batches, stream, transfer, units, axes };
+enum axis : std::size_t { planner, when, zero, ranks, limit, batches, stream, transfer, units, groups, axes };
 using point = support::point<axes>;
 
-constexpr point extents{std::size(chosen_planner::names), 3, 4, 4, 4, 2, 2, 2, 2};
+constexpr point extents{std::size(chosen_planner::names), 3, 4, 4, 4, 2, 2, 2, 2, 2};
 
 job training_of(const point& at)
 {
@@ -74,24 +79,33 @@ std::string name_of(const point& at)
                                                   {"1 micro-batch", "2 micro-batches"},
                                                   {"calling thread", "compute agent"},
                                                   {"lookahead", "planned"},
-                                                  {"units of a chunk", "units of a chunk for each rank"}};
+                                                  {"units of a chunk", "units of a chunk for each rank"},
+                                                  {"one group", "sums apart"}};
   std::string all{chosen_planner::names[at[planner]]};
   for (std::size_t which = when; which < axes; ++which) all += ", " + std::string{names[which - 1][at[which]]};
   return all;
 }
 /// Its ranks have bytes for a quarter of what they need. @return   what differs from one rank, or nothing
-std::string train(const point& at)
+template <class Ends>
+std::string train_over(const point& at)
 {
-  using model = support::ranks::chosen_model<ownership::sharded>;
-  using ends = support::ranks::ends_of<ownership::sharded>;
+  using model =
+      sharded_model<support::ranks::arena::type, Ends, ownership::sharded, support::every_eviction,
+                    support::every_layout, support::every_placement, support::every_transfer, support::chosen_gradient>;
   const std::vector<std::string> complaints =
-      support::ranks::train_as<float, model, ends, support::ranks::activation_chain<model>>(
+      support::ranks::train_as<float, model, Ends, support::ranks::activation_chain<model>>(
           support::ranks::arena{}, training_of(at), support::every_eviction{"belady"},
           support::every_layout{"size_class_layout"}, support::every_placement{"host_first"},
           support::every_transfer{at[transfer] == 1 ? "planned" : "lookahead"}, support::chosen_gradient{false});
   for (const std::string& each : complaints)
     if (!each.empty()) return each;
   return {};
+}
+
+std::string train(const point& at)
+{
+  using ends = collective::local_threads;
+  return at[groups] == 1 ? train_over<sharding::sums_apart<ends>>(at) : train_over<ends>(at);
 }
 
 /// @return   how many have other bits
@@ -190,7 +204,7 @@ std::string step_before_the_end(sharding::zero divided, updates when, const opti
         auto gradient = m.gradient(m.acquire(weights[layer], access::read, agent::compute));
         memory.launch(agent::compute, [to = gradient.data(), layer, &has_begun, &came_first]() noexcept {
           for (std::uint64_t tries = 0; layer == 0 && !has_begun; ++tries) {
-            if (tries == 2'000'000) came_first = false;
+            if (tries == 100'000'000) came_first = false;
             if (!came_first) break;
             std::this_thread::yield();
           }
@@ -261,7 +275,7 @@ bool gathers_before_sum(Ranks& ranks)
     auto gradient = m.gradient(weights[1], agent::compute);
     memory.launch(agent::compute, [to = gradient.data(), &is_gathered, &came_first]() noexcept {
       for (std::uint64_t tries = 0; !is_gathered && came_first; ++tries) {
-        if (tries == 2'000'000) came_first = false;
+        if (tries == 100'000'000) came_first = false;
         std::this_thread::yield();
       }
       std::fill_n(to, elements, 0.5F);
@@ -334,7 +348,7 @@ std::uint32_t sums_that_held_up_a_gradient()
                                        &held_up]() noexcept {
           if (is_watched && is_first) begun = layer;
           for (std::uint64_t tries = 0; is_watched && !is_first && layer > 0 && begun >= layer; ++tries) {
-            if (tries == 2'000'000 && ++held_up > 0) break;
+            if (tries == 100'000'000 && ++held_up > 0) break;
             std::this_thread::yield();
           }
           std::fill_n(to, elements, 0.5F);
@@ -353,6 +367,94 @@ TEST_CASE("a gradient does not wait for the sum of the one before it, where the 
           "[sharding]")
 {
   CHECK(sums_that_held_up_a_gradient() == 0);
+}
+
+namespace {
+
+using apart_ends = sharding::sums_apart<sharding::process_groups<collective::local_threads>>;
+
+/// Two ranks that wait for a minute. Rank 1 does `gives_up`, and lives on unless that throws. Rank 0 waits for it, in
+/// the sum of a gradient or in the gather of a weight.
+/// @return   what rank 0 was told
+std::optional<comm_failure> told_by(
+    bool waits_in_sum, call_ref<void(sharded_model<backend::host_arena, apart_ends>&, apart_ends&)> gives_up)
+{
+  static constexpr std::uint64_t elements = 16384;
+  const bytes frame{elements / 2 * sizeof(float)};
+  const collective::thread_group_options patient{.deadline = 60'000'000'000};
+  const sharding::thread_ranks gathers{2, 0, patient}, sums{2, 0, patient};
+  std::optional<comm_failure> told;
+  std::latch has_heard{1};
+  const auto work = [&](sharding::thread_ranks::place& here) {
+    sharding::thread_ranks::place other{sums, here.rank()};
+    apart_ends ranks{here.process_groups(), other.process_groups()};
+    backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
+    sharded_model<backend::host_arena, apart_ends> m{memory, ranks, {.chunk_bytes = frame}};
+    std::atomic<bool> has_begun = false;
+    told_descent kernel{&has_begun};
+    m.use(kernel);
+    const auto weight = m.add<float>({elements}, role::parameter);
+    std::ranges::fill(m.acquire(weight, access::write).span(), 1.0F);
+    auto scope = m.iteration();
+    scope.pass(pass::backward);
+    if (here.rank() == 1) {
+      gives_up(m, ranks);
+      has_heard.wait();
+      return;
+    }
+    try {
+      if (waits_in_sum) {
+        {
+          auto gradient = m.gradient(weight);
+          std::ranges::fill(gradient.span(), 1.0F);
+          m.gradient_done(std::move(gradient));
+        }
+        m.settle();
+      } else {
+        (void)m.acquire(weight, access::read);
+      }
+    } catch (const comm_error& failed) {
+      told = failed.fault().failure;
+    }
+    has_heard.count_down();
+  };
+  try {
+    gathers.run(work);
+  } catch (const std::runtime_error&) {  // the rank that died
+  }
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("the death of a rank ends the sums and the gathers of the others", "[sharding]")
+{
+  for (const bool waits_in_sum : {false, true}) {
+    const std::optional<comm_failure> told =
+        told_by(waits_in_sum, [](auto&, apart_ends&) { throw std::runtime_error{"a rank dies"}; });
+    CHECK(told == comm_failure::peer_lost);
+  }
+}
+
+TEST_CASE("a rank that gives up ends the sums and the gathers of all ranks", "[sharding]")
+{
+  for (const bool waits_in_sum : {false, true})
+    CHECK(told_by(waits_in_sum, [](auto& m, apart_ends&) { m.revoke(); }) == comm_failure::revoked);
+}
+
+TEST_CASE("a rank that hears of a failure in the group of gathers or of sums ends the other one", "[sharding]")
+{
+  using ownership::process_group;
+  for (const bool waits_in_sum : {false, true})
+    CHECK(told_by(waits_in_sum, [waits_in_sum](auto& m, apart_ends& ranks) {
+            (waits_in_sum ? ranks.of(process_group::all) : ranks.of_sums(process_group::all)).revoke();
+            try {
+              m.check();
+            } catch (const comm_error&) {
+              return;
+            }
+            throw std::logic_error{"a group that has ended was not noticed"};
+          }) == comm_failure::revoked);
 }
 
 TEST_CASE("groups of sums that are of other ranks are refused", "[sharding]")

@@ -78,6 +78,27 @@ template <class Ranks, class Place>
     return here.process_groups();
 }
 
+/// Whether sums have groups of their own.
+template <class Ranks>
+inline constexpr bool has_sums_apart = cm::sharding::process_groups_of<Ranks>::has_sums_apart;
+
+/// One rank's ends of two sets of groups of the same ranks.
+template <class Ranks>
+class apart_ends;
+template <class Inner>
+class apart_ends<cm::sharding::sums_apart<Inner>> {
+ public:
+  apart_ends(cm::sharding::thread_ranks::place& gathers, const cm::sharding::thread_ranks& sums)
+      : sums_{sums, gathers.rank()}, both_{ends_as<Inner>(gathers), ends_as<Inner>(sums_)}
+  {
+  }
+  [[nodiscard]] cm::sharding::sums_apart<Inner>& both() noexcept { return both_; }
+
+ private:
+  cm::sharding::thread_ranks::place sums_;
+  cm::sharding::sums_apart<Inner> both_;
+};
+
 /// A model over ranks whose policies are chosen when the program runs: models of one ownership are of one type.
 template <class Ownership, class Backend = arena::type>
 using chosen_model = cm::sharded_model<Backend, ends_of<Ownership, Backend>, Ownership, every_eviction, every_layout,
@@ -93,22 +114,27 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
   std::vector<std::string> complaints(wanted.ranks);
   std::atomic<std::size_t> early_ones = 0;  // of a rank that owns nothing, or one large share, none
   const cm::sharding::thread_ranks groups{wanted.ranks, wanted.of_node};
+  const cm::sharding::thread_ranks groups_of_sums{wanted.ranks, wanted.of_node};  // of sums that go apart
   groups.run([&](cm::sharding::thread_ranks::place& here) {
     const std::uint32_t rank = here.rank();
     try {
       using steps_type = steps_of_ranks<Model, cm::optimizer::adam>;
       using trainer_type = one_of_many<Element, Model, cm::optimizer::adam, steps_type, Activations>;
+      std::optional<std::conditional_t<has_sums_apart<Ranks>, apart_ends<Ranks>, int>> apart;
+      if constexpr (has_sums_apart<Ranks>) apart.emplace(here, groups_of_sums);
       const auto on = [&](cm::bytes device, cm::call_ref<void(trainer_type&)> use) {
         auto memory = make(rank, device, wanted.frame_bytes() * 256);
         std::optional<driven_ends> driven;
-        const auto ends = [&]() -> places_of<decltype(memory)>& {
-          if constexpr (stands_still<decltype(memory)>)
-            return driven.emplace(here, memory, wanted.when);
+        const auto ends = [&]() -> Ranks& {
+          if constexpr (has_sums_apart<Ranks>)
+            return apart->both();
+          else if constexpr (stands_still<decltype(memory)>)
+            return ends_as<Ranks>(driven.emplace(here, memory, wanted.when));
           else
-            return here;
+            return ends_as<Ranks>(here);
         };
         Model model{memory,
-                    ends_as<Ranks>(ends()),
+                    ends(),
                     {.chunk_bytes = wanted.frame_bytes()},
                     {.divided = wanted.divided, .sum_scale = wanted.scale, .unit_bytes = wanted.unit_bytes()},
                     policies...};

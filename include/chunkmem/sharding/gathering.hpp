@@ -85,8 +85,10 @@ class gathering {
   void gather(Backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
     const ownership::owned_chunk first = first_of(size, label);
-    for (const auto& step : ownership_.fetch(first, rank(), ranks_->world()))
-      run(backend, step, whole, first, {}, label);
+    end_all_on_failure(*ranks_, [&] {
+      for (const auto& step : ownership_.fetch(first, rank(), ranks_->world()))
+        run(backend, step, whole, first, {}, label);
+    });
     note(collective::operation::all_gather, size, label);
   }
   /// The scale is that of the first sum: what is added up behind it stays as small.
@@ -94,10 +96,12 @@ class gathering {
   void sum(Backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum how)
   {
     const ownership::owned_chunk first = first_of(size, label);
-    for (const auto& step : ownership_.reduction(first, rank(), ranks_->world())) {
-      run(backend, step, whole, first, how, label);
-      how.scale = 1;
-    }
+    end_all_on_failure(*ranks_, [&] {
+      for (const auto& step : ownership_.reduction(first, rank(), ranks_->world())) {
+        run(backend, step, whole, first, how, label);
+        how.scale = 1;
+      }
+    });
     note(collective::operation::reduce_scatter, size, label);
   }
 
@@ -107,14 +111,16 @@ class gathering {
   void await(Backend& backend, event point)
   {
     if (ranks_)
-      ranks_->for_each([&](auto& group) {
-        if constexpr (requires { group.await(backend, point); }) group.await(backend, point);
+      end_all_on_failure(*ranks_, [&] {
+        ranks_->for_each([&](auto& group) {
+          if constexpr (requires { group.await(backend, point); }) group.await(backend, point);
+        });
       });
   }
   /// @throws comm_error   the work of these ranks is known to have failed: the first cause
   void check()
   {
-    if (ranks_) ranks_->for_each([](auto& group) { group.check(); });
+    if (ranks_) end_all_on_failure(*ranks_, [&] { ranks_->for_each([](auto& group) { group.check(); }); });
   }
 
  private:

@@ -111,6 +111,26 @@ class one_process_group {
   Communicator* all_;
 };
 
+/// Ends each group of a rank for all of its ranks: `revoke` of a communicator.
+template <class Groups>
+void end_all(const Groups& groups) noexcept
+{
+  groups.for_each([](auto& group) { group.revoke(); });
+}
+
+/// Does work of a rank. Where one of its groups fails, all of them end: a rank that waits in another one hears at once.
+/// @throws   as `work`
+template <class Groups, class Work>
+decltype(auto) end_all_on_failure(const Groups& groups, Work work)
+{
+  try {
+    return work();
+  } catch (const comm_error&) {
+    end_all(groups);
+    throw;
+  }
+}
+
 template <class Ranks>
 class sums_apart;
 
@@ -139,7 +159,10 @@ struct process_groups_of<sums_apart<Ranks>> {
 ///     sharded_model<backend::host_arena, decltype(ranks)> m{memory, ranks};
 ///
 /// Good where the compute of a device goes on while ranks talk. Poor where it does not: there is nothing to overtake.
-/// Cost: an agent of the backend, and what a group costs. Words of ranks go over the groups of gathers.
+/// A model over groups of NCCL refuses it: their kernels would wait for each other where devices start them in other
+/// orders.
+/// Cost: an agent of the backend, and what a group costs. Words of ranks go over the groups of gathers. Where one group
+/// fails, a rank that hears it ends the others. A rank that gives up calls `revoke` of its model.
 /// @tparam Ranks   a communicator, or process_groups of one
 template <class Ranks>
 class sums_apart {
@@ -180,6 +203,11 @@ class sums_apart {
 /// The process groups of a model over ranks. A communicator counts as one process group.
 template <class Ranks>
 using process_groups_of = typename detail::process_groups_of<Ranks>::type;
+
+/// A communicator whose work is on streams of the device, and has to be asked for: collective::nccl.
+template <class Communicator, class Backend>
+concept works_on_streams =
+    requires(Communicator& group, Backend& backend, agent stream) { group.finish(backend, stream); };
 
 /// A communicator, or process groups of one type of communicators.
 template <class Ranks, class Backend>

@@ -101,6 +101,10 @@ class sharded_model {
  public:
   static_assert(gathering_mover<mover_type, Backend>);
   using communicator_type = typename sharding::process_groups_of<Ranks>::communicator_type;
+  static_assert(!sharding::process_groups_of<Ranks>::has_sums_apart ||
+                    !sharding::works_on_streams<communicator_type, Backend>,
+                "chunkmem: sums_apart over groups that work on streams of the device, as NCCL's do: devices may start "
+                "the kernels of two groups in another order, and then wait for each other (give the model one group)");
   using manager_type = chunkmem::detail::manager_among<Backend, mover_type, Policies...>;
   using engine_type = typename manager_type::engine_type;
   using checkpoint_content = sharding::rank_content<sharded_model>;  ///< see checkpoint::content_of_model
@@ -234,7 +238,7 @@ class sharded_model {
   /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
   void settle()
   {
-    ranks_.for_each([this](auto& group) { finish(group); });
+    sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([this](auto& group) { finish(group); }); });
     const auto await = [this](agent each) { m_.backend().wait(agent::host, m_.backend().record(each)); };
     for_each_worker(await);
     await(adder_);
@@ -243,9 +247,12 @@ class sharded_model {
   /// Waits for nothing. @throws comm_error   something of what was gathered and added is known to have failed
   void check()
   {
-    ranks_.for_each([](auto& group) { group.check(); });
+    sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([](auto& group) { group.check(); }); });
   }
-  /// All of them.
+  /// Ends all groups of the ranks: waits of other ranks end with `revoked` at once. For a rank that gives up and lives
+  /// on; one that is destroyed ends them anyway.
+  void revoke() noexcept { sharding::end_all(ranks_); }
+  /// All of them. Sums may go over another group: a rank that gives up calls `revoke` of the model.
   [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
   /// The manager of this rank. Its parameters are the shares of this rank. Checkpoints and tests use it.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
@@ -695,8 +702,10 @@ class sharded_model {
                                   Executor& workers, Timing timing, Decide decide)
   {
     is_finishing_ = false;
-    return steps_.take(
-        ranks(), [this] { settle(); }, driver, kernel, options, workers, timing, with_handles(decide));
+    return sharding::end_all_on_failure(ranks_, [&] {
+      return steps_.take(
+          ranks(), [this] { settle(); }, driver, kernel, options, workers, timing, with_handles(decide));
+    });
   }
   /// `decide` of step_by, for measures by tensors of the plan.
   template <class Decide>
@@ -724,7 +733,7 @@ class sharded_model {
   /// likes. @throws comm_error
   void finish(communicator_type& group)
   {
-    if constexpr (requires { group.finish(m_.backend(), worker_); })
+    if constexpr (sharding::works_on_streams<communicator_type, Backend>)
       for_each_worker([&](agent each) { group.finish(m_.backend(), each); });
   }
   /// Runs what gives bytes of a tensor: where ranks have failed, the error says which one, and where.
