@@ -36,13 +36,15 @@ endif()
 chunkmem_test(example.gpt_activations.ranks LABELS example TIMEOUT 120
               COMMAND gpt --layers 3 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --verify --ranks 2 --activations recompute)
 # Beyond the device on every rank: activations as a planner says, and updates when a weight is used next or before the norm is known.
+# The first step is clipped, so that early updates are undone, and the others are not.
+set(gpt_updates sh "${CMAKE_CURRENT_LIST_DIR}/tests/updates.sh")
 foreach(choice IN ITEMS "late karma 3" "early karma 3" "late planned 1" "early planned 2")
   string(REPLACE " " ";" words "${choice}")
   list(GET words 0 when)
   list(GET words 1 activations)
   list(GET words 2 shard)
   chunkmem_test(example.gpt_out_of_core.${when}.${activations} LABELS example TIMEOUT 120
-                COMMAND gpt --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --clip 1 --verify --ranks 3
+                COMMAND ${gpt_updates} ${when} $<TARGET_FILE:gpt> --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --clip 2.5 --verify --ranks 3
                         --shard ${shard} --activations ${activations} --update ${when} --transfer planned)
 endforeach()
 # What the README shows of the first command.
@@ -78,7 +80,7 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   chunkmem_test(example.gpt_mpi LABELS example mpi TIMEOUT 120
                 COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3)
   chunkmem_test(example.gpt_out_of_core.mpi LABELS example mpi TIMEOUT 120
-                COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3 --activations karma --update late)
+                COMMAND ${gpt_updates} late ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3 --activations karma --update late)
   set(gpt_launches ON)
   set(gpt_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
       OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)

@@ -151,6 +151,10 @@ void display::closing(const options& chosen, const memory_figures& figures) cons
                seconds(figures.stalls.demand_miss_nanoseconds), seconds(figures.stalls.optimizer_input_nanoseconds),
                seconds(figures.stalls.throttle_nanoseconds), seconds(figures.stalls.other_nanoseconds));
   std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n", figures.divergences, figures.replans);
+  if (chosen.when != update_time::at_once)
+    std::fprintf(out_, "updates %" PRIu64 " %s\n", figures.updates_apart,
+                 chosen.when == update_time::late ? "waited for the next use of their weights"
+                                                  : "came before the norm was known, and stayed");
   if (chosen.precision == chunkmem::dtype::float16) {
     std::fprintf(out_, "scale   loss times %g at the end, %zu steps skipped\n", static_cast<double>(figures.loss_scale),
                  figures.skipped);

@@ -46,8 +46,9 @@ struct memory_figures {
   chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
   std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
   chunkmem::wait_times stalls;
-  std::size_t skipped = 0;  ///< steps whose gradients were not finite
-  float loss_scale = 1.0f;  ///< at the end
+  std::uint64_t updates_apart = 0;  ///< of a rank, late or early: see update_times
+  std::size_t skipped = 0;          ///< steps whose gradients were not finite
+  float loss_scale = 1.0f;          ///< at the end
 };
 
 /// Prints to a stream that is a terminal, where a line of progress is written over, or is not.

@@ -222,6 +222,7 @@ template <class Place>
   training_setup setup{
       chosen, text, workers,
       align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+  setup.owners = plan.of_node;
   choose_activations<Place>(setup, [&] {
     return rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
   });

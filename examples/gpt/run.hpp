@@ -30,22 +30,25 @@ struct training_setup {
   chunkmem::optimizer::thread_pool& workers;
   chunkmem::bytes chunk;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
+  std::size_t owners = 1;                        ///< ranks that divide the states of a model
 
   /// What a step leases on the host.
   [[nodiscard]] chunkmem::bytes host_leases() const
   {
     const trainer_settings how = settings();
-    return how.when == update_time::early ? undo_bytes(chosen.size.parameters(), how.precision) : chunkmem::bytes{};
+    return how.when == update_time::early ? undo_bytes(chosen.size.parameters() / owners, how.precision)
+                                          : chunkmem::bytes{};
   }
 
   /// The same with layers run and weights updated as a trainer does by itself, whatever the command line says.
-  [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk}; }
+  [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk, {}, owners}; }
   [[nodiscard]] trainer_settings settings() const
   {
     return {.schedule = {chosen.learning_rate, chosen.steps},
             .seed = chosen.seed,
             .precision = chosen.precision,
             .clip = chosen.clip,
+            .owners = owners,
             .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
             .windows = chosen.windows,
@@ -76,6 +79,7 @@ template <class Trainer>
   out.replans = report.replans;
   out.stalls = report.stalls;
   out.skipped = trainer.skipped();
+  if constexpr (requires { trainer.updates_apart(); }) out.updates_apart = trainer.updates_apart();
   out.loss_scale = trainer.loss_scale();
   return out;
 }

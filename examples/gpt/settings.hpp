@@ -26,6 +26,7 @@ struct trainer_settings {
   chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
   std::size_t rank = 0;                             ///< of those that train together, each on its own rows of a step
   std::size_t ranks = 1;
+  std::size_t owners = 1;  ///< ranks that divide the states of a model
   activation_mode activations = activation_mode::swap;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
   window_choice windows = window_choice::random;

@@ -33,7 +33,8 @@ class trainer {
   {
     manager.use(adam_);
     manager.use(scale_);
-    updates_.emplace(manager, adam_, settings.when, workers, undo_bytes(size().parameters(), settings.precision));
+    updates_.emplace(manager, adam_, settings.when, workers,
+                     undo_bytes(size().parameters() / settings.owners, settings.precision));
     if constexpr (network<Manager>::can_sample)
       if (settings.sample_ratio > 0)
         net_.use(samples_.emplace(
@@ -104,6 +105,8 @@ class trainer {
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  /// See update_times::apart.
+  [[nodiscard]] std::uint64_t updates_apart() const noexcept { return updates_->apart(); }
   /// What the loss is multiplied by before it is differentiated.
   [[nodiscard]] float loss_scale() const noexcept { return scale_.scale(); }
   /// @param row   counted over all micro-batches of the step; those of other ranks come before and behind

@@ -19,6 +19,7 @@
 namespace gpt {
 
 /// Room of early updates on the host: the values and the states of Adam of every second parameter.
+/// @param parameters   that one rank updates
 [[nodiscard]] inline chunkmem::bytes undo_bytes(std::uint64_t parameters, chunkmem::dtype precision)
 {
   const std::uint64_t each = precision == chunkmem::dtype::float32 ? 12 : 14;
@@ -45,20 +46,37 @@ class update_times {
   /// One step of the optimizer.
   chunkmem::optimizer::step_outcome step(const chunkmem::optimizer::step_options& options)
   {
-    if (late_) return late_->step(options);
-    if (early_) return early_->step(options);
+    if (late_) {
+      const auto outcome = late_->step(options);
+      return counted(outcome, late_->waiting());
+    }
+    if (early_) {
+      const auto outcome = early_->step(options);
+      return counted(outcome, early_->early());
+    }
     if constexpr (requires { m_.ranks(); })
       return m_.step(kernel_, options, workers_);
     else
       return chunkmem::optimizer::step(m_, kernel_, options, workers_);
   }
+  /// Updates of all steps that waited for the next use of their weights, or that came before the norm was known and
+  /// stayed. 0 where all updates are at once.
+  [[nodiscard]] std::uint64_t apart() const noexcept { return apart_; }
 
  private:
+  [[nodiscard]] chunkmem::optimizer::step_outcome counted(const chunkmem::optimizer::step_outcome& outcome,
+                                                          std::size_t updates)
+  {
+    if (!m_.rehearsing()) apart_ += updates;
+    return outcome;
+  }
+
   Manager& m_;
   adam& kernel_;
   pool& workers_;
   std::optional<chunkmem::optimizer::late_updates<Manager, adam, pool>> late_;
   std::optional<chunkmem::optimizer::early_updates<Manager, adam, pool>> early_;
+  std::uint64_t apart_ = 0;
 };
 
 }  // namespace gpt

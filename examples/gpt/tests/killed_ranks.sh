@@ -9,7 +9,7 @@ gpt=$1
 folder=$2
 trials=$3
 shift 3
-model="--layers 3 --width 32 --heads 2 --context 32 --steps 30 --clip 1 --threads 1 --activations karma"
+model="--layers 3 --width 32 --heads 2 --context 32 --steps 30 --clip 2 --threads 1 --activations karma"
 
 fail() {
   echo "killed_ranks: $*" >&2
@@ -44,6 +44,8 @@ while [ "$trial" -lt "$trials" ]; do
   "$gpt" $model --batch 2 --ranks 3 --update "$update" --resume "$folder" --checkpoint "$folder" --verify \
     >"$folder.three.txt" 2>&1 || fail "trial $trial: $(cat "$folder.three.txt")"
   grep -q "resumed from generation" "$folder.three.txt" || fail "trial $trial did not resume: $(cat "$folder.three.txt")"
+  grep -q "^updates [1-9][0-9]* $([ "$update" = late ] && echo waited || echo came before)" "$folder.three.txt" ||
+    fail "trial $trial: no update was $update: $(cat "$folder.three.txt")"
   grep -q "losses, 32 identical" "$folder.three.txt" || fail "trial $trial: other bits: $(cat "$folder.three.txt")"
   # shellcheck disable=SC2086
   "$gpt" $model --batch 1 --ranks 6 --update "$update" --resume "$folder.other" >"$folder.six.txt" 2>&1 ||

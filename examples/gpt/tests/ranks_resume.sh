@@ -5,7 +5,7 @@ set -eu
 gpt=$1
 place=$2
 launcher=${3:-}
-small='--layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 6 --clip 1 --threads 1'
+small='--layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 6 --clip 2.5 --threads 1'
 rm -rf "$place"
 mkdir -p "$place"
 cd "$place"
@@ -14,6 +14,10 @@ fail() {
   echo "FAILED: $*"
   cat said
   exit 1
+}
+# Every time of updates gives the same bits, so gpt says how many were late or early.
+expect_updates() {
+  grep -q "^updates [1-9][0-9]* $([ "$1" = late ] && echo waited || echo came before)" said || fail "no update was $1"
 }
 # trains <words before gpt> -- <arguments>
 trains() {
@@ -46,11 +50,13 @@ for step in 5 6; do [ "$(loss_of $step said)" = "$(loss_of $step whole)" ] || fa
 for update in late early; do
   trains "$gpt" $small --ranks 4 --activations karma --update $update --resume saved --verify
   resumed "--update $update"
+  expect_updates $update
   for step in 5 6; do [ "$(loss_of $step said)" = "$(loss_of $step whole)" ] || fail "the loss of step $step, $update"; done
 done
 
 trains "$gpt" $small --ranks 2 --accumulate 2 --activations karma --update late --resume saved
 resumed '--ranks 2'
+expect_updates late
 expect_close '--ranks 2'
 trains "$gpt" $small --accumulate 4 --sample 0 --resume saved
 resumed 'one rank'

@@ -2,6 +2,7 @@
 #include "trainer.hpp"
 
 #include "either_gradient.hpp"
+#include "run.hpp"
 #include "sampler.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -348,6 +349,22 @@ TEST_CASE("the held-out loss falls in every precision, and to nearly the same", 
     CHECK(after.back() < before - 1.0f);
     CHECK(std::abs(after.back() - after.front()) < 0.02f);
   }
+}
+
+TEST_CASE("ranks divide the room of early updates as they divide the states", "[gpt]")
+{
+  gpt::options chosen;
+  chosen.size = {.layers = 4, .width = 256, .heads = 4, .context = 32, .batch = 1};
+  chosen.when = gpt::update_time::early;
+  const gpt::training_text text = some_text();
+  chunkmem::optimizer::thread_pool workers{1};
+  gpt::training_setup setup{chosen, text, workers, 64_KiB};
+  setup.plan.steps.emplace_back();  // of any plan
+  const auto alone = static_cast<double>(setup.host_leases().count());
+  setup.owners = 4;
+  CHECK(setup.settings().owners == 4);
+  CHECK(static_cast<double>(setup.host_leases().count()) == Catch::Approx(alone / 4).margin(4096));
+  CHECK(alone == Catch::Approx(6.0 * static_cast<double>(chosen.size.parameters())).margin(4096));
 }
 
 TEST_CASE("sampling depends on nothing but the seed", "[gpt]")
