@@ -14,6 +14,20 @@ using namespace chunkmem;
 
 static_assert(communicator<support::throttled_ranks<collective::local_threads>, support::throttled_arena>);
 
+TEST_CASE("a port serves by clocks, whichever collective asks first", "[collective]")
+{
+  using moment = support::network_port::moment;
+  const bytes size{10};  // takes 10 ns
+  support::network_port port{{0, 1e9}};
+  CHECK(port.serve(moment{100}, size) == moment{110});
+  CHECK(port.serve(moment{20}, size) == moment{30});   // the port was idle
+  CHECK(port.serve(moment{95}, size) == moment{120});  // five are too few
+  CHECK(port.serve(moment{25}, bytes{60}) == moment{90});
+  CHECK(port.serve(moment{90}, size) == moment{100});
+  CHECK(port.serve(moment{0}, bytes{21}) == moment{141});
+  CHECK(port.busy() == moment{121});
+}
+
 TEST_CASE("a collective begins at the latest clock of all ranks, and another group uses the port meanwhile",
           "[collective]")
 {

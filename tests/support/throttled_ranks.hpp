@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -19,7 +21,8 @@
 
 namespace support {
 
-/// The port of a rank to the network, which all its groups share: one collective at a time.
+/// The port of a rank to the network, which all its groups share: one collective at a time, in the order of clocks. A
+/// collective that asks later by the wall, and is earlier by its clock, takes time in which the port was idle.
 /// @threads   any
 class network_port {
  public:
@@ -33,7 +36,12 @@ class network_port {
     const std::lock_guard lock{mutex_};
     const moment lasts{static_cast<moment::rep>(cost_.nanoseconds_for(size))};
     busy_ += lasts;
-    return free_ = std::max(now, free_) + lasts;
+    if (lasts == moment{}) return now;
+    auto next = uses_.upper_bound(now);  // the first use that begins later
+    if (next != uses_.begin()) now = std::max(now, std::prev(next)->second);
+    for (; next != uses_.end() && next->first < now + lasts; ++next) now = std::max(now, next->second);
+    uses_.emplace(now, now + lasts);
+    return now + lasts;
   }
   [[nodiscard]] moment latency() const noexcept { return moment{static_cast<moment::rep>(cost_.latency_nanoseconds)}; }
   /// Of all so far.
@@ -46,7 +54,7 @@ class network_port {
  private:
   chunkmem::backend::link_cost cost_;
   std::mutex mutex_;
-  moment free_{};
+  std::map<moment, moment> uses_;  // begin and end; they do not overlap
   moment busy_{};
 };
 
